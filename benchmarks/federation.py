@@ -34,7 +34,7 @@ from benchmarks.idle import (
 )
 from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.progress import show_progress
 from fedagentgym.federation.backends.flower_simulation import FLOWER_VARIABLES
 from fedagentgym.federation.clients import FederationSettings

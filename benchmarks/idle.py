@@ -20,13 +20,11 @@ import numpy as np
 
 from fedagentgym.algorithms.averaging import Averaging
 from fedagentgym.algorithms.fedagent import FedAgentSettings
-from fedagentgym.federation.algorithm import Algorithm
-from fedagentgym.federation.backends import BACKENDS
-from fedagentgym.federation.clients import Backend, FederationSettings
+from fedagentgym.federation.algorithm import Algorithm, ServerState
+from fedagentgym.federation.clients import BACKENDS, Backend, FederationSettings
+from fedagentgym.federation.exchange import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
-from fedagentgym.federation.operation import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.server_state import ServerState
 
 FLOATS = 1_250_000
 """Weights of 5 MB."""

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedagentgym.algorithms.support.runtime import Runtime, copy_arrays
 from fedagentgym.base.streams import Stream, derive, stream
+from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning import forward
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.log_probs import find_choices

@@ -29,9 +29,8 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.run import prepare_agents
-from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.leaderboard.entries import slugify
 
 Record = Mapping[str, Any]

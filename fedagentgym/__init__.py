@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 from fedagentgym.registration import register_all
 from fedagentgym.registration import register_env as register_env
 from fedagentgym.version import __version__ as __version__
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from fedagentgym.base.streams import stream as stream
     from fedagentgym.envs.variants import register_variant as register_variant
     from fedagentgym.experiment.agent_file import load_agent as load_agent
+    from fedagentgym.experiment.config import RunConfig as RunConfig
     from fedagentgym.experiment.config import load_config as load_config
     from fedagentgym.experiment.run import RunResult as RunResult
     from fedagentgym.experiment.run import train as train
-    from fedagentgym.experiment.settings import RunConfig as RunConfig
     from fedagentgym.learning.evaluation import evaluate as evaluate
     from fedagentgym.learning.rollouts import collect as collect
     from fedagentgym.partitions.client_split import federate as federate
@@ -45,9 +45,8 @@ __getattr__, __dir__, __all__ = attach(
         ".base.streams": ("stream",),
         ".envs.variants": ("register_variant",),
         ".experiment.agent_file": ("load_agent",),
-        ".experiment.config": ("load_config",),
+        ".experiment.config": ("RunConfig", "load_config"),
         ".experiment.run": ("RunResult", "train"),
-        ".experiment.settings": ("RunConfig",),
         ".learning.evaluation": ("evaluate",),
         ".learning.rollouts": ("collect",),
         ".partitions.client_split": ("federate", "load_client_split"),
@@ -59,8 +58,8 @@ __getattr__, __dir__, __all__ = attach(
             "register_backend",
             "register_objective",
             "register_sampler",
-            "register_tracker",
             "register_template",
+            "register_tracker",
         ),
     },
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, show_value
-from fedagentgym.base.plugins import list_announced_ids
+from fedagentgym.base.imports import list_announced_ids
 from fedagentgym.base.registry import Registry
 from fedagentgym.envs import ENVIRONMENTS
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedagentgym.algorithms.base import BaseAlgorithm
     from fedagentgym.experiment.trackers import Tracker
     from fedagentgym.federation.aggregation import AggregationRule
-    from fedagentgym.federation.backends import OpenBackend
+    from fedagentgym.federation.clients import OpenBackend
     from fedagentgym.learning.advantages import AdvantageEstimator
     from fedagentgym.learning.objectives import Objective
     from fedagentgym.partitions.client_split import ClientSplit
@@ -143,7 +143,7 @@ def register_backend(name: str, target: str | OpenBackend, *, replace: bool = Fa
     Raises:
         OptionError: If the name exists, or the target is a text of another form.
     """
-    _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.federation.clients", "BACKENDS").register(name, target, replace=replace)
 
 
 def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace: bool = False) -> None:

@@ -9,7 +9,7 @@ if __name__ != "fedagentgym.agents":
         f"this folder was imported as {__name__!r}: import fedagentgym.agents instead (run pytest, not python -m pytest)"
     )
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 from fedagentgym.base.registry import Registry
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from fedagentgym.agents.decoder.architectures import ARCHITECTURES
 from fedagentgym.agents.engines.tiny import SIZES
 from fedagentgym.agents.models.store import find_model
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
-from fedagentgym.base.files import read_text
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import parse_json, read_text
 
 LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 from fedagentgym.base.registry import Registry
 
 if TYPE_CHECKING:

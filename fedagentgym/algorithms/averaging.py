@@ -32,13 +32,11 @@ from fedagentgym.algorithms.support.reports import (
 from fedagentgym.algorithms.support.runtime import Site, copy_arrays
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
-from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.checks import PrivacySettings, PrivateMean, UpdateChecks, clip_factor, compute_epsilon
 from fedagentgym.federation.clients import Failure
-from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, freeze
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import OPTIMIZER, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters, freeze
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:

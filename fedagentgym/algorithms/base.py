@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.vectors import Array
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import Array
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 

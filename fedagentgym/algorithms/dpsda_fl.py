@@ -53,11 +53,10 @@ from fedagentgym.base.streams import Stream, derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import ImitationSettings
 

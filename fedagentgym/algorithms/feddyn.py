@@ -22,11 +22,9 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round
-from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import Array, Message, Parameters
 from fedagentgym.learning.penalties import Penalty, add_gradient
 
 if TYPE_CHECKING:

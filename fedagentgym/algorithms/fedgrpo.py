@@ -64,11 +64,10 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalTraining, draw_tasks
 from fedagentgym.learning.objectives import kept_format, objective_values
 from fedagentgym.learning.settings import LearningSettings

@@ -33,12 +33,10 @@ from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.support.runtime import Runtime, Site
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix
 from fedagentgym.federation.clients import Failure
-from fedagentgym.federation.message import Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState, add_prefix
-from fedagentgym.federation.vectors import Parameters
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import Form, Message, Parameters
 from fedagentgym.learning.objectives import list_objectives
 
 ACCURACY = "accuracy"

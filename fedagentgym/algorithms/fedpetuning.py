@@ -19,8 +19,8 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.aggregation import Aggregation, WeightedMean
+from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ClientContext
 from fedagentgym.learning.settings import ImitationSettings, SupervisedSettings
 
 

@@ -38,11 +38,10 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round
+from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.rollouts import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain

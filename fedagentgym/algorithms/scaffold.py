@@ -24,11 +24,9 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
 from fedagentgym.algorithms.support.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import RunningMean
-from fedagentgym.federation.algorithm import Round
-from fedagentgym.federation.message import REPORT_BYTES, Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import REPORT_BYTES, Array, Form, Message, Parameters
 from fedagentgym.learning.penalties import Penalty, add_gradient
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, RoundResult
-from fedagentgym.federation.server_state import ServerState
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 
 
 class ZeroShotSettings(Settings):

@@ -1,10 +1,13 @@
-"""What concerns a whole process: its log lines, Ctrl-C, its end with its parent, and the processor that it runs on.
+"""What concerns a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
 
 The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
 
 An interruption carries a sentence about what is saved and how to continue. Only the code that does the work knows what is saved.
 It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
 between it is still a `KeyboardInterrupt`.
+
+The code that computes reports its progress (`tell_step`, `tell_episodes`); a listener, if there is one, receives the reports.
+Without a listener a call costs almost nothing. No result depends on the reports.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -154,3 +158,66 @@ def _read_cpu_field(*names: str) -> str | None:
 def count_usable_cores() -> int:
     """Return how many threads of this process may compute at a time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---- reports of progress --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientActivity:
+    """The progress of a client: its step out of a total (0 of 0 if it has no steps), and its finished episodes."""
+
+    client: int
+    step: int = 0
+    steps: int = 0
+    episodes: int = 0
+
+
+Listener = Callable[[ClientActivity], None]
+_listener: Listener | None = None
+_now: ClientActivity | None = None
+
+
+@contextlib.contextmanager
+def listen(listener: Listener | None) -> Iterator[None]:
+    """Send the reports of this process to `listener` while the block runs."""
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+@contextlib.contextmanager
+def work_for_client(client: int) -> Iterator[None]:
+    """Attribute the reports of this block to this client."""
+    global _now
+    _now = ClientActivity(client)
+    tell(_now)
+    try:
+        yield
+    finally:
+        _now = None
+
+
+def tell(activity: ClientActivity) -> None:
+    """Report the progress of a client; also used to forward reports of another process."""
+    if _listener is not None:
+        _listener(activity)
+
+
+def tell_step(step: int, steps: int) -> None:
+    """Report that the current client begins this step out of a total."""
+    global _now
+    if _now is not None and _listener is not None:
+        _now = replace(_now, step=step, steps=steps)
+        tell(_now)
+
+
+def tell_episodes(count: int) -> None:
+    """Report that the current client finished more episodes."""
+    global _now
+    if _now is not None and _listener is not None and count:
+        _now = replace(_now, episodes=_now.episodes + count)
+        tell(_now)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.base.plugins import load_installed_plugins
+from fedagentgym.base.imports import load_installed_plugins
 
 
 class Registry:
     """A table of one kind of thing (environment, partition, agent, algorithm, tracker).
 
-    A name that is missing is looked for in installed packages before it is called unknown (see `base.plugins`).
+    A name that is missing is looked for in installed packages before it is called unknown (see `base.imports`).
 
     >>> shapes = Registry("shape", {"ordered": "collections:OrderedDict"})
     >>> shapes.get("ordered").__name__

@@ -165,7 +165,7 @@ def _is_replaced(section: str, below: Mapping[str, Any], value: Mapping[str, Any
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
-    from fedagentgym.base.parsing import parse_yaml
+    from fedagentgym.base.files import parse_yaml
 
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, show_value
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.partitions.client_split import ClientSplit
 
 if TYPE_CHECKING:

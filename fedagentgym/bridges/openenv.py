@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.task import shorten_env_id

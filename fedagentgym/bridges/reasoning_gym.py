@@ -18,7 +18,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.streams import derive
 from fedagentgym.bridges.generated_pools import lay_out_tasks
 from fedagentgym.envs.core import Episode, TextEnv

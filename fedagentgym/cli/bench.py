@@ -116,8 +116,7 @@ def show(name: str, check: bool, plan: bool) -> None:
 
 
 def _print_plans(suite: Suite) -> None:
-    from fedagentgym.experiment.estimate.page import format_plan
-    from fedagentgym.experiment.estimate.plan import plan_run
+    from fedagentgym.experiment.estimate.plan import format_plan, plan_run
     from fedagentgym.leaderboard.cells import make_cell_config
     from fedagentgym.leaderboard.entries import list_baselines
 

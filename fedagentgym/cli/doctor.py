@@ -16,8 +16,8 @@ import click
 from rich.markup import escape
 
 from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.extras import EXTRAS
 from fedagentgym.base.files import cache_folder, data_folder
+from fedagentgym.base.imports import EXTRAS
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.options import JSON

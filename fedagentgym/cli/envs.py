@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fedagentgym.base.plugins import load_installed_plugins
+from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS

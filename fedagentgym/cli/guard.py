@@ -24,8 +24,8 @@ from fedagentgym.base.errors import (
     is_clean_text,
     show_control_characters,
 )
-from fedagentgym.base.extras import explain_missing
 from fedagentgym.base.files import cache_folder
+from fedagentgym.base.imports import explain_missing
 from fedagentgym.base.process import WorkInterrupted
 
 USER_ERROR = 2

@@ -55,7 +55,7 @@ JSON = option("--json", "as_json", is_flag=True, help="Machine-readable output."
 
 
 def _load_plugins(context: click.Context, parameter: click.Parameter, plugins: tuple[str, ...]) -> tuple[str, ...]:
-    from fedagentgym.base.plugins import load_plugins
+    from fedagentgym.base.imports import load_plugins
 
     load_plugins(plugins)
     return plugins

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.parsing import parse_yaml
+from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.progress import get_console
 from fedagentgym.cli.options import (
     ENV_SET,

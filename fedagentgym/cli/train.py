@@ -156,9 +156,8 @@ def _print_plan(
 ) -> None:
     """The cost of the configuration."""
     from fedagentgym.experiment.config import load_config
-    from fedagentgym.experiment.estimate.page import format_plan, make_plain
-    from fedagentgym.experiment.estimate.plan import plan_run
-    from fedagentgym.experiment.estimate.player import DEVICE_BYTES
+    from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
+    from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
 
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
     planned = plan_run(load_config(config, changes, plugins), device_bytes or DEVICE_BYTES)

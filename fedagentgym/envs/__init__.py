@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 
 if __name__ != "fedagentgym.envs":
     raise ImportError("the folder `envs` at the root is a link for readers: import fedagentgym.envs instead")

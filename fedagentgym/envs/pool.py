@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, show_value, unknown_name_error
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.task import (
     Task,

@@ -17,8 +17,7 @@ from fedagentgym.agents.presets import DEFAULT_MODELS
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.support.spec import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import read_text, write_atomic
-from fedagentgym.base.parsing import parse_yaml
+from fedagentgym.base.files import parse_yaml, read_text, write_atomic
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.learning.settings import EvaluationSettings
 

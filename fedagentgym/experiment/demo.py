@@ -14,9 +14,8 @@ from pathlib import Path
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import get_console
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.run import RunResult, finish_or_read
-from fedagentgym.experiment.settings import RunConfig
 
 PRESETS = {"alone": "demo:alone", "together": "demo"}
 """The two runs in their order, by the folder that each has."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.algorithms import APPLICATION
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
 from fedagentgym.federation.backends.flower_deployment import use_grid
 

@@ -33,19 +33,16 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.config import load_config, make_seed_configs
-from fedagentgym.experiment.estimate.fit import check_fit
-from fedagentgym.experiment.settings import RESUMABLE, ROUNDS, RunConfig
+from fedagentgym.experiment.config import RESUMABLE, ROUNDS, RunConfig, load_config, make_seed_configs
+from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.trackers import TrackedRun
-from fedagentgym.federation.algorithm import Algorithm
-from fedagentgym.federation.backends import BACKENDS, load_options
-from fedagentgym.federation.clients import Backend
+from fedagentgym.federation.algorithm import Algorithm, ServerState
+from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
-from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import best_rounds, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.partitions.client_split import ClientSplit

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import Choice
-from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.experiment.config import RunConfig
 
 _NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
@@ -122,7 +122,7 @@ def _iter_agent_options() -> Iterator[SettingEntry]:
 
 
 def _iter_backend_options() -> Iterator[SettingEntry]:
-    from fedagentgym.federation.backends import BACKENDS, describe_options
+    from fedagentgym.federation.clients import BACKENDS, describe_options
 
     for name in BACKENDS.names():
         for option, annotation, default in describe_options(name):

@@ -8,40 +8,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 
 if TYPE_CHECKING:
     from fedagentgym.federation.aggregation import AggregationRule as AggregationRule
     from fedagentgym.federation.aggregation import Mean as Mean
     from fedagentgym.federation.aggregation import aggregate as aggregate
     from fedagentgym.federation.algorithm import RoundResult as RoundResult
+    from fedagentgym.federation.algorithm import ServerState as ServerState
     from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
     from fedagentgym.federation.backends.in_process import open_backend as open_backend
     from fedagentgym.federation.clients import Backend as Backend
     from fedagentgym.federation.clients import FederationSettings as FederationSettings
+    from fedagentgym.federation.exchange import Operation as Operation
     from fedagentgym.federation.message import ArrayForm as ArrayForm
     from fedagentgym.federation.message import Form as Form
     from fedagentgym.federation.message import Message as Message
     from fedagentgym.federation.message import freeze as freeze
-    from fedagentgym.federation.operation import Operation as Operation
     from fedagentgym.federation.progress import TrainingProgress as TrainingProgress
     from fedagentgym.federation.server import ServerConfig as ServerConfig
     from fedagentgym.federation.server import run_rounds as run_rounds
-    from fedagentgym.federation.server_state import ServerState as ServerState
     from fedagentgym.federation.states import StateStore as StateStore
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".aggregation": ("AggregationRule", "Mean", "aggregate"),
-        ".algorithm": ("RoundResult",),
+        ".algorithm": ("RoundResult", "ServerState"),
         ".backends.in_process": ("SequentialBackend", "open_backend"),
         ".clients": ("Backend", "FederationSettings"),
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
-        ".operation": ("Operation",),
+        ".exchange": ("Operation",),
         ".progress": ("TrainingProgress",),
         ".server": ("ServerConfig", "run_rounds"),
-        ".server_state": ("ServerState",),
         ".states": ("StateStore",),
     },
 )

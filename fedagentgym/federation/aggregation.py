@@ -25,8 +25,8 @@ from pydantic import Field
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.registry import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
-from fedagentgym.federation.server_state import ServerState, add_prefix
-from fedagentgym.federation.vectors import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
+from fedagentgym.federation.algorithm import ServerState, add_prefix
+from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
 
 HELD_MODELS = 10
 """Updates that are summed in one pass."""

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.clients import Failure
-from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.vectors import Array, Parameters
+from fedagentgym.federation.message import Array, Parameters
 
 
 class UpdateChecks(Settings):

@@ -25,6 +25,7 @@ from typing import Any
 from fedagentgym.base.encoding import bytes_digest, canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import atomic_folder, read_bytes, read_json, write_atomic
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import (
@@ -38,7 +39,6 @@ from fedagentgym.federation.records import (
     drop_times,
     fits,
 )
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.states import check_stored_state
 
 SCHEMA = "fedagentgym/round-2"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedagentgym.base.activity import ClientActivity
+from fedagentgym.base.process import ClientActivity
 
 Phase = Literal["clients", "evaluation", "between"]
 

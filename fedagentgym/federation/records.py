@@ -15,8 +15,7 @@ from pydantic import AfterValidator, AllowInfNan, BaseModel, Field, TypeAdapter,
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import append_line, open_plain, read_bytes, write_atomic
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import append_line, open_plain, parse_json, read_bytes, write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.message import KINDS, Message
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedagentgym.base.activity import listen
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
-from fedagentgym.base.process import postpone_interruption
-from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, draw_participants
+from fedagentgym.base.process import listen, postpone_interruption
+from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
 from fedagentgym.federation.clients import Backend, Clients, FederationSettings, hide_text, identity
 from fedagentgym.federation.commits import (
     Chain,
@@ -34,11 +33,10 @@ from fedagentgym.federation.commits import (
     identify_evaluation,
     read_chain,
 )
+from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
 from fedagentgym.federation.records import MetricsLog, Record, add_counts, best_rounds
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.federation.states import read_state_digests
-from fedagentgym.federation.vectors import is_finite
 
 
 class Observer(Protocol):

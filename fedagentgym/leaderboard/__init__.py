@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 
 if __name__ != "fedagentgym.leaderboard":
     raise ImportError("the folder `leaderboard` at the root holds results: import fedagentgym.leaderboard instead")

@@ -28,9 +28,8 @@ from fedagentgym.base.files import read_json, read_text, remove_partial, write_a
 from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
-from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds, headline_bytes
 from fedagentgym.federation.server import lock_folder

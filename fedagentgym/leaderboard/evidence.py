@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.files import read_json_line_texts, read_text
-from fedagentgym.base.parsing import parse_yaml
+from fedagentgym.base.files import parse_yaml, read_json_line_texts, read_text
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
-from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.experiment.config import RunConfig
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged

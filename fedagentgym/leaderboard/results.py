@@ -31,8 +31,7 @@ import yaml
 
 from fedagentgym.base.encoding import bytes_digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, compress, format_path, read_text, write_atomic
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import atomic_folder, compress, format_path, parse_json, read_text, write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values

@@ -23,7 +23,7 @@ from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
 from fedagentgym.base.progress import Progress, set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config

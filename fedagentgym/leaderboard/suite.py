@@ -32,15 +32,14 @@ from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
-from fedagentgym.base.files import format_path, read_json, read_text
-from fedagentgym.base.parsing import parse_yaml
+from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
-    from fedagentgym.experiment.settings import RunConfig
+    from fedagentgym.experiment.config import RunConfig
     from fedagentgym.partitions.client_split import ClientSplit
 
 FREE = ("algorithm", "learning", "federation", "plugins")

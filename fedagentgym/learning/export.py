@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import read_jsonl, write_atomic
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import parse_json, read_jsonl, write_atomic
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
 

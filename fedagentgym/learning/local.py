@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.activity import tell_step
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.process import tell_step
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from fedagentgym.base.activity import tell_episodes
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream

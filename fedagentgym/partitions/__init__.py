@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.lazy import attach
+from fedagentgym.base.imports import attach
 
 if __name__ != "fedagentgym.partitions":
     raise ImportError(
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit as ClientSplit
     from fedagentgym.partitions.client_split import federate as federate
     from fedagentgym.partitions.client_split import load_client_split as load_client_split
+    from fedagentgym.partitions.division import Sampler as Sampler
     from fedagentgym.partitions.record import SplitRecord as SplitRecord
     from fedagentgym.partitions.samplers import SAMPLERS as SAMPLERS
-    from fedagentgym.partitions.samplers.sampler import Sampler as Sampler
     from fedagentgym.partitions.side_by_side import plot_side_by_side as plot_side_by_side
     from fedagentgym.partitions.table import TaskTable as TaskTable
 
@@ -34,7 +34,7 @@ __getattr__, __dir__, __all__ = attach(
         ".client_split": ("Client", "ClientSplit", "federate", "load_client_split"),
         ".record": ("SplitRecord",),
         ".samplers": ("SAMPLERS",),
-        ".samplers.sampler": ("Sampler",),
+        ".division": ("Sampler",),
         ".table": ("TaskTable",),
     },
 )

@@ -25,16 +25,17 @@ from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.division import check_sizes, divide
-from fedagentgym.partitions.labels import Labels
-from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
-from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.samplers.sampler import (
+from fedagentgym.partitions.division import (
     check_client_count,
+    check_sizes,
     check_whole_number,
+    divide,
     dump_parameters,
     make_sampler,
 )
+from fedagentgym.partitions.labels import Labels
+from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable, env_class, open_pool, refuse_evaluation
 from fedagentgym.version import __version__
 

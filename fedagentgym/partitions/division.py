@@ -1,22 +1,235 @@
-"""One division of one pool: roles first, then the clients among the remaining tasks, then the server's tasks.
+"""The interface of samplers, a frozen settings class with one method `sample`; and how one divides a pool.
 
-The roles `public`, `auxiliary` and `warmup` exclude client tasks, `server` may overlap with them.
+A division draws roles first, then the clients among the remaining tasks, then the server's tasks. The roles
+`public`, `auxiliary` and `warmup` exclude client tasks, `server` may overlap with them.
 """
 
 from __future__ import annotations
 
+import inspect
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
+from fedagentgym.base.errors import (
+    DataError,
+    OptionError,
+    find_closest_name,
+    join_names,
+    show_value,
+    unknown_name_error,
+)
+from fedagentgym.base.settings import MOST_BITS, Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.record import ROLES
-from fedagentgym.partitions.samplers.sampler import FunctionSampler, Sampler, sample_clients
+from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable
+
+Ints = NDArray[np.int64]
+Axis = Literal["mixture", "sizes", "hardness"]
+Compat = Literal["fedagent"]
+
+MOST_CLIENTS = 1_000_000
+"""Maximum number of clients of a split, since its file holds an entry for each."""
+
+
+class Sampler(Settings):
+    """Base class of samplers: derive a class, write `sample`, and register it with `fedagentgym.register_sampler`.
+
+    The fields are the parameters that `federate` takes; they are stored in the split file. Draw from `fedagentgym.stream(seed,
+    ...)`, so that a seed gives the same split everywhere.
+
+    Attributes:
+        axes: What the sampler makes clients differ in: `mixture`, `sizes`, `hardness`; the rest follows from chance.
+        needs_labels: Whether it needs to know which tasks count as solved.
+
+    Example:
+        >>> from fedagentgym.partitions import Assignment, Sampler
+        >>> class Rotate(Sampler):
+        ...     first: int = 0
+        ...     def sample(self, table, clients, seed):
+        ...         numbers = range(self.first, len(table))
+        ...         return Assignment.from_lists(numbers[client::clients] for client in range(clients))
+    """
+
+    axes: ClassVar[frozenset[Axis]] = frozenset()
+    """What this sampler makes clients differ in; the other axes follow from chance."""
+
+    needs_labels: ClassVar[bool] = False
+
+    @abstractmethod
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        """Divide the tasks of a table among clients; called by `federate`.
+
+        Args:
+            table: The tasks: `table.ids`, `table.codes` (the category of each, as an index of `table.names`), `table.solved`.
+            clients: Number of clients.
+            seed: Seed of all draws.
+
+        Returns:
+            The numbers of each client's tasks: an `Assignment`. It depends on the parameters and the arguments alone.
+
+        Raises:
+            OptionError: If the table has too few tasks for the parameters.
+        """
+
+    def count_clients(self, table: TaskTable) -> int | None:
+        """Return the number of clients if the caller of `federate` gives none.
+
+        Args:
+            table: The tasks.
+
+        Returns:
+            The number of clients that the tasks name; None if they name none, as by default.
+        """
+        return None
+
+    def list_axes(self) -> frozenset[Axis]:
+        """Return what these parameters make clients differ in; by default `axes`.
+
+        Returns:
+            Some of `mixture`, `sizes` and `hardness`.
+        """
+        return self.axes
+
+
+class LabelSampler(Sampler):
+    """A sampler that skews one label of the tasks and leaves to chance whatever the label does not tell."""
+
+    axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
+
+    label: str = Field(
+        default="category",
+        description="what clients differ in: category, hardness (needs labels), or any other field of the tasks",
+    )
+
+    def list_axes(self) -> frozenset[Axis]:
+        known: dict[str, frozenset[Axis]] = {"category": self.axes, "hardness": frozenset({"hardness", "sizes"})}
+        return known.get(self.label, frozenset({"mixture", "sizes", "hardness"}))
+
+
+class FunctionSampler:
+    """A plain function (table, clients, seed, **parameters) that returns an Assignment or one list of task ids per client."""
+
+    axes: frozenset[Axis] = frozenset({"mixture", "sizes", "hardness"})
+    needs_labels = False
+
+    def __init__(self, function: Any, parameters: Mapping[str, Any]) -> None:
+        self._function, self._parameters = function, dict(parameters)
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return self._parameters
+
+    def count_clients(self, table: TaskTable) -> int | None:
+        return None
+
+    def list_axes(self) -> frozenset[Axis]:
+        return self.axes
+
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        result = self._function(table, clients, seed, **self._parameters)
+        if isinstance(result, Assignment):
+            return result
+        return Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(result))
+
+
+def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
+    """The sampler of this name with validated parameters. `tasks_per_client` is the mean if sizes vary."""
+    target = SAMPLERS.get(name)
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if isinstance(target, type) and issubclass(target, Sampler):
+        fields = target.model_fields
+        if "mean_tasks" in fields and "tasks_per_client" not in fields and "tasks_per_client" in given:
+            if "mean_tasks" in given:
+                raise OptionError("give mean_tasks or tasks_per_client, not both: they mean the same here")
+            given["mean_tasks"] = given.pop("tasks_per_client")
+        missing = [key for key, info in fields.items() if info.is_required() and key not in given]
+        if missing:
+            raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")
+        return target.load(given, f"sampler {name}")
+    if callable(target):
+        accepted = list(inspect.signature(target).parameters)[3:]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values())
+        for key in given:
+            if key not in accepted and not takes_any:
+                guess = find_closest_name(key, accepted)
+                hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted)}"
+                raise OptionError(f"the sampler {name!r} has no parameter {key!r}: {hint}")
+        return FunctionSampler(target, given)
+    raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
+
+
+def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
+    """An integer that a caller gave, numpy's included."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise OptionError(f"{name} is a whole number{bound}, got {show_value(value)}")
+    if int(value).bit_length() > MOST_BITS:
+        raise OptionError(f"{name} is a number of at most {MOST_BITS} bits, got {show_value(value)}")
+    return int(value)
+
+
+def check_client_count(clients: Any) -> int:
+    """The number of clients that a caller gave."""
+    count = check_whole_number(clients, "clients", least=1)
+    if count > MOST_CLIENTS:
+        raise OptionError(f"a split has at most {MOST_CLIENTS:,} clients, {count:,} are asked for")
+    return count
+
+
+def dump_parameters(sampler: Sampler | FunctionSampler) -> dict[str, Any]:
+    """The parameters as stored in the split file; those that are None are omitted."""
+    return {key: value for key, value in sampler.model_dump(mode="json").items() if value is not None}
+
+
+def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients: int, seed: int) -> Assignment:
+    """Sample, and check the assignment: the number of clients, known items, no repeats."""
+    clients = check_client_count(clients)
+    assignment = sampler.sample(table, clients, seed)
+    if len(assignment) != clients:
+        raise DataError(f"the sampler made {len(assignment):,} clients, {clients:,} were asked for")
+    if assignment.items.size and not 0 <= int(np.min(assignment.items)) <= int(np.max(assignment.items)) < len(table):
+        raise DataError("the sampler gave out an item that the pool does not hold")
+    if assignment.has_repeats():
+        raise DataError("the sampler gave one client an item twice")
+    return assignment
+
+
+# ---- feasible sizes ---------------------------------------------------------------------------------------------
+
+
+def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
+    """Raise if a client would need more tasks than the pool has."""
+    if tasks > len(table):
+        raise OptionError(
+            f"{tasks:,} tasks per client are asked for, the pool has {len(table):,}: "
+            f"lower tasks_per_client to at most {len(table):,}"
+        )
+
+
+def check_disjoint(clients: int, tasks: int, table: TaskTable) -> None:
+    """Raise if the sizes exceed the pool, since no two clients share an item."""
+    check_overlap(clients, tasks, 1.0, clients * tasks, table)
+
+
+def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: TaskTable) -> None:
+    """Raise if the pool has fewer than the `needed` different items, which are distributed with the given number of copies."""
+    if needed > len(table):
+        enough = -(-clients * tasks * 100 // len(table)) / 100
+        most = int(overlap * len(table)) // clients
+        lower = f"lower tasks per client to {most}" if most else f"use at most {len(table):,} clients"
+        raise OptionError(
+            f"{clients:,} clients x {tasks:,} tasks at overlap {overlap:g} need {needed:,} tasks, "
+            f"the pool has {len(table):,}: raise overlap to {enough:g} or {lower}"
+        )
+
+
+# ---- the division of a pool -----------------------------------------------------------------------------------------
 
 DEFAULT_CLIENTS = 10
 
@@ -54,7 +267,6 @@ def divide(
 # ---- roles ------------------------------------------------------------------------------------------------------------
 
 
-Ints = NDArray[np.int64]
 RESERVED = ("public", "auxiliary", "warmup")
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.imports import require
 from fedagentgym.envs.task import plain_name
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.envs.task import plain_name
+from fedagentgym.partitions.division import Sampler
 from fedagentgym.partitions.plots import MUTED_COLOR, STYLE, TEXT_COLOR, add_legend, plot_mixture_bars, save_figure
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.samplers.sampler import Sampler
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit

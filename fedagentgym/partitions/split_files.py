@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import MAX_TEXT, atomic_folder, format_path, open_plain, read_json, write_atomic
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import MAX_TEXT, atomic_folder, format_path, open_plain, parse_json, read_json, write_atomic
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
 from fedagentgym.partitions.labels import is_count
 from fedagentgym.partitions.record import (

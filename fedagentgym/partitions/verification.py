@@ -15,11 +15,10 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.division import RESERVED, Division, divide
+from fedagentgym.partitions.division import RESERVED, Division, divide, make_sampler, sample_clients
 from fedagentgym.partitions.labels import Labels, find_shipped, from_mapping, from_pool
 from fedagentgym.partitions.record import NoVariants, SplitRecord, compute_client_digest, record_digest
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from fedagentgym.partitions.statistics import compare_with_chance
 from fedagentgym.partitions.table import TaskTable, env_class, open_pool
 

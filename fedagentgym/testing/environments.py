@@ -20,7 +20,7 @@ from fedagentgym.envs.scripted import random_action
 from fedagentgym.envs.variants import assign_variants, complete_request
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
-from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.testing.conditions import global_generators_untouched
 

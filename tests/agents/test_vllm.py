@@ -25,7 +25,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.experiment.run import train
-from fedagentgym.federation.vectors import update_norm
+from fedagentgym.federation.message import update_norm
 from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.testing.runs import SMALL_CONFIG

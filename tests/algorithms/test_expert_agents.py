@@ -23,8 +23,8 @@ from fedagentgym.base.streams import derive
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ClientContext
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy

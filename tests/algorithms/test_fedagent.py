@@ -18,9 +18,9 @@ from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.message import update_norm
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
-from fedagentgym.federation.vectors import update_norm
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 from fedagentgym.testing.runs import SMALL_CONFIG
 

@@ -20,9 +20,8 @@ from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings, QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore
-from fedagentgym.federation.exchange import Reply, Request
+from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ClientContext
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent

@@ -14,11 +14,11 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
+from fedagentgym.federation.algorithm import OPTIMIZER, strip_prefix
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.server_state import OPTIMIZER, strip_prefix
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.supervised import make_examples
 from fedagentgym.learning.update import PolicyUpdate

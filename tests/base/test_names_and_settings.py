@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown_name_error
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.registry import Registry, resolve
 from fedagentgym.base.settings import Settings, assign, merge
 

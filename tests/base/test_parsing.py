@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.parsing import MOST_DEEP, parse_json, parse_yaml
+from fedagentgym.base.files import MOST_DEEP, parse_json, parse_yaml
 from fedagentgym.base.settings import assign
 
 REFUSED = {

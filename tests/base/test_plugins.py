@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.plugins import load_plugins, module_name
+from fedagentgym.base.imports import load_plugins, module_name
 from fedagentgym.cli.main import main
 
 ECHO = "import fedagentgym\nprint('here')\n"

@@ -9,7 +9,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.imports import load_plugins
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv

@@ -17,8 +17,12 @@ from fedagentgym.agents.engines.torch_policy import add_adapter
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
-from fedagentgym.experiment.estimate.activations import estimate_activations, estimate_token_bytes
-from fedagentgym.experiment.estimate.player import PlannedAgent, find_adapted_layers
+from fedagentgym.experiment.estimate.memory import (
+    PlannedAgent,
+    estimate_activations,
+    estimate_token_bytes,
+    find_adapted_layers,
+)
 from fedagentgym.learning import memory
 from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings

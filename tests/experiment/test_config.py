@@ -9,8 +9,7 @@ import yaml
 from benchmarks.paper_tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
 from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.experiment.config import list_presets, list_variants, load_config
-from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 
 LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from fedagentgym.experiment import demo
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.report.page import read_comparison, write_report
 from fedagentgym.experiment.run import to_yaml
-from fedagentgym.experiment.settings import RunConfig
 from fedagentgym.learning import pretrain
 
 SMALL = (

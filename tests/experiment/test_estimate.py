@@ -17,8 +17,7 @@ from fedagentgym.algorithms.make import get_algorithm_class, load_settings
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
-from fedagentgym.experiment.estimate.activations import count_pass_tokens
-from fedagentgym.experiment.estimate.memory import compute_least, compute_peak
+from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, count_pass_tokens
 from fedagentgym.experiment.estimate.plan import plan_run
 from tests.algorithms.test_inherited_options import METHODS, ONE_CLIENT, run, spec_of
 
@@ -176,7 +175,7 @@ PLAN_EVERYTHING = """
 import json, sys, time
 sys.modules["torch"] = None
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
-from fedagentgym.experiment.estimate.page import format_plan, make_plain
+from fedagentgym.experiment.estimate.plan import format_plan, make_plain
 from fedagentgym.experiment.estimate.plan import plan_run
 for preset in list_presets():
     if preset.startswith("paper-"):
@@ -223,7 +222,7 @@ def test_what_cannot_fit_is_refused_before_anything_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedagentgym.experiment.estimate.fit.find_device_memory", lambda _: 80 * 10**9)
+    monkeypatch.setattr("fedagentgym.experiment.estimate.plan.find_device_memory", lambda _: 80 * 10**9)
     monkeypatch.setattr("fedagentgym.agents.engines.loading.load_model", None)
     assert main(["train", "paper-alfworld:qwen2.5-7b"]) == 2
     said = capsys.readouterr().err

@@ -294,7 +294,7 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(DataError, match=r"fedagentgym data (add|fetch) ") as caught:
             train({**CONFIG, **changes, "output": {"folder": str(tmp_path / "run")}})
         assert "\n" not in str(caught.value)
-    monkeypatch.setattr("fedagentgym.experiment.estimate.fit.find_device_memory", lambda device: 1 << 30)
+    monkeypatch.setattr("fedagentgym.experiment.estimate.plan.find_device_memory", lambda device: 1 << 30)
     for name in ("paper-webshop", "paper-alfworld"):
         with pytest.raises(DataError, match=r"fedagentgym data .* besides, .* needs at least"):
             train(name, [f"output.folder={tmp_path / 'run'}"])

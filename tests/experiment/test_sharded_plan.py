@@ -6,7 +6,7 @@ import pytest
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.estimate import fit
+from fedagentgym.experiment.estimate import plan as fit
 from fedagentgym.experiment.estimate.plan import RunPlan, plan_run
 
 SHARED = ("weights", "moments", "base model of the KL term", "gradients")

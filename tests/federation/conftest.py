@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.base.plugins import load_plugins, module_name
+from fedagentgym.base.imports import load_plugins, module_name
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend, FederationSettings
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
 
 TOY_FILE = str(Path(__file__).with_name("toy.py"))

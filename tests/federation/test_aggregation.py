@@ -27,10 +27,9 @@ from fedagentgym.federation.aggregation import (
     WeightedMean,
     aggregate,
 )
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.checks import UpdateChecks, scale_update
-from fedagentgym.federation.message import Message
-from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.vectors import is_finite, update_norm
+from fedagentgym.federation.message import Message, is_finite, update_norm
 
 SHAPES = {"a": (3, 2), "b": (40_000,)}
 

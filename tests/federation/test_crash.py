@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.records import drop_times
-from fedagentgym.federation.server_state import ServerState
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from fedagentgym.base.plugins import load_plugins, module_name
-from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.base.imports import load_plugins, module_name
+from fedagentgym.federation.exchange import ApplicationSpec
 load_plugins((sys.argv[1],))
 name = module_name(Path(sys.argv[1]))
 toy = sys.modules[name]

@@ -20,9 +20,9 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import read_result, resume, train
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import Commit, read_chain
 from fedagentgym.federation.records import drop_times
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 Run = Callable[..., Commit]

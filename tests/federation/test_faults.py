@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.vectors import update_norm
+from fedagentgym.federation.message import update_norm
 
 KINDS = ("raise", "hang", "nan", "shape", "far")
 REASONS = {"raise": "error", "hang": "timeout", "nan": "refused", "shape": "refused", "far": "refused"}

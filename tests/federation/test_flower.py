@@ -24,13 +24,11 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
-from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
-from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.clients import BACKENDS, FederationSettings
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.exchange import Request, StateName
+from fedagentgym.federation.exchange import ApplicationSpec, Request, StateName
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ApplicationSpec
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.federation.conftest import TOY, TOY_FILE

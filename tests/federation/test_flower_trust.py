@@ -17,14 +17,12 @@ import pytest
 
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.federation.backends import flower_deployment, flower_wire
 from fedagentgym.federation.backends.flower_deployment import FlowerDeployment, find_nodes, make_claim, read_claim
 from fedagentgym.federation.backends.flower_wire import RECORD, answer_content, decode_reply, decode_request
 from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker, _serve_one
-from fedagentgym.federation.clients import Clients, Failure
-from fedagentgym.federation.exchange import Reply, Request, StateName, perform
+from fedagentgym.federation.clients import Clients, Failure, flower_deployment, flower_wire
+from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.operation import ApplicationSpec
 from tests.federation.conftest import TOY, TOY_FILE
 from tests.federation.forging import MESSAGE, forge, forge_text, nest
 

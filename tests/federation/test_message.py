@@ -10,9 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze
+from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze, is_finite, update_norm
 from fedagentgym.federation.records import Meter, add_counts, headline_bytes, payload_bytes
-from fedagentgym.federation.vectors import is_finite, update_norm
 
 VECTOR = Form({"weights/w": ArrayForm("float32", (4,))}, text=64, report=0)
 plain = st.recursive(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import MissingExtraError
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.checks import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
-from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.vectors import update_norm
+from fedagentgym.federation.message import update_norm
 
 SIZE = 20_000
 START = {"w": np.zeros(SIZE, np.float32)}

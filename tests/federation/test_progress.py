@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base import progress as screen
-from fedagentgym.base.activity import ClientActivity, listen, tell_episodes, tell_step, work_for_client
 from fedagentgym.base.encoding import encode
+from fedagentgym.base.process import ClientActivity, listen, tell_episodes, tell_step, work_for_client
 from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
 from fedagentgym.federation import progress

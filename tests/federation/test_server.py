@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.algorithm import ServerState, draw_participants
 from fedagentgym.federation.clients import QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.records import best_rounds, read_metrics_log
-from fedagentgym.federation.server_state import ServerState
 
 Run = Callable[..., Commit]
 

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.federation.aggregation import Mean, aggregate
-from fedagentgym.federation.algorithm import Round, RoundResult
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.checks import UpdateChecks
-from fedagentgym.federation.message import ArrayForm, Form, Message
-from fedagentgym.federation.operation import ClientContext, Operation
-from fedagentgym.federation.server_state import ServerState
-from fedagentgym.federation.vectors import update_norm
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import ArrayForm, Form, Message, update_norm
 
 
 class Toy:

@@ -15,12 +15,12 @@ import yaml
 import fedagentgym
 from fedagentgym.agents import AGENTS
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.base.plugins import module_name
+from fedagentgym.base.imports import module_name
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.federation.aggregation import AGGREGATION_RULES
-from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.learning.advantages import ADVANTAGES
 from fedagentgym.learning.objectives import OBJECTIVES
 from fedagentgym.partitions import SAMPLERS

@@ -40,7 +40,7 @@ REGISTRIES = {
     "fedagentgym.learning.advantages": ("ADVANTAGES",),
     "fedagentgym.learning.objectives": ("OBJECTIVES",),
     "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
-    "fedagentgym.federation.backends": ("BACKENDS",),
+    "fedagentgym.federation.clients": ("BACKENDS",),
     "fedagentgym.agents.text.prompts": ("TEMPLATES",),
     "fedagentgym.experiment.trackers": ("TRACKERS",),
 }

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.encoding import decode
 from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.base.files import read_json, read_jsonl, read_text
-from fedagentgym.base.parsing import parse_json, parse_yaml
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.files import parse_json, parse_yaml, read_json, read_jsonl, read_text
+from fedagentgym.base.imports import load_plugins
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.reasoning.sources.rows import list_data_files, read_records
 from fedagentgym.experiment.config import load_config

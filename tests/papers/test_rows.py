@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fedagentgym.algorithms.make import get_algorithm_class
-from fedagentgym.base.parsing import parse_yaml
+from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, load_config, read_preset

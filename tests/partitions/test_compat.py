@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.partitions import compat
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.division import make_sampler, sample_clients
 from fedagentgym.partitions.statistics import compute_statistics, count_labels
 from tests.partitions.conftest import make_table
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import GRID, StreamBatch
-from fedagentgym.partitions import draws
-from fedagentgym.partitions.draws import (
+from fedagentgym.partitions import assignment as draws
+from fedagentgym.partitions.assignment import (
     iter_batches,
     redistribute_overflow,
     sample_category_counts,

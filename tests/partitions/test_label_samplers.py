@@ -15,7 +15,7 @@ from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import federate, load_client_split
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.division import make_sampler, sample_clients
 from fedagentgym.partitions.statistics import count_labels
 from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_table

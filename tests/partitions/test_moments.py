@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.division import make_sampler, sample_clients
 from fedagentgym.partitions.statistics import Statistics, compare_with_chance, compute_statistics
 from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_table

@@ -60,8 +60,8 @@ def test_colours_differ_in_lightness() -> None:
 
 
 def test_many_clients_and_categories_stay_readable() -> None:
+    from fedagentgym.partitions.division import make_sampler, sample_clients
     from fedagentgym.partitions.plots import plot_mixture_bars, plot_size_bars
-    from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
     from fedagentgym.partitions.statistics import compute_statistics
     from tests.partitions.conftest import make_table
 

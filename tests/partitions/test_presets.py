@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import UnknownNameError
+from fedagentgym.partitions.division import make_sampler, sample_clients
 from fedagentgym.partitions.presets import FIGURE_PRESETS, PRESETS, get_preset
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
 from tests.partitions.conftest import WEBSHOP, make_table
 
 POOLS = {

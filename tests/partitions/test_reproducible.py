@@ -12,7 +12,7 @@ import pytest
 
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.partitions.client_split import ClientSplit, federate
-from fedagentgym.partitions.samplers.sampler import make_sampler, sample_clients
+from fedagentgym.partitions.division import make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable
 from tests.partitions.conftest import make_pool, make_table
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.partitions.division import check_client_count, make_sampler
 from fedagentgym.partitions.samplers.coverage import Bounds, Coverage, validate_bounds
 from fedagentgym.partitions.samplers.hardness import Hardness
-from fedagentgym.partitions.samplers.sampler import check_client_count, make_sampler
 from tests.partitions.conftest import make_table
 from tests.partitions.test_samplers import SPECS, draw
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.partitions import SAMPLERS
-from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.draws import redistribute_overflow
-from fedagentgym.partitions.samplers.sampler import dump_parameters, make_sampler, sample_clients
+from fedagentgym.partitions.assignment import Assignment, redistribute_overflow
+from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.statistics import count_labels
 from fedagentgym.partitions.table import TaskTable
 from fedagentgym.registration import register_sampler

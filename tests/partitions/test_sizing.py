@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.partitions.draws import (
+from fedagentgym.partitions.assignment import (
     check_total,
     compute_total,
     round_to_sum,

@@ -16,10 +16,10 @@ from fedagentgym.agents.players.scripted import ScriptedAgent, ScriptedPlayers
 from fedagentgym.agents.protocols import Move
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule
-from fedagentgym.federation.backends import BACKENDS
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.backends.in_process import open_backend
+from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.federation.exchange import Reply, Request
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator
 from fedagentgym.learning.objectives import OBJECTIVES, PerTurn
 from fedagentgym.learning.trajectory import Group

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from fedagentgym.agents.decoder.architectures import ARCHITECTURES, DecoderConfig
 from fedagentgym.agents.decoder.packed import compute_table_hidden
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import read_json
+from fedagentgym.base.imports import require
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 

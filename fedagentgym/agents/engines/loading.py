@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from fedagentgym.agents.engines.tiny import read_tiny_model
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import read_json
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 
 Threads = int | Literal["auto"] | None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedagentgym.agents.decoder.architectures import DecoderConfig
 from fedagentgym.agents.text.tokens import TextTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 
 if TYPE_CHECKING:
     from fedagentgym.agents.decoder.module import Decoder

@@ -30,7 +30,7 @@ from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import is_own_process
 
 

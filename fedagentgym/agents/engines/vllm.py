@@ -28,7 +28,7 @@ from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Finis
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedagentgym.agents.engines.loading import disable_progress_bars
 from fedagentgym.base.errors import DataError, describe_error, join_names
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 
 ARCHITECTURES = ("llama",)
 SPLITS = ("smollm",)

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from fedagentgym.agents.models.gguf_files import convert_gguf
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, describe_error
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import cache_folder
+from fedagentgym.base.imports import require
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")

@@ -22,7 +22,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.settings import Settings
 

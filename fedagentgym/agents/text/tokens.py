@@ -14,8 +14,8 @@ from typing import Any
 
 from fedagentgym.agents.text.words import CLOSING_TAGS, END, PAD, build_tokenizer, cut_text, encodes_piecewise
 from fedagentgym.base.errors import DataError, describe_error
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import read_json
+from fedagentgym.base.imports import require
 
 _CACHE_SIZE = 20_000
 _CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"

@@ -21,8 +21,8 @@ from fedagentgym.algorithms.support.spec import ExperimentSpec
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
-from fedagentgym.federation.server_state import ServerState
 from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings

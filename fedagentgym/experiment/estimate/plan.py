@@ -5,17 +5,30 @@ Numbers are upper bounds if the length of an episode matters: every episode take
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work
 from fedagentgym.algorithms.make import get_algorithm_class, load_settings
 from fedagentgym.algorithms.support.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
-from fedagentgym.experiment.estimate.memory import Part, VllmShare, compute_peak, list_memory_parts, list_second_parts
-from fedagentgym.experiment.estimate.player import DEVICE_BYTES, PlannedAgent, plan_agent
-from fedagentgym.experiment.settings import RunConfig
+from fedagentgym.experiment.config import RunConfig
+from fedagentgym.experiment.estimate.memory import (
+    DEVICE_BYTES,
+    Part,
+    PlannedAgent,
+    VllmShare,
+    compute_least,
+    compute_peak,
+    list_memory_parts,
+    list_second_parts,
+    plan_agent,
+)
+from fedagentgym.learning.settings import ShardingSettings
 
 PARAMETER_BYTES = 4
 """Parameters are sent in float32."""
@@ -156,3 +169,154 @@ def _count_evaluations(config: RunConfig) -> int:
         return 0
     rounds, every = config.federation.rounds, config.evaluation.every
     return 1 + -(-rounds // every)
+
+
+# ---- whether a run fits on its devices ------------------------------------------------------------------------------
+
+ADAPTER_RANK = 32
+
+
+def check_fit(config: RunConfig) -> None:
+    """Refuse a run that cannot fit in any case; if only caches or activations might exceed the memory, it is tried."""
+    if config.agent.model is None and config.agent.name == "tiny":
+        return
+    device_bytes = find_device_memory(config.agent.device)
+    try:
+        plan = plan_run(config, device_bytes)
+    except OptionError:
+        return  # a model whose size is not known is tried
+    least = compute_least(plan.agent, config.learning, plan.kept_copies)
+    if least > device_bytes:
+        raise OptionError(
+            f"{plan.agent.model} with {plan.agent.trainable:,} trained parameters needs at least {least / 1e9:,.0f} GB on one "
+            f"device, which has {device_bytes / 1e9:,.0f} GB: {find_remedies(plan, device_bytes)}"
+        )
+
+
+def find_device_memory(device: str) -> int:
+    """Memory of a device in bytes: of the configured GPU, or of this machine."""
+    import torch
+
+    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
+        return int(torch.cuda.get_device_properties(device if ":" in device else 0).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+MOST_SHARDS = 8
+
+
+def _find_shards(plan: RunPlan, device_bytes: int) -> str:
+    """The smallest number of such devices that suffices for an update, or the number with parts offloaded to the machine."""
+    for offload in (False, True):
+        for devices in (2, 4, MOST_SHARDS):
+            sharding = ShardingSettings(devices=devices, offload=offload)
+            spread = plan.config.learning.model_copy(update={"sharding": sharding})
+            if compute_least(plan.agent, spread, plan.kept_copies) <= device_bytes:
+                return f"{{devices: {devices}, offload: {str(offload).lower()}}}"
+    return ""
+
+
+def find_remedies(plan: RunPlan, device_bytes: int) -> str:
+    """Alternatives that would fit, in words."""
+    fits = []
+    learning = plan.config.learning
+    if not plan.agent.has_adapter:
+        adapted = replace(
+            plan.agent,
+            adapted=LINEAR_LAYERS,
+            width=2,
+            trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
+        )
+        if compute_least(adapted, learning, plan.kept_copies) <= device_bytes:
+            fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
+    if shards := _find_shards(plan, device_bytes):
+        fits.append(f"shards (learning.sharding={shards})")
+    if not learning.checkpointing:
+        recomputed = learning.model_copy(update={"checkpointing": True})
+        parts = list_memory_parts(plan.agent, recomputed, plan.kept_copies, plan.vllm_share)
+        if compute_peak(parts) <= device_bytes:
+            fits.append("recomputed activations (learning.checkpointing=true)")
+    return f"what fits is {' or '.join(fits)}" if fits else "choose a smaller model or a larger device"
+
+
+# ---- a plan as plain values and as text -----------------------------------------------------------------------------
+
+COUNTS = (
+    ("episodes to learn from", "episodes"),
+    ("episodes only judged", "judged"),
+    ("optimizer steps", "optimizer_steps"),
+)
+
+
+def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
+    """The plan as plain values."""
+    total = plan.total
+    return {
+        "name": plan.config.name,
+        "agent": {
+            "name": plan.agent.name,
+            "model": plan.agent.model,
+            "parameters": plan.agent.parameters,
+            "trainable": plan.agent.trainable,
+        },
+        "rounds": plan.config.federation.rounds,
+        "clients": plan.clients,
+        "clients_per_round": plan.asked,
+        "evaluations": plan.evaluations,
+        "round": {name: getattr(plan.round, name) for _, name in COUNTS},
+        "total": {name: getattr(total, name) for _, name in COUNTS},
+        "tokens": {"generated": plan.generated_tokens, "learnt": plan.learnt_tokens},
+        "bytes": {
+            "round": {"down": plan.count_bytes_down(plan.round), "up": plan.count_bytes_up(plan.round)},
+            "total": {"down": plan.count_bytes_down(total), "up": plan.count_bytes_up(total)},
+        },
+        "memory": {
+            "parts": [{"name": part.name, "phase": part.phase, "bytes": part.size} for part in plan.memory],
+            "peak": plan.peak,
+        },
+        "devices": plan.devices,
+        "tokens_per_second": tokens_per_second,
+        "device_hours": plan.estimate_device_hours(tokens_per_second),
+    }
+
+
+def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | None) -> Iterator[str]:
+    """The plan, line by line."""
+    agent, federation = plan.agent, plan.config.federation
+    share = "" if agent.trainable == agent.parameters else f", {agent.trainable:,} of them trained"
+    clients = f"{plan.asked} of {plan.clients} clients a round"
+    yield f"{plan.config.name}: {plan.config.algorithm['name']}, {federation.rounds} rounds, {clients}"
+    yield f"agent {agent.name}: {agent.model}, {agent.parameters:,} parameters{share}"
+    yield ""
+    yield f"{'at most':28s}{'one round':>20s}{'whole run':>20s}"
+    total = plan.total
+    for label, name in COUNTS:
+        yield f"{label:28s}{getattr(plan.round, name):>20,}{getattr(total, name):>20,}"
+    for label, count in (("to the clients", plan.count_bytes_down), ("from the clients", plan.count_bytes_up)):
+        yield f"{label:28s}{format_bytes(count(plan.round)):>20s}{format_bytes(count(total)):>20s}"
+    yield f"{'tokens generated':48s}{plan.generated_tokens:>20,}"
+    yield f"{'tokens learnt from':48s}{plan.learnt_tokens:>20,}"
+    yield f"{'evaluations':48s}{plan.evaluations:>20,}"
+    yield ""
+    yield f"memory of a device{'':30s}{format_bytes(plan.peak):>20s}"
+    for part in plan.memory:
+        when = "" if part.phase == "always" else f" ({part.phase})"
+        yield f"  {part.name + when:46s}{format_bytes(part.size):>20s}"
+    yield ""
+    hours = plan.estimate_device_hours(tokens_per_second)
+    yield f"{hours:,.1f} device-hours of playing at {tokens_per_second:,.0f} tokens a second, plus learning"
+    if device_bytes is not None and plan.peak > device_bytes:
+        yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"
+
+
+def format_bytes(count: int) -> str:
+    """
+    >>> format_bytes(1500), format_bytes(2_345_678_901)
+    ('1.5 kB', '2.35 GB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}" if unit != "TB" else f"{size:,.1f} TB"

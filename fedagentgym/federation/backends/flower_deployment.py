@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.backends.flower_wire import (
     QUERY,
@@ -32,8 +32,16 @@ from fedagentgym.federation.backends.flower_wire import (
 )
 from fedagentgym.federation.backends.resident import NodeConfig, forward_request
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import MOST_CLIENTS, Reply, Request, StateName, apply_deadline, clean_text
-from fedagentgym.federation.operation import Application, ApplicationSpec
+from fedagentgym.federation.exchange import (
+    MOST_CLIENTS,
+    Application,
+    ApplicationSpec,
+    Reply,
+    Request,
+    StateName,
+    apply_deadline,
+    clean_text,
+)
 
 log = get_logger(__name__)
 GRACE_SECONDS = 10.0

@@ -18,11 +18,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.federation.backends.flower_wire import answer_content, encode_request, send_and_receive
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform
-from fedagentgym.federation.operation import Application, ApplicationSpec
+from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
 from fedagentgym.federation.states import StateStore, StateStoreMixin
 
 FLOWER_VARIABLES = {

@@ -16,10 +16,9 @@ from typing import Any
 
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.extras import require
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
-from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
-from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.federation.exchange import LONGEST_ERROR, ApplicationSpec, Reply, Request, clean_text
 
 log = get_logger(__name__)
 RECORD = "fedagentgym"

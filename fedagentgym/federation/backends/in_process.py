@@ -17,8 +17,7 @@ from typing import Any
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Reply, Request, apply_deadline, perform
-from fedagentgym.federation.operation import Application, ApplicationSpec
+from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
 from fedagentgym.federation.states import StateStore, StateStoreMixin
 
 log = get_logger(__name__)

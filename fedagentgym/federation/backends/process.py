@@ -19,11 +19,10 @@ import subprocess
 import sys
 from multiprocessing.connection import Connection
 
-from fedagentgym.base.activity import ClientActivity, tell
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.federation.exchange import LONGEST_ERROR, Reply, Request, clean_text
-from fedagentgym.federation.operation import ApplicationSpec
+from fedagentgym.base.process import ClientActivity, tell
+from fedagentgym.federation.exchange import LONGEST_ERROR, ApplicationSpec, Reply, Request, clean_text
 
 Pipe = Connection
 HEADER_LIMIT = 1 << 20

@@ -34,11 +34,19 @@ from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.plugins import load_plugins
+from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import get_logger, log_to_stderr
 from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
-from fedagentgym.federation.exchange import LONGEST_ERROR, MOST_CLIENTS, Reply, Request, clean_text, perform
-from fedagentgym.federation.operation import Application, ApplicationSpec
+from fedagentgym.federation.exchange import (
+    LONGEST_ERROR,
+    MOST_CLIENTS,
+    Application,
+    ApplicationSpec,
+    Reply,
+    Request,
+    clean_text,
+    perform,
+)
 from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)

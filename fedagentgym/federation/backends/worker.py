@@ -10,13 +10,11 @@ from dataclasses import astuple
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fedagentgym.base.activity import ClientActivity, Listener, listen
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import ProcessUnusableError
-from fedagentgym.base.process import end_with_parent, log_to_stderr, own_process
+from fedagentgym.base.process import ClientActivity, Listener, end_with_parent, listen, log_to_stderr, own_process
 from fedagentgym.federation.backends.process import HEADER_LIMIT, Pipe
-from fedagentgym.federation.exchange import Reply, Request, clean_text, perform
-from fedagentgym.federation.operation import Application, ApplicationSpec
+from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, clean_text, perform
 
 TOLD_EVERY_SECONDS = 0.5
 

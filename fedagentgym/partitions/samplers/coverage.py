@@ -10,9 +10,8 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.assignment import Assignment, assign_balanced
-from fedagentgym.partitions.draws import check_total, compute_total, sample_beta_sizes
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler
+from fedagentgym.partitions.assignment import Assignment, assign_balanced, check_total, compute_total, sample_beta_sizes
+from fedagentgym.partitions.division import Axis, Compat, Sampler
 from fedagentgym.partitions.table import TaskTable
 
 

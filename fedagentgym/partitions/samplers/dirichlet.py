@@ -10,9 +10,8 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream, StreamBatch, log_gamma_quantile, on_grid, stream
-from fedagentgym.partitions.assignment import Assignment, deal_by_label
-from fedagentgym.partitions.draws import sample_category_counts, softmax
-from fedagentgym.partitions.samplers.sampler import LabelSampler, check_disjoint
+from fedagentgym.partitions.assignment import Assignment, deal_by_label, sample_category_counts, softmax
+from fedagentgym.partitions.division import LabelSampler, check_disjoint
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

@@ -10,10 +10,9 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import StreamBatch
-from fedagentgym.partitions.assignment import Assignment, compute_offsets
-from fedagentgym.partitions.draws import compute_total, iter_batches, sample_distinct
+from fedagentgym.partitions.assignment import Assignment, compute_offsets, compute_total, iter_batches, sample_distinct
+from fedagentgym.partitions.division import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.samplers.coverage import Bounds, sample_coverage, validate_bounds
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

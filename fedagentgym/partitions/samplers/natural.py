@@ -15,7 +15,7 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.samplers.sampler import Axis, Sampler
+from fedagentgym.partitions.division import Axis, Sampler
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

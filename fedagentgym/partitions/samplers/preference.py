@@ -13,8 +13,9 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import StreamBatch, log_gamma_quantile
-from fedagentgym.partitions.assignment import Assignment, compute_offsets
-from fedagentgym.partitions.draws import (
+from fedagentgym.partitions.assignment import (
+    Assignment,
+    compute_offsets,
     iter_batches,
     redistribute_overflow,
     sample_beta_sizes,
@@ -22,8 +23,8 @@ from fedagentgym.partitions.draws import (
     sample_distinct,
     softmax,
 )
+from fedagentgym.partitions.division import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.samplers.coverage import Coverage
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import StreamBatch, stream
-from fedagentgym.partitions.assignment import Assignment, deal_by_label
-from fedagentgym.partitions.draws import sample_distinct
-from fedagentgym.partitions.samplers.sampler import LabelSampler
+from fedagentgym.partitions.assignment import Assignment, deal_by_label, sample_distinct
+from fedagentgym.partitions.division import LabelSampler
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]

@@ -9,9 +9,14 @@ from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import StreamBatch, stream
-from fedagentgym.partitions.assignment import Assignment, assign_balanced, compute_offsets
-from fedagentgym.partitions.draws import iter_batches, sample_distinct
-from fedagentgym.partitions.samplers.sampler import Axis, Compat, Sampler, check_overlap, check_pool_size
+from fedagentgym.partitions.assignment import (
+    Assignment,
+    assign_balanced,
+    compute_offsets,
+    iter_batches,
+    sample_distinct,
+)
+from fedagentgym.partitions.division import Axis, Compat, Sampler, check_overlap, check_pool_size
 from fedagentgym.partitions.table import TaskTable
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, describe_error
-from fedagentgym.base.extras import require
 from fedagentgym.base.files import data_folder, read_json, stamp_file
+from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.reasoning.pools import LoadedTask

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import parse_json
 from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Program, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row, format_plain_number

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, join_names
-from fedagentgym.base.extras import require
-from fedagentgym.base.files import open_plain, read_bytes
-from fedagentgym.base.parsing import parse_json
+from fedagentgym.base.files import open_plain, parse_json, read_bytes
+from fedagentgym.base.imports import require
 
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
