@@ -143,25 +143,13 @@ _SMALL = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
 }
-_LLAMA_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-_YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 _OWN: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "qwen2, untied": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": False}),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 12}),
-    "llama": (LlamaForCausalLM, LlamaConfig, {}),
     "llama, one head": (LlamaForCausalLM, LlamaConfig, {"num_key_value_heads": 1, "num_hidden_layers": 1}),
-    "llama3": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": _LLAMA_ROPE, "tie_word_embeddings": True}),
-    "yarn": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": _YARN_ROPE}),
-    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
     "biases": (LlamaForCausalLM, LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
 }
+"""Every architecture and rope is compared in `test_decoder.py`; here sessions cut their passes."""
 _MODULES_ONLY: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": 12}),
     "qwen2": (
@@ -194,7 +182,7 @@ def test_other_architectures_through_their_modules(name: str, attention: str) ->
 @pytest.mark.parametrize("name", _OWN)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "in place"])
 def test_architectures_that_are_written_out(name: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grouped heads, normed queries, scaled rotations, untied heads, biases; small passes and blocks, so that all are cut."""
+    """Grouped heads, normed queries, untied heads, biases; small passes and blocks, so that all are cut."""
     monkeypatch.setattr(cached, "_MAX_TOKENS_PER_PASS", 50)
     monkeypatch.setattr(cached, "_QUERY_BLOCK", 8)
     if not packed:

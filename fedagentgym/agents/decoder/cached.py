@@ -161,7 +161,7 @@ class MergedLayer:
         self._queries = parts.query.out_features
         self._query_only, self._keys_values = self._mix.split(self._queries)
         self._head_norms = _read_head_norms(parts)
-        self._out, self._down = _Projection.read([parts.out], packed), _Projection.read([parts.down], packed)
+        self._out, self._down = _read_sum(parts.out), _read_sum(parts.down)
         self._gate_up = _Projection.read([parts.gate, parts.up], packed)
 
     def normalize(self, hidden: Tensor) -> Tensor:
@@ -191,11 +191,13 @@ class MergedLayer:
         return torch.addcmul(vectors * angles.cos, vectors.roll(self.width // 2, -1), angles.sin)
 
     def add_attention(self, hidden: Tensor, seen: Tensor) -> Tensor:
-        return self._out.add_to(hidden, seen)
+        weight, bias = self._out
+        return torch.addmm(hidden if bias is None else hidden + bias, seen, weight)
 
     def add_mlp(self, hidden: Tensor) -> Tensor:
         gate, up = self._gate_up(self.norm(hidden, self._mlp_norm)).chunk(2, dim=-1)
-        return self._down.add_to(hidden, F.silu(gate).mul_(up))
+        weight, bias = self._down
+        return torch.addmm(hidden if bias is None else hidden + bias, F.silu(gate).mul_(up), weight)
 
 
 class _Projection(NamedTuple):
@@ -209,7 +211,7 @@ class _Projection(NamedTuple):
         weights = [merge_weight(module) for module in modules]
         plain = [module.get_base_layer() if hasattr(module, "get_base_layer") else module for module in modules]
         biases: list[Any] = [None if module.bias is None else module.bias.detach() for module in plain]
-        if len(modules) == 1 or not packed:
+        if not packed:
             return cls(tuple(weights), tuple(biases))
         return cls((torch.cat(weights),), (None if biases[0] is None else torch.cat(biases),))
 
@@ -222,13 +224,9 @@ class _Projection(NamedTuple):
         return first, _Projection((weight[cut:],), (None if bias is None else bias[cut:],))
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        parts = [F.linear(hidden, weight, bias) for weight, bias in zip(self.weights, self.biases, strict=True)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-
-    def add_to(self, hidden: Tensor, inputs: Tensor) -> Tensor:
-        """Return the states with a single projection of the inputs added."""
-        (weight,), (bias,) = self
-        return torch.addmm(hidden if bias is None else hidden + bias, inputs, weight.t())
+        if len(self.weights) == 1:
+            return F.linear(hidden, self.weights[0], self.biases[0])
+        return torch.cat([F.linear(hidden, *part) for part in zip(self.weights, self.biases, strict=True)], dim=-1)
 
 
 class _Normalizer:
@@ -260,6 +258,12 @@ def merge_weight(module: Any) -> Tensor:
         if name in module.lora_A:
             weight = weight + module.get_delta_weight(name).detach().to(weight.dtype)
     return weight
+
+
+def _read_sum(module: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the transposed weight and the bias of a projection that is added to the states."""
+    plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
+    return merge_weight(module).t(), None if plain.bias is None else plain.bias.detach()
 
 
 def _read_head_norms(parts: Parts) -> Tensor | None:
