@@ -333,3 +333,18 @@ def _check_array_entry(entry: Any) -> tuple[str, tuple[int, ...]]:
 
 def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not plain JSON")
+
+
+def to_plain_numbers(value: Any) -> Any:
+    """The value with Python's numbers in place of NumPy's, also inside plain lists, tuples and mappings.
+
+    >>> import numpy as np
+    >>> to_plain_numbers({"seed": np.int64(7), "sizes": [np.int32(1), 2]})
+    {'seed': 7, 'sizes': [1, 2]}
+    """
+    if type(value) is dict:
+        return {key: to_plain_numbers(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(to_plain_numbers(item) for item in value)
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_scalar else value

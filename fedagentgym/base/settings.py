@@ -21,6 +21,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
+from fedagentgym.base.encoding import to_plain_numbers
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, find_closest_name, join_names, show_value
 from fedagentgym.base.registry import Registry
 
@@ -116,21 +117,6 @@ def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | No
         if (found := _find_model(get_args(each), data)) is not None:
             return found
     return None
-
-
-def to_plain_numbers(value: Any) -> Any:
-    """The value with Python's numbers in place of NumPy's, also inside plain lists, tuples and mappings.
-
-    >>> import numpy as np
-    >>> to_plain_numbers({"seed": np.int64(7), "sizes": [np.int32(1), 2]})
-    {'seed': 7, 'sizes': [1, 2]}
-    """
-    if type(value) is dict:
-        return {key: to_plain_numbers(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(to_plain_numbers(item) for item in value)
-    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if is_scalar else value
 
 
 def expand_name(value: Any) -> Any:

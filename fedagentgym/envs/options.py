@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
-from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.encoding import canonical_json, to_plain_numbers
 from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
-from fedagentgym.base.settings import to_plain_numbers
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from fedagentgym.base.encoding import digest
-from fedagentgym.base.settings import to_plain_numbers
+from fedagentgym.base.encoding import digest, to_plain_numbers
 
 
 @dataclass(frozen=True, slots=True)
