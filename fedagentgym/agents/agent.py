@@ -25,7 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenAgent:
-    """A policy with everything between it and an environment."""
+    """A language model as an agent: its policy, with everything between it and an environment.
+
+    Attributes:
+        name: Name in results.
+        policy: What generates tokens, such as a `TorchPolicy`.
+        template: The prompts.
+        decoding: How tokens are drawn.
+        context: `session` for one growing dialogue, `window` for a fresh prompt with the last turns at every step.
+        history: How many past turns a `window` shows.
+        parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
+        chat: Whether prompts are wrapped in the tokenizer's chat template.
+
+    Raises:
+        OptionError: If thoughts are asked for with constrained decoding, or a chat template without there being one.
+    """
 
     name: str
     policy: Policy
@@ -44,16 +58,31 @@ class TokenAgent:
 
     @property
     def tokenizer(self) -> TextTokenizer:
+        """The tokenizer of the policy."""
         tokenizer = self.policy.tokenizer
         assert isinstance(tokenizer, TextTokenizer)
         return tokenizer
 
     def play(self, env: TextEnv) -> TokenPlayers:
-        """Start playing in an environment, with the policy's present weights."""
+        """Start playing with the policy's present weights, which must not change until the players are closed.
+
+        Args:
+            env: The environment.
+
+        Returns:
+            The players, a context manager.
+        """
         return TokenPlayers(self, env)
 
     def renderer(self, env: TextEnv) -> Renderer:
-        """Return the converter from an environment's episodes to this agent's tokens."""
+        """Return what converts the episodes of an environment to this agent's tokens.
+
+        Args:
+            env: The environment.
+
+        Returns:
+            The renderer.
+        """
         return Renderer(
             env,
             self.tokenizer,
@@ -66,12 +95,21 @@ class TokenAgent:
         )
 
     def parse(self, env: TextEnv, reply: str) -> ParsedReply:
-        """Extract the action from a reply; an environment that takes replies gets them whole."""
+        """Extract the action from a reply.
+
+        Args:
+            env: The environment; one that takes replies gets them whole.
+            reply: The reply.
+
+        Returns:
+            `action`, and `format`: whether the reply has the form that was asked for.
+        """
         if env.takes == "reply":
             return ParsedReply(reply, True)
         return parse(reply, self.parser, self.template.think, env.published_action_tail)
 
     def close(self) -> None:
+        """Close the policy."""
         self.policy.close()
 
 

@@ -64,10 +64,24 @@ class AgentFactory(Protocol):
 
 
 def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv | None = None, seed: int = 0) -> Agent:
-    """Build an agent. ``env`` is for agents that depend on an environment (a tiny model's cache); ``seed`` for new adapters.
+    """Make an agent from its settings.
 
-    >>> make_agent("random").name
-    'random'
+    Args:
+        settings: `AgentSettings`, a mapping of them, or the name of an agent: `tiny`, `transformers`, `endpoint`, `expert`,
+            `random`, `human`, or a registered one.
+        env: The environment it will play, for agents that depend on one, such as the tiny models of the package.
+        seed: Seed of new adapters.
+
+    Returns:
+        The agent.
+
+    Raises:
+        UnknownNameError: If there is no such agent.
+        OptionError: If a setting is invalid.
+
+    Example:
+        >>> make_agent("random").name
+        'random'
     """
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
     factory: AgentFactory = AGENTS.get(chosen.name)

@@ -47,7 +47,7 @@ FinishReason = Literal["stop", "length", "context"]
 
 
 class Decoding(Settings):
-    """How tokens are drawn. ``temperature`` 0 is greedy (its log-probs are 0: a point mass)."""
+    """How tokens are drawn. With temperature 0 the most likely token is taken, and all log-probabilities are 0."""
 
     temperature: float = Field(default=1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
     top_p: float = Field(
@@ -209,11 +209,23 @@ class TrainablePolicy(Policy, Protocol):
 
 
 class Move(NamedTuple):
-    """One turn of one row: the reply, the action for the env, and - for token agents - the tokens.
+    """What an agent does in one turn of one episode.
 
-    The tokens of an episode are the concatenation of ``context_ids`` (given: no loss) and ``token_ids`` (generated) of its
-    moves; ``fresh`` starts a new segment (every turn in the ``window`` context, only the first in ``session``).
-    ``finish == "context"``: the context was full; nothing was generated, the episode ends truncated and must not be stepped.
+    The tokens of an episode are the `context_ids` (given, without loss) and `token_ids` (generated) of its moves, one after the
+    other. Agents without tokens set `reply`, `action` and `format` alone.
+
+    Attributes:
+        reply: The agent's text.
+        action: The action for the environment.
+        format: Whether the reply has the form that was asked for.
+        context_ids: Tokens that were given to the model since the last move.
+        token_ids: Tokens that it generated.
+        logprobs: Log-probability of each generated token under the distribution that it was drawn from.
+        allowed: With constrained decoding, the tokens that were allowed at each place.
+        fresh: Whether a new text begins with this move: every turn in the context `window`, the first in `session`.
+        finish: `stop`, `length` (too long a reply) or `context`: nothing was generated since the context is full, and the
+            episode ends.
+        learn: False for noise in a demonstration, which is played but not imitated.
     """
 
     reply: str
@@ -230,21 +242,59 @@ class Move(NamedTuple):
 
 
 class Players(Protocol):
-    """An agent playing in one env: rows of episodes that come and go. A context manager."""
+    """An agent that plays many episodes of one environment at once: rows that come and go. A context manager.
+
+    Each row draws from its own stream, so that its moves do not depend on the rows beside it.
+
+    Example:
+        >>> from fedagentgym import stream
+        >>> from fedagentgym.agents import make_agent
+        >>> from fedagentgym.envs import open_env
+        >>> env = open_env("fedagentgym/Guess-v0")
+        >>> episodes = env.reset_many(env.pool.ids[:2], [0, 1])
+        >>> with make_agent("expert").play(env) as players:
+        ...     rows = players.enter(episodes, [stream(0, row) for row in range(2)])
+        ...     moves = players.act(rows, episodes)
+        ...     episodes = env.step_many(episodes, [move.action for move in moves])
+        ...     players.leave(rows)
+        >>> [episode.turn for episode in episodes]
+        [1, 1]
+    """
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        """Add episodes at turn 0, each with its own random stream; put siblings of a task next to each other."""
+        """Add episodes that have just begun.
+
+        Args:
+            episodes: The episodes; those of one task stand beside each other, so that they can share work.
+            streams: The random stream of each.
+
+        Returns:
+            The row of each episode: a number for `act` and `leave`.
+        """
         ...
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        """Choose one move per row, given the row's present episode."""
+        """Choose the next move of some rows.
+
+        Args:
+            rows: The rows.
+            episodes: The present episode of each.
+
+        Returns:
+            The move of each.
+        """
         ...
 
     def leave(self, rows: Sequence[int]) -> None:
-        """Free rows whose episodes are over."""
+        """Free rows whose episodes are over; their numbers may be used again.
+
+        Args:
+            rows: The rows.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the play; called when the context ends."""
 
     def __enter__(self) -> Players: ...
 
@@ -252,13 +302,29 @@ class Players(Protocol):
 
 
 class Agent(Protocol):
-    """Anything that can play. Language models are ``TokenAgent``s (``agents/agent.py``), which also have ``policy``."""
+    """Anything that can play: the interface that `collect` and `evaluate` use. Language models are `TokenAgent`s.
+
+    To write one, give a class the attribute `name`, and `play`, which returns `Players`; `fedagentgym.testing.check_agent`
+    checks it. An agent that needs only the dialogue as text is a `FunctionAgent`.
+
+    Attributes:
+        name: Name in results.
+    """
 
     name: str
 
-    def play(self, env: TextEnv) -> Players: ...
+    def play(self, env: TextEnv) -> Players:
+        """Start playing.
 
-    def close(self) -> None: ...
+        Args:
+            env: The environment.
+
+        Returns:
+            The players of its episodes, a context manager.
+        """
+
+    def close(self) -> None:
+        """Release what the agent holds: models, connections."""
 
 
 __all__ = [

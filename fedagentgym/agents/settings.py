@@ -24,7 +24,12 @@ class AdapterSettings(Settings):
 
 
 class AgentSettings(Settings):
-    """Which agent plays, and how it is prompted. ``None`` leaves a choice to the agent's own preset."""
+    """Which agent plays and how it is prompted: the section `agent` of a configuration. None leaves a choice to the agent.
+
+    Example:
+        >>> AgentSettings.load({"name": "tiny", "decoding": {"temperature": 0.7}}).decoding.temperature
+        0.7
+    """
 
     name: str = Field(
         default="tiny", description="a registered agent: tiny, transformers, vllm, endpoint, expert, random, ..."

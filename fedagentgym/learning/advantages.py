@@ -35,19 +35,53 @@ Baseline = Literal["trajectories", "turns"]
 
 
 class AdvantageEstimator(NamedSettings):
-    """Computes advantages from the rewards of one task's episodes. Subclasses add settings of their own as fields."""
+    """Base class of advantage estimators: derive a class, write `estimate`, register it with `register_advantage`.
+
+    The fields are its settings in configurations. `fedagentgym.testing.check_advantage` checks it.
+
+    Example:
+        >>> import numpy as np
+        >>> from typing import Literal
+        >>> from fedagentgym.learning import AdvantageEstimator
+        >>> class Ranks(AdvantageEstimator):
+        ...     name: Literal["ranks"] = "ranks"
+        ...     def estimate(self, group, rewards):
+        ...         order = np.argsort(np.argsort([part.sum() for part in rewards]))
+        ...         centre = (len(group) - 1) / 2
+        ...         return tuple(np.full(len(part), rank - centre) for part, rank in zip(rewards, order))
+    """
 
     @abstractmethod
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
-        """The advantage of every turn of every episode; `rewards` has one array per episode, one number per turn."""
+        """Compute the advantages of the episodes of one task.
+
+        Args:
+            group: The episodes.
+            rewards: For each episode an array with the learned reward of each turn.
+
+        Returns:
+            For each episode an array with the advantage of each turn. It does not depend on the order of the episodes.
+        """
 
     @property
     def compares_turns(self) -> bool:
-        """Whether `estimate_turns` is implemented: turns of one episode can have values of their own."""
+        """Whether `estimate_turns` is written: turns of one episode can have values of their own."""
         return False
 
     def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
-        """Like `estimate`, if each turn has a penalty of its own, which `rewards` does not contain."""
+        """Compute the advantages if single turns have penalties (`learning.format_penalty_on: turn`).
+
+        Args:
+            group: The episodes.
+            rewards: For each episode an array with the learned reward of each turn, without the penalties.
+            penalties: For each episode an array with the penalty of each turn.
+
+        Returns:
+            For each episode an array with the advantage of each turn.
+
+        Raises:
+            OptionError: If the estimator does not support this, as by default.
+        """
         raise OptionError(f"advantage estimator {self.name!r} does not support penalties of single turns")
 
 

@@ -30,10 +30,17 @@ class CurvePoint(NamedTuple):
 
 
 def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
-    """Follow a recipe; the first point is the warm-started agent, the last one the trained agent.
+    """Train one agent on one site by a recipe, and evaluate it on unseen tasks in between.
 
-    The warm start is made once per environment and shared by all seeds, as a pretrained model would be; the seed varies the drawn
-    tasks, the episodes and the sampling.
+    The agent starts from a warm start that is made once and shared by all seeds, as a pretrained model would be.
+
+    Args:
+        recipe: What is played, learned and evaluated; see `load_recipe`.
+        seed: Seed of the drawn tasks, the episodes and the sampling.
+
+    Yields:
+        After the warm start and after every `recipe.evaluation.every` steps: `step`, `seconds` of playing and learning,
+        `success`, `score`, `format_broken`, and `env_share`, the environment's share of the time.
     """
     agent = load_warm_started_agent(recipe)
     local = LocalTraining(

@@ -39,7 +39,16 @@ SHARES = ("success", "score", "invalid", "format_broken")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of an evaluation: overall and per category, with the episodes themselves."""
+    """The result of `evaluate`.
+
+    Attributes:
+        overall: Estimates by measure (`success`, `score`, `turns`, `invalid`, `format_broken`, `tokens`, `reward/...`), each
+            with `mean`, `low` and `high`.
+        categories: The same for each category of tasks.
+        tasks: Number of tasks.
+        groups: The episodes, a tuple of `Trajectory` for each task.
+        stats: How much was played, and how long it took.
+    """
 
     overall: Mapping[str, Estimate]
     categories: Mapping[str, Mapping[str, Estimate]]
@@ -48,7 +57,11 @@ class Evaluation:
     stats: RolloutStats
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for a result file."""
+        """Return plain values for a result file.
+
+        Returns:
+            `tasks`, `episodes`, and the estimates `overall` and by `categories`.
+        """
         return {
             "tasks": self.tasks,
             "episodes": sum(len(group) for group in self.groups),

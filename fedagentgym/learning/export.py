@@ -42,8 +42,16 @@ def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[t
 
 
 def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:
-    """An episode as readable text, optionally with the admissible actions of every turn; texts of more than
-    `longest` characters are cut."""
+    """Write an episode as text for people.
+
+    Args:
+        trajectory: The episode.
+        actions: Whether the admissible actions of every turn are listed.
+        longest: Longer texts are cut to this many characters; by default none is.
+
+    Returns:
+        The text: task, turns with what was said and paid, and how it ended.
+    """
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (
         f"{trajectory.task} ({trajectory.category or 'no category'}), seed {trajectory.seed}, copy {trajectory.sample}"

@@ -57,11 +57,13 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """Everything that a site keeps from one call to the next; `to_plain()` is what is encoded.
+    """What a site keeps from one call to the next: arrays and a number, which can be stored and loaded anywhere.
 
-    `weights` are the trainable parameters. `optimizer` (AdamW's moments) is empty at the start. `anchor` holds the weights at the
-    start of the round, if they differ from `weights` and a penalty still refers to them. `step` counts the steps of the
-    run so far: the learning-rate schedule and the random streams depend on it.
+    Attributes:
+        weights: The trainable parameters.
+        optimizer: The moments of the optimizer; empty at the start.
+        anchor: The weights at the start of the round, if they differ from `weights` and a penalty refers to them.
+        step: Number of policy steps so far; the learning rate and the random streams depend on it.
     """
 
     weights: Arrays
@@ -70,11 +72,23 @@ class SiteState:
     step: int = 0
 
     def to_plain(self) -> dict[str, Any]:
+        """Return the state as a mapping of plain values and arrays, for a message."""
         parts = {"weights": dict(self.weights), "optimizer": dict(self.optimizer), "anchor": dict(self.anchor)}
         return parts | {"step": self.step}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> SiteState:
+        """Make a state from the values of `to_plain`.
+
+        Args:
+            plain: The values.
+
+        Returns:
+            The state.
+
+        Raises:
+            DataError: If they are malformed.
+        """
         try:
             step = int(plain["step"])
             parts = [dict(plain[name]) for name in ("weights", "optimizer", "anchor")]
@@ -109,14 +123,26 @@ AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]
 
 
 class LocalTraining:
-    """The loop of one site: load a state, play, learn, read the state back.
+    """The training loop of one site: load a state, play, learn, read the state back.
 
-    Several of them may share an agent, in any order of calls: each plays, learns and answers with weights of its own.
+    `run` does several steps. Methods that intervene call its parts: `collect_groups` plays, `update` learns. Several learners
+    may share an agent, in any order of calls: each plays, learns and answers with weights of its own. Every draw of step s
+    follows from the seed and s, so that a state and a seed give the same result in any process.
 
-    It begins at `start`, by default with the weights that the agent's model holds.
-    `run_steps` is the length of the whole run, for a schedule that decays. `base` are the weights of the frozen reference of
-    `kl: {reference: base}`; by default the agent's current ones. `penalties` are terms of the loss besides the configured ones
-    (`learning/penalties.py`).
+    Args:
+        agent: A language model whose weights are in this process.
+        env: The environment with the site's tasks.
+        settings: The settings of a policy step.
+        start: The state to begin with; by default the weights that the agent's model holds.
+        run_steps: Number of steps of the whole run, for a learning rate that decays.
+        penalties: Terms of the loss besides the configured ones.
+        base: Weights of the reference of `kl: {reference: base}`; by default the agent's present ones.
+
+    Attributes:
+        step: Number of steps so far.
+
+    Raises:
+        OptionError: If the agent cannot be trained.
     """
 
     def __init__(
@@ -144,18 +170,29 @@ class LocalTraining:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent, with the learner's present weights in its model."""
+        """The agent, with this learner's present weights in its model."""
         self._updater.acquire()
         return self._agent
 
     def load_state(self, state: SiteState) -> None:
-        """Load a site: its weights, its optimizer if it kept one, the round's starting point, its step."""
+        """Continue from a state.
+
+        Args:
+            state: The state.
+        """
         self._updater.load(state.weights, state.optimizer, state.anchor)
         self.step = state.step
 
     def get_state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
-        """The current state of the site, with the optimizer if `keep_optimizer` or the argument says so; `anchor=True` keeps the
-        round's starting point too, for a site that is half-way through its round."""
+        """Return the present state.
+
+        Args:
+            optimizer: Whether the moments of the optimizer are included; by default `settings.keep_optimizer`.
+            anchor: Whether the weights at the start of the round are included, for a site that is half-way through its round.
+
+        Returns:
+            The state, with copies of the arrays.
+        """
         keep = self.settings.keep_optimizer if optimizer is None else optimizer
         return SiteState(
             weights=self._updater.get_weights(),
@@ -173,7 +210,18 @@ class LocalTraining:
         gradients_of: Sequence[str] = (),
         after_step: AfterStep | None = None,
     ) -> LocalReport:
-        """Several steps of play and learning. `weights` replaces the configured weights of the objectives."""
+        """Play and learn for several steps.
+
+        Args:
+            steps: Number of steps.
+            seed: Seed of all draws.
+            weights: Weights of the objectives in place of the configured ones.
+            gradients_of: Objectives whose gradient at the last decoder block is computed too.
+            after_step: Called with the report of each step; a mapping that it returns becomes the weights of the objectives.
+
+        Returns:
+            The mean of the `metrics` (counts are summed), the metrics of each of the `steps`, and the last step's `groups`.
+        """
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
         for number in range(1, steps + 1):
@@ -195,8 +243,17 @@ class LocalTraining:
         group_size: int | None = None,
         env: TextEnv | None = None,
     ) -> Rollouts:
-        """The episodes of the present step: of the given tasks of an environment (by default the site's), or of tasks drawn
-        with replacement from the site's pool."""
+        """Play the episodes of the present step.
+
+        Args:
+            seed: Seed of all draws.
+            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            group_size: Episodes of each task; by default the configured number.
+            env: The environment of the tasks; by default the site's.
+
+        Returns:
+            The episodes in groups, and how long they took.
+        """
         chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
         return collect(
             self.agent,
@@ -210,11 +267,27 @@ class LocalTraining:
     def collect_groups(
         self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
     ) -> tuple[Group, ...]:
-        """`collect_rollouts` without its statistics."""
+        """Play the episodes of the present step, as `collect_rollouts` does.
+
+        Args:
+            seed: Seed of all draws.
+            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            group_size: Episodes of each task; by default the configured number.
+
+        Returns:
+            The episodes in groups, for `update`.
+        """
         return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
-        """The ids of the present step's tasks."""
+        """Draw the tasks of the present step.
+
+        Args:
+            seed: Seed of all draws.
+
+        Returns:
+            Their ids.
+        """
         return draw_tasks(self.env, self.settings, seed, self.step)
 
     def update(
@@ -225,10 +298,16 @@ class LocalTraining:
         weights: Mapping[str, float] | None = None,
         gradients_of: Sequence[str] = (),
     ) -> StepReport:
-        """One policy step on these groups, from any player. Their segments' log-probs are taken as the behaviour policy's.
+        """Take one policy step on episodes of any player; their log-probabilities are taken as the behaviour policy's.
 
-        `advantages` gives one number (or one array over turns) per trajectory of each group, in place of those from the rewards.
-        `gradients_of` names objectives whose gradient at the last decoder block is computed as well.
+        Args:
+            groups: The episodes.
+            advantages: For each group one number per episode, or one array over its turns, in place of those from the rewards.
+            weights: Weights of the objectives in place of the configured ones.
+            gradients_of: Objectives whose gradient at the last decoder block is computed too.
+
+        Returns:
+            The `metrics` of the step, the `groups`, and the `gradients` that were asked for.
         """
         returns = [self._compute_returns(group, weights) for group in groups]
         if advantages is None:
@@ -260,11 +339,27 @@ class LocalTraining:
         return StepReport(metrics, tuple(groups), gradients)
 
     def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
-        """The learned reward of each turn under the given or the configured objective weights."""
+        """Compute the learned reward of each turn.
+
+        Args:
+            group: The episodes of one task.
+            weights: Weights of the objectives in place of the configured ones.
+
+        Returns:
+            For each episode an array over its turns.
+        """
         return compute_training_rewards(group, self.resolve_objective_weights(weights), self.settings.format_penalty)
 
     def compute_advantages(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
-        """The advantage of each turn under the given or the configured objective weights."""
+        """Compute the advantage of each turn.
+
+        Args:
+            group: The episodes of one task.
+            weights: Weights of the objectives in place of the configured ones.
+
+        Returns:
+            For each episode an array over its turns.
+        """
         rewards, penalties = self._compute_returns(group, weights)
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
@@ -276,11 +371,25 @@ class LocalTraining:
         return rewards, compute_format_penalties(group, self.settings.format_penalty)
 
     def resolve_objective_weights(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
-        """The given weights, or the configured ones."""
+        """Return the weights of the objectives.
+
+        Args:
+            weights: Those that a caller gave.
+
+        Returns:
+            The given weights, or the configured ones.
+        """
         return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
 
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
-        """The same groups with the behaviour log-probs recomputed under the present policy (its ratio then starts at 1)."""
+        """Replace the log-probabilities of episodes by those under the present policy, so that its ratio starts at 1.
+
+        Args:
+            groups: The episodes, such as those of another player.
+
+        Returns:
+            The same episodes with other log-probabilities.
+        """
         return self._updater.recompute_logprobs(groups)
 
 

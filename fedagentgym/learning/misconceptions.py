@@ -51,7 +51,19 @@ class Belief:
 
 
 def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[str, Misconception]:
-    """Category -> its lesson, for all categories with another procedure in this environment."""
+    """Choose which categories of an environment get a misconception, evenly over their right procedures.
+
+    Args:
+        env: The environment, a `MisleadableEnv`.
+        settings: How many categories, how strong, and the seed.
+
+    Returns:
+        Category -> what is demonstrated in it: `own` procedure in a share `right` of the tasks, else the `other`; `misled` says
+        whether the category has a misconception.
+
+    Raises:
+        OptionError: If the environment has no procedures that could be mistaken for each other.
+    """
     procedures = check_misleadable(env).list_procedures()
     misled = set(choose_misled(procedures, settings))
     return {
@@ -99,12 +111,32 @@ class MisledExperts:
 
 
 def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> MisledExperts:
-    """Make the players whose demonstrations contain the misconceptions that the settings ask for."""
+    """Make the players whose demonstrations contain misconceptions, for warm starts.
+
+    Args:
+        env: The environment, a `MisleadableEnv`.
+        settings: How many categories, how strong, and the seed.
+
+    Returns:
+        A function from a task to the expert that demonstrates it; which one depends on the task alone.
+
+    Raises:
+        OptionError: If the environment has no procedures that could be mistaken for each other.
+    """
     return MisledExperts(check_misleadable(env), draw_misconceptions(env, settings), settings.seed)
 
 
 def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
-    """Category -> the procedures that its episodes followed; empty for environments without other procedures."""
+    """Count which procedures episodes followed.
+
+    Args:
+        env: The environment.
+        groups: The episodes, in groups as `collect` and `evaluate` return them.
+
+    Returns:
+        Category -> the shares of its episodes that followed its `own` procedure and an `other` one, and how many `episodes`
+        there were; empty for environments without other procedures.
+    """
     if not isinstance(env, MisleadableEnv):
         return {}
     procedures = env.list_procedures()

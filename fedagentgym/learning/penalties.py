@@ -47,7 +47,7 @@ class Penalty:
     coefficient: float = 1.0
 
     def begin(self, parameters: Tensors, start: Tensors) -> None:
-        """Called when the learner has loaded a state.
+        """Prepare the term; called when the learner has loaded a state.
 
         Args:
             parameters: What the optimizer updates, by name.
@@ -66,11 +66,19 @@ class Penalty:
         return 0.0
 
     def get_reference(self) -> Tensors | None:
-        """Weights of a policy whose log-probs the term compares with; None for a term of the parameters alone."""
+        """Return the weights of the policy to compare log-probabilities with; None for a term of the parameters alone."""
         return None
 
     def compute_token_losses(self, logprobs: Tensor, reference: Tensor) -> Tensor:
-        """The term of each token, from its log-probs under the policy and the reference; `coefficient` is applied later."""
+        """Return the term of each token; the learner multiplies it by `coefficient`.
+
+        Args:
+            logprobs: Log-probability of each token under the policy.
+            reference: The same under the reference.
+
+        Returns:
+            One value for each token.
+        """
         raise NotImplementedError
 
 
@@ -139,5 +147,10 @@ def make_kl(settings: KLSettings, base: Arrays) -> KL:
 
 
 def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
-    """Add to a parameter's gradient, which may be None."""
+    """Add to a parameter's gradient, which may be None; for `Penalty.add_gradients`.
+
+    Args:
+        parameter: The parameter.
+        gradient: What is added.
+    """
     parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)

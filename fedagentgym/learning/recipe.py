@@ -43,7 +43,21 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """A recipe by name."""
+    """Load a recipe of the package: everything that a single-site run needs, from an untrained model to a trained agent.
+
+    Args:
+        name: Its name, such as `tiny-guess`.
+
+    Returns:
+        The recipe, with `env`, `agent`, `warm_start`, `learning`, `steps` and `evaluation`.
+
+    Raises:
+        UnknownNameError: If there is no such recipe.
+
+    Example:
+        >>> load_recipe("tiny-guess").env.id
+        'fedagentgym/Guess-v0'
+    """
     import yaml
 
     if name not in list_recipes():

@@ -107,7 +107,7 @@ class ShardingSettings(Settings):
 
 
 class LearningSettings(Settings):
-    """One local policy step: its episodes, their rewards, the loss and the optimizer."""
+    """One policy step of a site: episodes, rewards, loss and optimizer. The section `learning` of a configuration."""
 
     tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
@@ -201,6 +201,7 @@ class LearningSettings(Settings):
 
     @property
     def episodes_per_step(self) -> int:
+        """Number of episodes of a step: tasks times episodes of each."""
         return self.tasks_per_step * self.group_size
 
 
@@ -229,7 +230,7 @@ class EvaluationSet(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How a policy is evaluated."""
+    """How a policy is evaluated: the section `evaluation` of a configuration, and the settings of `evaluate`."""
 
     split: str = Field(
         default="val", description="split whose tasks are played, one of the environment's evaluation splits"
@@ -256,7 +257,15 @@ class EvaluationSettings(Settings):
         return self
 
     def is_due(self, number: int, rounds: int) -> bool:
-        """Whether a round of a run with this many rounds is evaluated."""
+        """Return whether a round is evaluated.
+
+        Args:
+            number: Number of the round.
+            rounds: Number of rounds of the run.
+
+        Returns:
+            True every `every` rounds and after the last.
+        """
         return number % self.every == 0 or number == rounds
 
 
@@ -310,7 +319,7 @@ class ImitationSettings(SupervisedSettings):
 
 
 class MisconceptionSettings(Settings):
-    """Demonstrations that follow another category's procedure: in some categories more often than the right one."""
+    """Demonstrations that follow another procedure than the right one: in some categories more often than not."""
 
     share: float = Field(default=0.5, ge=0, le=1, description="share of the categories that get a misconception")
     right: float = Field(

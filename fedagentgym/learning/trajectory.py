@@ -60,7 +60,22 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One episode of one task. `seed` starts the environment, `sample` numbers the copies that share task and seed."""
+    """The record of one episode: the turns that people read, and the tokens that a model learns from.
+
+    Attributes:
+        task: Id of the task.
+        seed: Seed of the environment.
+        turns: The turns, each with `observation`, `reply`, `action`, `reward`, `valid`, `format`, `rewards` and `score`.
+        segments: The texts as the model saw them, with the tokens that it chose and their log-probabilities; empty for agents
+            without tokens.
+        category: Category of the task.
+        sample: Number of the episode among those with the same task and seed.
+        score: Final score, between 0 and 1.
+        success: Whether the task was solved.
+        terminated: Whether the episode ended by itself.
+        truncated: Whether its turns, or the agent's context, were used up.
+        labels: Further plain values that a method attaches.
+    """
 
     task: str
     seed: int
@@ -78,15 +93,17 @@ class Trajectory:
 
     @property
     def reward(self) -> float:
+        """Sum of the rewards of all turns."""
         return float(sum(turn.reward for turn in self.turns))
 
     @property
     def tokens(self) -> int:
-        """Tokens that the agent generated."""
+        """Number of tokens that the agent generated."""
         return sum(turn.tokens for turn in self.turns)
 
     @property
     def actions(self) -> tuple[str, ...]:
+        """The action of each turn."""
         return tuple(turn.action for turn in self.turns)
 
 

@@ -39,11 +39,25 @@ SIZES = {
 def make_tiny_model(
     vocabulary: Iterable[str], size: str = "0.1m", context_length: int = 4096, seed: int = 0
 ) -> tuple[Decoder, TextTokenizer]:
-    """Make an untrained model and its tokenizer, the same bits for the same arguments.
+    """Make an untrained language model with a vocabulary of words, and its tokenizer; the same bits for the same arguments.
 
-    >>> model, tokenizer = make_tiny_model(["go to fridge"])
-    >>> tokenizer.decode(tokenizer.encode("go to fridge 12!"))
-    'go to fridge 12!'
+    Args:
+        vocabulary: Texts whose words become tokens; other text is spelled.
+        size: `0.1m`, `1m`, `2m`, `10m` (parameters besides the words') or `vllm`.
+        context_length: Maximum number of tokens.
+        seed: Seed of the weights.
+
+    Returns:
+        The model, a `torch.nn.Module`, and the tokenizer: the arguments of `TorchPolicy`.
+
+    Raises:
+        UnknownNameError: If there is no such size.
+        MissingExtraError: If torch is not installed.
+
+    Example:
+        >>> model, tokenizer = make_tiny_model(["go to fridge"])
+        >>> tokenizer.decode(tokenizer.encode("go to fridge 12!"))
+        'go to fridge 12!'
     """
     torch = require("torch", "train")
     from fedagentgym.agents.decoder.module import Decoder

@@ -35,10 +35,27 @@ from fedagentgym.base.process import is_own_process
 
 
 class TorchPolicy(SharedModel):
-    """``protocols.TrainablePolicy`` on a model that is already in memory: one of `transformers`, or a plain `Decoder`.
+    """A causal language model in this process that generates and can be trained, with all its weights or with a LoRA adapter.
 
-    A plain model becomes one of `transformers` where it takes that: under an adapter, on a GPU, in bfloat16, or with `forward`
-    ``hf``.
+    Args:
+        model: A model of `transformers`, or one of `make_tiny_model`. The latter becomes one of `transformers` where it takes
+            that: under an adapter, on a GPU, in bfloat16, or with `forward="hf"`.
+        tokenizer: Its tokenizer.
+        name: Name in messages.
+        context_length: Maximum number of tokens; by default the model's.
+        adapter: `AdapterSettings` of a new LoRA adapter, which is trained in place of the weights.
+        seed: Seed of the adapter.
+        forward: Rollouts by this package's forward pass (`own`), by the model's modules (`hf`), or `auto`.
+
+    Attributes:
+        model: The module; `model(input_ids=...).logits` is the full forward pass.
+        tokenizer: The tokenizer.
+        device: The device of the weights.
+        version: Counts changes of the weights.
+
+    Raises:
+        OptionError: If the context is longer than the model's, the forward pass does not fit the model, or an adapter's
+            targets are not in it.
     """
 
     def __init__(
@@ -73,14 +90,17 @@ class TorchPolicy(SharedModel):
     def load(
         source: str | Path, *, dtype: str = "float32", device: str = "auto", plain: bool = False, **options: Any
     ) -> TorchPolicy:
-        """Load a folder or a hub id.
+        """Load a folder or a model of the Hugging Face hub.
 
         Args:
             source: The folder or hub id.
-            dtype: The type of the weights, by torch's name.
-            device: auto, cpu, cuda or cuda:N.
+            dtype: Type of the weights, by torch's name.
+            device: `auto`, `cpu`, `cuda` or `cuda:N`.
             plain: Read a folder without `transformers` where that is possible and nothing else needs it.
-            **options: Those of the constructor.
+            **options: Arguments of the constructor.
+
+        Returns:
+            The policy.
         """
         plain = plain and options.get("adapter") is None and options.get("forward", "auto") != "hf"
         model, tokenizer = load_model(source, dtype, choose_device(device), plain=plain)
@@ -98,7 +118,14 @@ class TorchPolicy(SharedModel):
         return wanted == "own" or (wanted == "auto" and written_out and exact_on_cpu)
 
     def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
-        """``on_close`` is called when the session ends."""
+        """Open a session that generates with the present weights; they must not change until it is closed.
+
+        Args:
+            on_close: Called when the session ends.
+
+        Returns:
+            The session, a context manager.
+        """
         forward: Forward
         if self._lean:
             forward, give_back = CachedDecoder(self.model, self.device), on_close
@@ -115,12 +142,22 @@ class TorchPolicy(SharedModel):
             on_close()
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Return the trainable parameters by name, always in the same order."""
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the trainable parameters as arrays; bfloat16 becomes float32, which is exact."""
         return {name: to_array(weight) for name, weight in self.parameters().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Replace the trainable parameters; a learner whose weights the model held keeps them.
+
+        Args:
+            weights: Arrays with the names and shapes of `get_weights`.
+
+        Raises:
+            DataError: If names or shapes differ.
+        """
         own = self.parameters()
         check_weights(weights, own)
         self.claim()
@@ -130,10 +167,15 @@ class TorchPolicy(SharedModel):
         self.bump_version()
 
     def bump_version(self) -> None:
+        """Report that parameters were changed in place."""
         self.version += 1
 
     def save(self, folder: str | Path) -> None:
-        """Write everything for a later ``load``: the model, or base and adapter merged, and the tokenizer."""
+        """Write the model, an adapter merged into it, and the tokenizer, as an ordinary Hugging Face folder.
+
+        Args:
+            folder: The folder.
+        """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save(target)
@@ -151,7 +193,7 @@ class TorchPolicy(SharedModel):
             self._merge.release()
 
     def close(self) -> None:
-        """Nothing outside this process has to be closed."""
+        """Release nothing: a policy of this process holds no connections."""
 
 
 def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str, torch.Tensor]) -> None:

@@ -75,11 +75,22 @@ class Template:
         Args:
             env: The environment; `env.role` and `env.action_help` describe it.
             view: What the agent sees: `view.observation`, and `view.admissible` actions if they are listed.
+
+        Returns:
+            The first message.
         """
         return "\n\n".join([self.render_opening(env, view.observation), *self._render_action_request(env, view)])
 
     def render_opening(self, env: TextEnv, start: str) -> str:
-        """The first message, in the words of the request or in our own."""
+        """The first message without the list of actions, in the words of `request` or in our own.
+
+        Args:
+            env: The environment.
+            start: The first observation of the episode.
+
+        Returns:
+            The text.
+        """
         if self.request is not None:
             return self.request.replace(OBSERVATION, start)
         return f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
@@ -92,21 +103,27 @@ class Template:
             view: What the agent sees now.
             goal: The task in short, if the environment has such a form.
             listed: The actions that the dialogue listed last.
+
+        Returns:
+            The message.
         """
         return "\n\n".join([f"What you see now:\n{view.observation}", *self._render_actions(env, view, listed)])
 
     def render_window(
         self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
     ) -> str:
-        """A whole prompt for one turn.
+        """A whole prompt for one turn, in the context `window`.
 
         Args:
             env: The environment.
             start: The first observation of the episode.
-            past: The last turns, those that the prompt shows.
+            past: The last turns, those that the prompt shows; each has `observation` and `action`.
             turn: The number of the turn, from 0 on.
             view: What the agent sees now.
             goal: The task in short, if the environment has such a form.
+
+        Returns:
+            The prompt.
         """
         if turn == 0:
             return self.render_first(env, view)
@@ -122,7 +139,15 @@ class Template:
         return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
 
     def render_reply(self, env: TextEnv, action: str) -> str:
-        """A well-formed reply that takes an action, for demonstrations."""
+        """A well-formed reply that takes an action, for demonstrations.
+
+        Args:
+            env: The environment.
+            action: The action.
+
+        Returns:
+            The reply.
+        """
         if env.takes == "reply":
             return action
         thought = f"<think>I will try this: {action}</think>" if self.think else ""
