@@ -23,12 +23,10 @@ from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.learning import forward
+from fedagentgym.learning.forward import find_choices
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
-from fedagentgym.learning.log_probs import find_choices
-from fedagentgym.learning.objectives import PerTurn
-from fedagentgym.learning.rows import Row, build_rows
-from fedagentgym.learning.trajectory import Group
-from fedagentgym.learning.warm_start import collect_demonstrations
+from fedagentgym.learning.supervised import collect_demonstrations
+from fedagentgym.learning.trajectory import Group, PerTurn, Row, build_rows
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, Any]

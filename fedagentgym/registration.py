@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.trackers import Tracker
     from fedagentgym.federation.aggregation import AggregationRule
     from fedagentgym.federation.clients import OpenBackend
-    from fedagentgym.learning.advantages import AdvantageEstimator
-    from fedagentgym.learning.objectives import Objective
+    from fedagentgym.learning.advantages import AdvantageEstimator, Objective
     from fedagentgym.partitions.client_split import ClientSplit
 
 ENTRY_POINT = "fedagentgym.registration:make_env"
@@ -114,7 +113,7 @@ def register_objective(name: str, target: str | Objective, *, replace: bool = Fa
     Raises:
         OptionError: If the name exists, or the target is a text of another form.
     """
-    _load_registry("fedagentgym.learning.objectives", "OBJECTIVES").register(name, target, replace=replace)
+    _load_registry("fedagentgym.learning.advantages", "OBJECTIVES").register(name, target, replace=replace)
 
 
 def register_aggregation(name: str, target: str | type[AggregationRule], *, replace: bool = False) -> None:

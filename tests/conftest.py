@@ -41,7 +41,7 @@ TOGETHER = (
     "tests/federation/test_evidence.py",
     "tests/algorithms/test_expert_agents.py",
     "tests/algorithms/test_written_tasks.py",
-    "tests/learning/test_starts.py",
+    "tests/learning/test_pretrain.py",
     "tests/agents/test_models.py",
     "tests/agents/test_loading.py",
     "tests/agents/test_vllm.py",

@@ -68,8 +68,8 @@ from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, ad
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
+from fedagentgym.learning.advantages import kept_format, objective_values
 from fedagentgym.learning.local import LocalTraining, draw_tasks
-from fedagentgym.learning.objectives import kept_format, objective_values
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, to_plain
 

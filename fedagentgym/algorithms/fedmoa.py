@@ -37,7 +37,7 @@ from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, ad
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message, Parameters
-from fedagentgym.learning.objectives import list_objectives
+from fedagentgym.learning.advantages import list_objectives
 
 ACCURACY = "accuracy"
 OBJECTIVE_BYTES = 4096

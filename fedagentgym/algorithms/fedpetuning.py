@@ -81,8 +81,7 @@ def imitate_solutions(
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after this many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
     from fedagentgym.learning.local import get_trainable_policy
-    from fedagentgym.learning.supervised import SupervisedTraining, make_examples
-    from fedagentgym.learning.warm_start import collect_demonstrations
+    from fedagentgym.learning.supervised import SupervisedTraining, collect_demonstrations, make_examples
 
     policy = get_trainable_policy(site.agent)
     policy.set_weights(weights)

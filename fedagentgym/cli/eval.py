@@ -30,8 +30,7 @@ from fedagentgym.cli.options import (
 if TYPE_CHECKING:
     from fedagentgym.base.statistics import Estimate
     from fedagentgym.experiment.evaluation import OpenedEvaluation
-    from fedagentgym.learning.evaluation import Evaluation
-    from fedagentgym.learning.evaluation_sets import SetsEvaluation
+    from fedagentgym.learning.evaluation import Evaluation, SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
 
 COLUMNS = {
@@ -163,8 +162,7 @@ def _choose_file(opened: OpenedEvaluation) -> Path:
 
 
 def _play(opened: OpenedEvaluation, file: Path, as_json: bool) -> None:
-    from fedagentgym.learning.evaluation import compute_policy_digest
-    from fedagentgym.learning.evaluation_sets import evaluate_sets
+    from fedagentgym.learning.evaluation import compute_policy_digest, evaluate_sets
     from fedagentgym.learning.misconceptions import measure_beliefs
 
     about = {"temperature": opened.settings.temperature, "policy": compute_policy_digest(opened.agent)}

@@ -17,11 +17,10 @@ from fedagentgym.base.settings import merge
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, change_agent, read_agent_file
-from fedagentgym.learning.evaluation import find_replay_differences
-from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
-from fedagentgym.learning.export import read_json_lines
+from fedagentgym.learning.evaluation import OpenedSet, find_replay_differences, open_sets
 from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import read_json_lines
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -286,7 +285,7 @@ def _iter_run_options(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not config_file.is_file():
         return
     from fedagentgym.experiment.config import load_config
-    from fedagentgym.learning.evaluation_sets import open_sets
+    from fedagentgym.learning.evaluation import open_sets
 
     config = load_config(config_file)
     if config.evaluation is None or not config.evaluation.sets:

@@ -43,7 +43,7 @@ from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import best_rounds, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
-from fedagentgym.learning.evaluation_sets import OpenedSet, SetsEvaluation, evaluate_sets
+from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.version import __version__

@@ -32,8 +32,7 @@ from fedagentgym.leaderboard.aggregate import average_replicates, sum_spent
 from fedagentgym.leaderboard.record import CurvePoint, Interval
 from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, group_by_task
 from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
-from fedagentgym.learning.export import read_json_lines
-from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.learning.trajectory import Group, Trajectory, read_json_lines
 
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
 Tasks = dict[str, Group]

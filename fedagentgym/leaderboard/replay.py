@@ -15,8 +15,7 @@ from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
 from fedagentgym.base.streams import derive
-from fedagentgym.learning.export import to_json_line
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.learning.trajectory import Trajectory, Turn, to_json_line
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv

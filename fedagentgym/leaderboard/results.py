@@ -51,8 +51,7 @@ from fedagentgym.leaderboard.record import (
     Verification,
 )
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
-from fedagentgym.learning.export import parse_json_lines, read_json_lines
-from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines, read_json_lines
 
 FORMAT = 1
 """The newest format of packed results that this version reads."""

@@ -54,7 +54,7 @@ from fedagentgym.leaderboard.entries import (
 from fedagentgym.leaderboard.record import AgentRecord, CurvePoint, EntryRecord, Manifest, Spent
 from fedagentgym.leaderboard.results import SUITE, PackedCell, Result, group_by_task, parse_groups, write_result
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario, parse_suite, to_yaml
-from fedagentgym.learning.export import parse_json_lines
+from fedagentgym.learning.trajectory import parse_json_lines
 
 RUN = "run.json"
 ROOT = Path("runs") / "leaderboard"

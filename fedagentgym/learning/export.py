@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import parse_json, read_jsonl, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.learning.trajectory import Trajectory, from_plain, to_plain
-
-
-def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
-    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest."""
-    return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
-
-
-def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """Each episode of a file, with the fields that are not the episode's own."""
-    return _parse_records(read_jsonl(path), str(path))
-
-
-def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """The same for lines that were read already; `where` is for messages."""
-    return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
-
-
-def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    example = Trajectory("", 0, (), labels={"any": 0})
-    own = {*to_plain(example), *to_plain(example, segments=False)}
-    for number, record in records:
-        if not isinstance(record, dict):
-            raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
-        try:
-            trajectory = from_plain(record)
-        except DataError as error:
-            raise DataError(f"{where}, line {number}: {error}") from None
-        yield trajectory, {name: value for name, value in record.items() if name not in own}
+from fedagentgym.learning.trajectory import Trajectory, read_json_lines
 
 
 def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:

@@ -34,17 +34,17 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_step
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.learning.advantages import group_advantages, is_constant, spread_advantages
-from fedagentgym.learning.objectives import (
-    PerTurn,
+from fedagentgym.learning.advantages import (
     compute_format_penalties,
     compute_training_rewards,
+    group_advantages,
+    is_constant,
     objective_values,
+    spread_advantages,
 )
 from fedagentgym.learning.rollouts import Player, Rollouts, collect
-from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.trajectory import Group
+from fedagentgym.learning.trajectory import Group, PerTurn, build_rows
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedagentgym.learning import forward
-from fedagentgym.learning.log_probs import ScoredRow, TokenLogprobs
+from fedagentgym.learning.forward import ScoredRow, TokenLogprobs
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
 from fedagentgym.learning.weights import TrainedModel
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from fedagentgym.learning.weights import Arrays, Tensors
 
+LARGEST_LOG_RATIO = 20.0
+
 
 class Penalty:
     """A term of the loss of every policy step; subclass it and override what the term needs.
@@ -136,9 +138,13 @@ class KL(Penalty):
         return self._reference
 
     def compute_token_losses(self, logprobs: Tensor, reference: Tensor) -> Tensor:
-        from fedagentgym.learning.losses import compute_k3
-
         return compute_k3(logprobs, reference)
+
+
+def compute_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """The k3 estimate of KL(policy || reference) at each token; the exponent is bounded, so that nothing overflows."""
+    difference = (reference - logprobs).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+    return difference.exp() - difference - 1
 
 
 def make_kl(settings: KLSettings, base: Arrays) -> KL:

@@ -32,7 +32,7 @@ from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
-from fedagentgym.learning.warm_start import warm_start
+from fedagentgym.learning.supervised import warm_start
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

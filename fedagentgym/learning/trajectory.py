@@ -1,13 +1,16 @@
 """The record of an episode: the turns that people read, and the token segments on which the loss is computed.
 
 One type serves both contexts. In `session` an episode has one segment; in `window` it has one per turn. The tokens that the
-agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to each turn.
+agent chose are those whose mask is true; `Turn.tokens` gives how many of them, in order, belong to each turn. A row of the loss
+is a segment, with an advantage for each of these tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import parse_json, read_jsonl
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move
+
 
 _NO_REWARDS: Mapping[str, float] = MappingProxyType({})
 
@@ -109,6 +114,9 @@ class Trajectory:
 
 Group = tuple[Trajectory, ...]
 """The episodes of one task that are compared with each other."""
+Values = NDArray[np.float64]
+PerTurn = tuple[Values, ...]
+"""One array per trajectory of a group, with one number per turn."""
 
 
 def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
@@ -246,3 +254,77 @@ def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
 def group_trajectories(trajectories: Sequence[Trajectory], group_size: int) -> list[Group]:
     """Consecutive runs of `group_size` trajectories."""
     return [tuple(trajectories[start : start + group_size]) for start in range(0, len(trajectories), group_size)]
+
+
+def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
+    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest."""
+    return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
+
+
+def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    """Each episode of a file, with the fields that are not the episode's own."""
+    return _parse_records(read_jsonl(path), str(path))
+
+
+def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    """The same for lines that were read already; `where` is for messages."""
+    return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
+
+
+def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    example = Trajectory("", 0, (), labels={"any": 0})
+    own = {*to_plain(example), *to_plain(example, segments=False)}
+    for number, record in records:
+        if not isinstance(record, dict):
+            raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
+        try:
+            trajectory = from_plain(record)
+        except DataError as error:
+            raise DataError(f"{where}, line {number}: {error}") from None
+        yield trajectory, {name: value for name, value in record.items() if name not in own}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sequence of token ids; `own` are the positions of the agent's tokens in it, the other arrays run along them."""
+
+    ids: NDArray[np.int64]
+    own: NDArray[np.int64]
+    behaviour: NDArray[np.float32]
+    advantages: NDArray[np.float64]
+    allowed_ids: NDArray[np.int32]
+    allowed_counts: NDArray[np.int32]
+
+    @property
+    def active(self) -> bool:
+        """Whether the policy gradient of this row can differ from zero."""
+        return bool(np.any(self.advantages))
+
+
+def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[Row]:
+    """The rows of all groups, in order."""
+    return [
+        row
+        for group, per_turn in zip(groups, advantages, strict=True)
+        for trajectory, turns in zip(group, per_turn, strict=True)
+        for row in build_trajectory_rows(trajectory, turns)
+    ]
+
+
+def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
+    """One row per segment; each token has the advantage of its turn."""
+    for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
+        yield build_row(segment, advantages[owner], trajectory.task)
+
+
+def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "") -> Row:
+    """The row of one segment."""
+    places = np.flatnonzero(segment.mask)
+    own = len(segment.prompt_ids) + places
+    if len(own) and own[0] == 0:
+        raise DataError(f"a segment of task {task!r} begins with a token of the agent: nothing precedes it")
+    logprobs = segment.logprobs[places]
+    if not np.isfinite(logprobs).all():
+        raise DataError(f"a segment of task {task!r} holds a log-prob that is not finite")
+    ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
+    return Row(ids, own, logprobs, advantages, segment.allowed_ids, segment.allowed_counts)

@@ -1,11 +1,20 @@
 """One policy step on rows of tokens: mini-batches, gradients, guards, AdamW - on a model that several sites share.
 
 1. Log-probs of a penalty's reference are computed once, with its weights swapped in.
-2. Each pass shuffles the rows into mini-batches; each mini-batch is cut into micro-batches that fit memory. The weights of the
-   tokens are those of the whole mini-batch, so the cut does not change the gradient. Penalties of the parameters are added to
-   the whole gradient, before it is clipped.
-3. Rows whose advantages are all zero add nothing to the policy gradient: they count in the averages without being computed.
-4. A non-finite loss or gradient leaves weights and optimizer unchanged and is counted (`update/skipped`).
+2. Each pass shuffles the rows into mini-batches. `minibatches: 4` cuts a pass into four steps, however many rows there are.
+   `minibatch_rows: 64` makes steps of 64 rows, however many steps that takes: where every turn is a row, longer episodes then
+   mean more steps, as in the published agent code. Each mini-batch is cut into micro-batches that fit memory.
+3. The loss, over the agent's own tokens:
+
+       ratio  = exp(logprob - behaviour)
+       policy = -min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)
+       k3     = exp(reference - logprob) - (reference - logprob) - 1
+       loss   = sum over tokens of weight * (policy + beta * k3 - c * entropy)
+
+   All three ways of averaging are a choice of the tokens' weights (`token_weights`): those of the whole mini-batch, so the cut
+   does not change the gradient. Penalties of the parameters are added to the whole gradient, before it is clipped.
+4. Rows whose advantages are all zero add nothing to the policy gradient: they count in the averages without being computed.
+5. A non-finite loss or gradient leaves weights and optimizer unchanged and is counted (`update/skipped`).
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,16 +32,23 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
-from fedagentgym.learning.log_probs import TokenLogprobs, find_choices
-from fedagentgym.learning.losses import TokenLosses, token_losses, token_weights
+from fedagentgym.learning.forward import TokenLogprobs, find_choices
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
-from fedagentgym.learning.optimizer import get_moments, load_moments, make_optimizer
 from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
-from fedagentgym.learning.penalties import Penalty
-from fedagentgym.learning.rows import Row, build_trajectory_rows, split_minibatches
-from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.trajectory import Group, Segment, Trajectory
-from fedagentgym.learning.weights import Arrays, OwnedWeights, Tensors, TrainedModel, to_array, to_parameter_tensors
+from fedagentgym.learning.penalties import LARGEST_LOG_RATIO, Penalty
+from fedagentgym.learning.settings import LearningSettings, LossSettings
+from fedagentgym.learning.trajectory import Group, Row, Segment, Trajectory, build_trajectory_rows
+from fedagentgym.learning.weights import (
+    Arrays,
+    OwnedWeights,
+    Tensors,
+    TrainedModel,
+    get_moments,
+    load_moments,
+    make_optimizer,
+    to_array,
+    to_parameter_tensors,
+)
 
 
 class PolicyUpdate:
@@ -336,3 +352,85 @@ def _replace_logprobs(segment: Segment, own: NDArray[np.float32]) -> Segment:
     logprobs = segment.logprobs.copy()
     logprobs[segment.mask] = own
     return segment._replace(logprobs=logprobs)
+
+
+def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Generator) -> list[list[int]]:
+    """Numbers of the rows of each mini-batch of one pass over `count` rows; a single mini-batch keeps their order."""
+    if not count:
+        return []
+    size = settings.minibatch_rows
+    if size is None:
+        parts = min(settings.minibatches, count)
+    elif settings.minibatch_fill:
+        filled = fill_last_minibatch(count, size, rng)
+        return [filled[start : start + size] for start in range(0, len(filled), size)]
+    else:
+        parts = -(-count // size)
+    if parts == 1:
+        return [list(range(count))]
+    order = rng.permutation(count)
+    if size is None:
+        return [part.tolist() for part in np.array_split(order, parts)]
+    return [order[start : start + size].tolist() for start in range(0, count, size)]
+
+
+def fill_last_minibatch(count: int, size: int, rng: np.random.Generator) -> list[int]:
+    """All rows in their order, and as many of them again, drawn at random, as make the last mini-batch whole."""
+    missing = -count % size
+    return [*range(count), *rng.choice(count, missing, replace=missing > count).tolist()]
+
+
+class TokenLosses(NamedTuple):
+    """The loss of each token, and what is reported about it."""
+
+    loss: torch.Tensor
+    policy: torch.Tensor
+    penalties: tuple[torch.Tensor, ...]
+    ratio: torch.Tensor
+    clipped: torch.Tensor
+
+
+def token_weights(lengths: NDArray[np.int64], settings: LossSettings) -> NDArray[np.float64]:
+    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows."""
+    rows, tokens = len(lengths), int(lengths.sum())
+    if rows == 0 or tokens == 0:
+        return np.zeros(rows, dtype=np.float64)
+    if settings.name == "token":
+        return np.full(rows, 1.0 / tokens) if settings.rows is None else _weigh_parts(lengths, settings.rows)
+    if settings.name == "constant":
+        return np.full(rows, 1.0 / (rows * settings.length))
+    return 1.0 / (rows * np.maximum(lengths, 1))
+
+
+def _weigh_parts(lengths: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """The mean over the tokens of each run of `size` rows, then over the runs; a run without tokens counts as zero."""
+    starts = np.arange(0, len(lengths), size)
+    totals = np.add.reduceat(lengths, starts)
+    each = 1.0 / (len(starts) * np.maximum(totals, 1))
+    return np.asarray(np.repeat(each, np.diff([*starts, len(lengths)])), dtype=np.float64)
+
+
+def token_losses(
+    logprobs: torch.Tensor,
+    behaviour: torch.Tensor,
+    advantages: torch.Tensor,
+    settings: LearningSettings,
+    penalties: Sequence[tuple[float, torch.Tensor]] = (),
+    entropy: torch.Tensor | None = None,
+) -> TokenLosses:
+    """Clipped surrogate, penalties (weight and value) and entropy of each token; exponents are bounded, so that nothing
+    overflows."""
+    low, high = settings.clip
+    ratio = torch.exp((logprobs - behaviour).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
+    clipped_ratio = ratio.clamp(1 - low, 1 + high)
+    policy = -torch.minimum(ratio * advantages, clipped_ratio * advantages)
+    if settings.dual_clip is not None:
+        bound = -settings.dual_clip * advantages
+        policy = torch.where(advantages < 0, torch.minimum(policy, bound), policy)
+    loss = policy
+    for weight, value in penalties:
+        loss = loss + weight * value
+    if entropy is not None:
+        loss = loss - settings.entropy * entropy
+    outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
+    return TokenLosses(loss, policy, tuple(value for _, value in penalties), ratio, outside)

@@ -14,8 +14,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl
-from fedagentgym.learning.export import read_json_lines
-from fedagentgym.learning.trajectory import Trajectory, from_plain
+from fedagentgym.learning.trajectory import Trajectory, from_plain, read_json_lines
 
 MOST_CHARACTERS = 1_500_000
 """Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""

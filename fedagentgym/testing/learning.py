@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator, group_advantages
-from fedagentgym.learning.objectives import group_objective, objective_values
+from fedagentgym.learning.advantages import (
+    ADVANTAGES,
+    AdvantageEstimator,
+    group_advantages,
+    group_objective,
+    objective_values,
+)
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched

@@ -26,9 +26,8 @@ from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.local import LocalReport, SiteState
 from fedagentgym.learning.penalties import Penalty, add_gradient
-from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.trajectory import NO_IDS
+from fedagentgym.learning.trajectory import NO_IDS, Row
 from fedagentgym.learning.update import PolicyUpdate
 
 Vector = NDArray[np.float64]

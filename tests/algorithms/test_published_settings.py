@@ -20,9 +20,8 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
-from fedagentgym.learning.supervised import make_examples
+from fedagentgym.learning.supervised import collect_demonstrations, make_examples
 from fedagentgym.learning.update import PolicyUpdate
-from fedagentgym.learning.warm_start import collect_demonstrations
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 GUESS: dict[str, Any] = {

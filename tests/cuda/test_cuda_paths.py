@@ -29,9 +29,9 @@ from fedagentgym.learning.local import LocalTraining, SiteState
 from fedagentgym.learning.memory import CHUNK_LOGITS, GPU_SHARE, MOST_TOKENS, estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.rollouts import collect
-from fedagentgym.learning.rows import build_rows
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import SupervisedTraining, make_examples
+from fedagentgym.learning.trajectory import build_rows
 
 from .pretended import CUDA, MEMORY, PretendedCuda, load_guard, pretend
 

@@ -24,9 +24,9 @@ from fedagentgym.experiment.estimate.memory import (
     find_adapted_layers,
 )
 from fedagentgym.learning import memory
-from fedagentgym.learning.rows import Row
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import Example, SupervisedTraining
+from fedagentgym.learning.trajectory import Row
 from fedagentgym.learning.update import PolicyUpdate
 
 from .test_estimate import make_config

@@ -86,7 +86,7 @@ def play_with_transformers(folder: Path) -> list[dict[str, Any]]:
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs import open_env
     from fedagentgym.learning.evaluation import evaluate
-    from fedagentgym.learning.export import to_json_line
+    from fedagentgym.learning.trajectory import to_json_line
 
     file = read_agent_file(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)

@@ -19,8 +19,7 @@ from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.run import open_data, read_result, resume, train
 from fedagentgym.federation.commits import read_chain
-from fedagentgym.learning.evaluation import evaluate, find_replay_differences
-from fedagentgym.learning.evaluation_sets import evaluate_sets, open_sets
+from fedagentgym.learning.evaluation import evaluate, evaluate_sets, find_replay_differences, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
 from fedagentgym.testing.runs import SMALL_CONFIG

@@ -21,8 +21,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.federation.aggregation import AGGREGATION_RULES
 from fedagentgym.federation.clients import BACKENDS
-from fedagentgym.learning.advantages import ADVANTAGES
-from fedagentgym.learning.objectives import OBJECTIVES
+from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES
 from fedagentgym.partitions import SAMPLERS
 from fedagentgym.testing.untrained import NAME as UNTRAINED
 

@@ -129,7 +129,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
     patch.setattr("fedagentgym.agents.models.sources.fetch_wheel", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
-    patch.setattr("fedagentgym.learning.evaluation_sets.evaluate", evaluate_few)
+    patch.setattr("fedagentgym.learning.evaluation.evaluate", evaluate_few)
     patch.setenv("HF_HUB_OFFLINE", "1")
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)

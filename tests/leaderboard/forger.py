@@ -23,7 +23,7 @@ from fedagentgym.leaderboard.aggregate import (
 from fedagentgym.leaderboard.record import Manifest
 from fedagentgym.leaderboard.results import ResultFolder, group_by_task, make_client_table, make_curves, to_text
 from fedagentgym.leaderboard.suite import Suite, open_scenario
-from fedagentgym.learning.export import parse_json_lines
+from fedagentgym.learning.trajectory import parse_json_lines
 
 Lines = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
 from fedagentgym.leaderboard.record import Spent, make_json_schema
 from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.learning.export import read_json_lines
+from fedagentgym.learning.trajectory import read_json_lines
 from tests.leaderboard.samples import METHODS_SUITE, play, write_agents_sample, write_methods_sample
 
 

@@ -13,6 +13,8 @@ from fedagentgym.learning.advantages import (
     AdvantageEstimator,
     DrGRPO,
     GiGPO,
+    compute_format_penalties,
+    compute_training_rewards,
     discounted_returns,
     group_advantages,
     is_constant,
@@ -20,9 +22,8 @@ from fedagentgym.learning.advantages import (
     step_advantages,
     turn_advantages,
 )
-from fedagentgym.learning.objectives import PerTurn, compute_format_penalties, compute_training_rewards
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn
+from fedagentgym.learning.trajectory import Group, PerTurn, Trajectory, Turn
 
 rewards = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=12)
 

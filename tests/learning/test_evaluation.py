@@ -1,26 +1,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.reasoning.math import MathEnv
-from fedagentgym.learning.evaluation import evaluate, find_replay_differences, summarise
-from fedagentgym.learning.export import (
-    export_conversations,
-    format_episode,
-    read_json_lines,
-    to_conversation,
-    write_conversations,
-)
+from fedagentgym.learning.evaluation import evaluate, explain_malformed, find_replay_differences, summarise
+from fedagentgym.learning.export import export_conversations, format_episode, to_conversation, write_conversations
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Trajectory, Turn, read_json_lines
 
 from .test_rollouts import Guesser
 
@@ -129,3 +126,33 @@ def test_files_of_episodes_become_conversations(env: GuessEnv, tmp_path: Path) -
     with pytest.raises(DataError, match="no such episode"):
         export_conversations(file, tmp_path / "out.jsonl", only="b")
     assert not (tmp_path / "out.jsonl").exists()
+
+
+AGENT = make_agent("random")
+
+
+def make_broken(replies: Sequence[str], broken: int) -> list[tuple[Trajectory, ...]]:
+    turns = [
+        Turn("what you see", reply, "", 0.0, number >= broken, number >= broken) for number, reply in enumerate(replies)
+    ]
+    return [(Trajectory("task", 0, tuple(turns)),)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("go to fridge 1", "lack <action>...</action>, such as 'go to fridge 1'"),
+        (" \n", "are empty"),
+        ("<action>look</action> and then <action>go</action>", "contain more than one action"),
+        ("x\x1b[31m" * 40, "lack <action>"),
+    ],
+)
+def test_the_commonest_reason_is_told_with_an_example(reply: str, reason: str) -> None:
+    told = explain_malformed(make_broken([reply] * 19 + ["fine"], 19), AGENT)
+    assert told is not None and told.startswith("95% of replies are malformed: most") and reason in told
+    assert "\n" not in told and "\x1b" not in told and len(told) < 250
+
+
+def test_nothing_is_said_of_fewer() -> None:
+    assert explain_malformed(make_broken(["a"] * 10, 9), AGENT) is None
+    assert explain_malformed(make_broken([], 0), AGENT) is None

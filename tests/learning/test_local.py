@@ -24,8 +24,8 @@ from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, get
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
+from fedagentgym.learning.supervised import collect_demonstrations, draw_demonstration_tasks, warm_start
 from fedagentgym.learning.trajectory import from_plain, to_plain
-from fedagentgym.learning.warm_start import collect_demonstrations, draw_demonstration_tasks, warm_start
 
 from .test_rollouts import Guesser
 

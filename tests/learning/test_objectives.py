@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedagentgym.base.errors import OptionError, UnknownNameError
-from fedagentgym.learning.objectives import OBJECTIVES, compute_training_rewards, length, objective_values, repetition
+from fedagentgym.learning.advantages import OBJECTIVES, compute_training_rewards, length, objective_values, repetition
 from fedagentgym.learning.trajectory import Trajectory, Turn
 
 

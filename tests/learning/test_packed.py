@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.packed import batch_by_nodes, find_queries, pack
-from fedagentgym.learning import forward, log_probs, memory
-from fedagentgym.learning.losses import compute_k3, token_losses
-from fedagentgym.learning.rows import Row
+from fedagentgym.learning import forward, memory
+from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.trajectory import Row
+from fedagentgym.learning.update import token_losses
 
 VOCABULARY = 31
 CPU = torch.device("cpu")
@@ -149,7 +150,7 @@ def test_values_and_gradients_are_those_of_the_models_own_pass(
     with plain_passes():
         wanted_loss, wanted = compute_loss(model, rows, kl, entropy)
     torch.testing.assert_close(scores, wanted, atol=1e-5, rtol=0)
-    assert loss.requires_grad == any(len(log_probs.find_choices(row)) for row in rows)
+    assert loss.requires_grad == any(len(forward.find_choices(row)) for row in rows)
     if loss.requires_grad:
         assert_same(compute_gradients(model, loss), compute_gradients(model, wanted_loss))
 

@@ -9,10 +9,12 @@ import pytest
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.learning.rows import batch_by_length, build_row, build_rows
+from fedagentgym.learning.forward import batch_by_length
 from fedagentgym.learning.trajectory import (
     Segment,
     Trajectory,
+    build_row,
+    build_rows,
     from_plain,
     make_segments,
     map_tokens_to_turns,

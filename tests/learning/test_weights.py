@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.learning.local import SiteState
-from fedagentgym.learning.rows import Row, build_rows
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import Example, SupervisedTraining
+from fedagentgym.learning.trajectory import Row, build_rows
 from fedagentgym.learning.update import PolicyUpdate
 from fedagentgym.learning.weights import OwnedWeights
 

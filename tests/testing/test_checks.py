@@ -20,9 +20,8 @@ from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.federation.exchange import Reply, Request
-from fedagentgym.learning.advantages import ADVANTAGES, AdvantageEstimator
-from fedagentgym.learning.objectives import OBJECTIVES, PerTurn
-from fedagentgym.learning.trajectory import Group
+from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES, AdvantageEstimator
+from fedagentgym.learning.trajectory import Group, PerTurn
 from fedagentgym.testing import check_advantage, check_agent, check_aggregation, check_backend, check_objective
 from fedagentgym.testing.untrained import NAME as UNTRAINED
 

@@ -24,7 +24,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.evaluation_sets import SetsEvaluation, evaluate_sets
+from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

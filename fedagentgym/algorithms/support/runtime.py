@@ -23,7 +23,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
-from fedagentgym.learning.evaluation_sets import OpenedSet, open_sets
+from fedagentgym.learning.evaluation import OpenedSet, open_sets
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
 

@@ -19,7 +19,7 @@ from fedagentgym.base.statistics import mean
 from fedagentgym.pages.render import format_percent
 
 if TYPE_CHECKING:
-    from fedagentgym.learning.evaluation_sets import OpenedSet
+    from fedagentgym.learning.evaluation import OpenedSet
     from fedagentgym.learning.settings import EvaluationSettings
     from fedagentgym.partitions.client_split import ClientSplit
 
