@@ -69,12 +69,13 @@ class LocalStepsSettings(NamedSettings):
 
 
 class AveragingSettings(LocalStepsSettings):
-    """The same, with an aggregation rule."""
+    """The settings of a method whose server averages: local steps, proximal term, checks, privacy, aggregation rule."""
 
     aggregation: Aggregation = Mean()
 
     @property
     def rule(self) -> AggregationRule:
+        """The aggregation rule."""
         return self.aggregation
 
     @model_validator(mode="after")
@@ -108,21 +109,28 @@ class AcceptedReply:
 
 
 class Averaging(BaseAlgorithm[L]):
-    """Clients train on their own tasks, the server averages their parameters."""
+    """Base class of methods whose clients train on their own tasks and whose server averages their parameters: FedAvg.
+
+    A method overrides the step in which it differs. On the server a round is `exchange` (`make_broadcast`,
+    `make_instructions`), `accept` for each reply, `find_refused`, `combine` (`client_weights`), `compute_round_metrics`. On a
+    client it is `train`: `read_start`, `open_learner`, the local steps, `make_reply`. A round holds a constant number of
+    models, whatever the number of clients.
+    """
 
     trains_local_models: ClassVar[bool] = True
 
     @classmethod
     def list_kept_copies(cls, settings: L) -> tuple[str, ...]:
-        """With a proximal term, the start of the round."""
+        """Return which copies of the parameters the penalties hold: with a proximal term, the start of the round."""
         return ("start of the round",) if settings.proximal > 0 else ()
 
     @classmethod
     def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
-        """Every participant trains for `local_steps` and exchanges its parameters once."""
+        """Estimate one round: every participant trains for `local_steps` and exchanges its parameters once."""
         return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
+        """Return the one operation of clients, `train`."""
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         request, reply = (Form(self.runtime.make_weight_forms(), CONTROL_BYTES, report) for report in (0, sampled))
         return {"train": Operation(self.train, request, reply, self.make_state_form())}
@@ -130,7 +138,7 @@ class Averaging(BaseAlgorithm[L]):
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Call the participants, check their replies, combine them."""
+        """Compute one round: call the participants, check their replies, combine them."""
         clients = this_round.clients
         exchange = self.exchange(state, this_round)
         held = len(this_round.participants) if self.settings.rule.needs_all else HELD_MODELS
@@ -162,22 +170,53 @@ class Averaging(BaseAlgorithm[L]):
         )
 
     def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """Send the parameters to the participants, which train from there."""
+        """Call the participants.
+
+        Args:
+            state: The global state.
+            this_round: The round.
+
+        Returns:
+            The replies as they arrive, and metrics of what happened before.
+        """
         control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
         message = Message(weights=self.make_broadcast(state), control=control)
         asked = dict.fromkeys(this_round.participants, message)
         return Exchange(this_round.clients.iter_replies("train", asked, start=state.parameters))
 
     def make_broadcast(self, state: ServerState) -> Parameters:
-        """The arrays that participants are sent: the parameters, and what a method sends besides, under names with a prefix."""
+        """Return the arrays that participants are sent.
+
+        Args:
+            state: The global state.
+
+        Returns:
+            The parameters; a method adds what it sends besides, under names with a prefix.
+        """
         return state.parameters
 
     def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
-        """Plain values that clients are sent with the parameters."""
+        """Return plain values that participants are sent with the parameters.
+
+        Args:
+            state: The global state.
+
+        Returns:
+            The values; none by default.
+        """
         return {}
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
-        """The numbers of a reply; a failure if it lacks the number of examples."""
+        """Read a reply.
+
+        Args:
+            client: The client.
+            message: Its reply.
+            state: The global state from which the round began.
+
+        Returns:
+            Everything but its parameters: examples, distance from the start, metrics, episodes; a `Failure` if it is malformed.
+        """
         examples = read_examples(message)
         if examples is None:
             found = str(message.control.get("examples"))[:40]
@@ -192,22 +231,44 @@ class Averaging(BaseAlgorithm[L]):
         )
 
     def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
-        """The clients whose updates are longer than the checks allow; with privacy, updates are clipped instead."""
+        """Choose replies that are not used: by default, updates that are longer than the checks allow.
+
+        Args:
+            replies: The accepted replies.
+
+        Returns:
+            A failure for each client whose reply is refused.
+        """
         if self.settings.privacy is not None:
             return []
         idle = {reply.client for reply in replies if is_idle(reply.metrics)}
         return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies}, idle)
 
     def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
-        """The weight of each client."""
+        """Return the weights of the clients in the average.
+
+        Args:
+            replies: The replies that are used.
+            this_round: The round.
+
+        Returns:
+            The weight of each, as the aggregation rule weighs their examples.
+        """
         return self.settings.rule.weigh([float(reply.examples) for reply in replies])
 
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """The next global state, from the replies and, in the same order, their parameters.
+        """Compute the next global state.
 
-        With a quorum of 0 a round may have no contribution: then nothing changes.
+        Args:
+            state: The global state.
+            used: The replies that are used.
+            updates: Their parameters, in the same order, each read once.
+            this_round: The round.
+
+        Returns:
+            The next state; the same state if no reply is used.
         """
         privacy = self.settings.privacy
         accumulator: Accumulator
@@ -227,7 +288,15 @@ class Averaging(BaseAlgorithm[L]):
         return accumulator.finish()
 
     def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """The round's numbers beyond the clients' means: here, the privacy budget spent so far."""
+        """Return the numbers of a round besides the clients' means.
+
+        Args:
+            used: The replies that were used.
+            this_round: The round.
+
+        Returns:
+            Numbers by name: with privacy, the budget spent so far.
+        """
         privacy = self.settings.privacy
         if privacy is None:
             return {}
@@ -237,13 +306,30 @@ class Averaging(BaseAlgorithm[L]):
     def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
     ) -> dict[int, dict[str, float]]:
-        """The recorded numbers of each client that replied."""
+        """Return the recorded numbers of each client.
+
+        Args:
+            replies: All accepted replies.
+            used: Those that were used.
+
+        Returns:
+            Client -> its metrics, and the length of its update.
+        """
         return {reply.client: {**reply.metrics, "update_norm": reply.update_norm} for reply in replies}
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
     def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """`local_steps` policy steps from the given parameters on the client's own tasks."""
+        """Train for `local_steps` steps on the client's own tasks; runs where the client is.
+
+        Args:
+            state: What the client kept.
+            message: What the server sent.
+            client: Number, round, streams and resources of the client.
+
+        Returns:
+            What the client keeps, and its reply.
+        """
         local = self.open_learner(client.resources, self.read_start(state, message))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
@@ -251,7 +337,14 @@ class Averaging(BaseAlgorithm[L]):
         return kept, self.make_reply(client, local, after, report)
 
     def keep_moments(self, after: SiteState) -> dict[str, Array]:
-        """The moments of the optimizer for the client's state; none unless it keeps them."""
+        """Return the moments of the optimizer for the client's state.
+
+        Args:
+            after: The state of the learner after its steps.
+
+        Returns:
+            The arrays, under names with a prefix; none unless `learning.keep_optimizer` is set.
+        """
         return add_prefix(OPTIMIZER, after.optimizer)
 
     def make_reply(
@@ -264,9 +357,18 @@ class Averaging(BaseAlgorithm[L]):
         control: Mapping[str, Any] = MappingProxyType({}),
         arrays: Parameters = MappingProxyType({}),
     ) -> Message:
-        """A client's reply: its parameters, its number of examples, and what people read about it.
+        """Make a client's reply: its parameters, its number of examples, and what people read about it.
 
-        `control` are further plain values, `arrays` further arrays under names with a prefix.
+        Args:
+            client: The client.
+            local: Its learner.
+            after: The state of the learner after its steps.
+            report: The metrics and episodes of the steps.
+            control: Further plain values.
+            arrays: Further arrays, under names with a prefix.
+
+        Returns:
+            The message.
         """
         metrics = {**report.metrics, **self.judge(client, local.agent)}
         episodes = self.sample_episodes(report.groups, client)
@@ -277,17 +379,42 @@ class Averaging(BaseAlgorithm[L]):
         )
 
     def judge(self, client: ClientContext[Site], agent: TokenAgent) -> dict[str, float]:
-        """The score of the client's trained agent on held-out tasks, if requested."""
+        """Evaluate the client's trained agent on held-out tasks, if `evaluation.clients` asks for it.
+
+        Args:
+            client: The client.
+            agent: Its agent.
+
+        Returns:
+            Metrics by name; none if not asked for.
+        """
         return judge_local_model(self.runtime, client.resources, agent, client.round)
 
     def read_start(self, state: Message, message: Message) -> SiteState:
-        """The start of a client's round: parameters as sent, and the moments that the client kept."""
+        """Return the state from which a client's learner starts.
+
+        Args:
+            state: What the client kept.
+            message: What the server sent.
+
+        Returns:
+            The parameters as sent, the step, and the moments if the client keeps them.
+        """
         moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
         sent = {name: message.weights[name] for name in self.runtime.initial_weights}
         return SiteState(copy_arrays(sent), moments, step=int(message.control["step"]))
 
     def open_learner(self, site: Site, start: SiteState, penalties: Sequence[Penalty] = ()) -> LocalTraining:
-        """A client's learner from any point of a round; `penalties` are added to the proximal term."""
+        """Open a client's learner.
+
+        Args:
+            site: The client's tasks, environment and agent.
+            start: The state to start from.
+            penalties: Terms of the loss besides the proximal one.
+
+        Returns:
+            The learner.
+        """
         from fedagentgym.learning.penalties import Proximal
 
         if self.settings.proximal > 0:
@@ -296,11 +423,18 @@ class Averaging(BaseAlgorithm[L]):
         return site.open_learner(start, run_steps=run_steps, penalties=penalties)
 
     def make_state_form(self, *, text: int = 0) -> Form:
-        """The form of a client's state between rounds: AdamW's moments, if it keeps them."""
+        """Return the form of what a client keeps between rounds.
+
+        Args:
+            text: Bytes of plain values in it.
+
+        Returns:
+            The form, with the moments of the optimizer if the client keeps them.
+        """
         return Form(self.make_moment_forms() if self.learning.keep_optimizer else {}, text)
 
     def make_moment_forms(self) -> dict[str, ArrayForm]:
-        """The forms of AdamW's moments."""
+        """Return the forms of AdamW's moments."""
         moments = {
             f"weights/{OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
             for moment in ("exp_avg", "exp_avg_sq")

@@ -25,10 +25,21 @@ TOKEN_BYTES = 160
 
 
 class BaseAlgorithm(Generic[S]):
-    """Server side and client operations of a method; a subclass names its `settings_class` and writes `run_round`.
+    """Base class of federated methods: derive a class, name its `settings_class`, write `run_round`.
 
-    An instance holds only what follows from settings and runtime. State that must survive a round is in the `ServerState`, or in
-    the states that clients' operations return. Clients' operations are methods too, and run in worker processes.
+    Derive from `Averaging` if the server averages the clients' parameters. A method holds only what follows from its settings:
+    what must survive a round is in the `ServerState`, or in the states that clients' operations return. Operations are methods
+    of the class too, and run in worker processes. `fedagentgym.testing.check_algorithm` checks it.
+
+    Args:
+        settings: The method's settings.
+        runtime: What the run provides: the client split, the agent, the sites of clients, the initial weights.
+
+    Attributes:
+        settings_class: The class of the settings, the section `algorithm` of a configuration.
+        metered: False for methods that send nothing; their bytes are recorded as 0.
+        trains_local_models: Whether clients end a round with models of their own, which can be evaluated.
+        operations: What clients can be asked to do, by name.
     """
 
     settings_class: ClassVar[type[Settings]]
@@ -44,42 +55,95 @@ class BaseAlgorithm(Generic[S]):
 
     @classmethod
     def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
-        """The work of `prepare`; none by default."""
+        """Estimate the work of `prepare`, for `fedagentgym train --plan`.
+
+        Args:
+            settings: The method's settings.
+            scale: Numbers of clients, participants and tasks, and the settings of learning.
+
+        Returns:
+            The work; none by default. None if it is unknown.
+        """
         return Work()
 
     @classmethod
     def list_roles(cls, settings: S) -> tuple[str, ...]:
-        """The roles for which tasks must be set aside (`partition.roles`)."""
+        """Return the roles for which tasks must be set aside.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            Some of `public`, `auxiliary`, `server` and `warmup`; none by default.
+        """
         return ()
 
     @classmethod
     def count_preparations(cls, settings: S, rounds: int) -> int:
-        """How often a run of this many rounds prepares; once by default."""
+        """Return how often a run prepares.
+
+        Args:
+            settings: The method's settings.
+            rounds: Number of rounds.
+
+        Returns:
+            The number; 1 by default.
+        """
         return 1
 
     @classmethod
     def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
-        """The work of one round; None if the method does not declare it."""
+        """Estimate the work of one round.
+
+        Args:
+            settings: The method's settings.
+            scale: Numbers of clients, participants and tasks, and the settings of learning.
+
+        Returns:
+            The work; None, as by default, if it is unknown.
+        """
         return None
 
     @classmethod
     def list_kept_copies(cls, settings: S) -> tuple[str, ...]:
-        """Names of the copies of the trained parameters that the penalties of the method hold while a client trains."""
+        """Return which copies of the trained parameters the method's penalties hold while a client trains, to estimate memory.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            A name for each; none by default.
+        """
         return ()
 
     @classmethod
     def list_second_models(cls, settings: S, learning: LearningSettings) -> tuple[SecondModel, ...]:
-        """The models that clients hold beside the agent that learns."""
+        """Return the models that clients hold beside the agent that learns, to estimate memory.
+
+        Args:
+            settings: The method's settings.
+            learning: The settings of learning.
+
+        Returns:
+            The models; none by default.
+        """
         return ()
 
     # ---- for the federation ---------------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
-        """All clients of the split."""
+        """Return the numbers of all clients: by default those of the split."""
         return range(len(self.runtime.client_split))
 
     def resources(self, client: int) -> Site:
-        """The client's tasks and environment, in front of the resident agent."""
+        """Return what a client's operations work with; called where the client runs.
+
+        Args:
+            client: Number of the client.
+
+        Returns:
+            By default its `Site`: the client's tasks and environment, with the agent of the process.
+        """
         return self.runtime.get_site(client, learning=self.learning)
 
     @cached_property
@@ -88,23 +152,47 @@ class BaseAlgorithm(Generic[S]):
         return self.make_operations()
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
-        """The operations by name; none for a method without client calls."""
+        """Return the operations of clients by name; none by default."""
         return {}
 
     def initial_state(self) -> ServerState:
-        """The parameters as first loaded."""
+        """Return the global state at the start: by default the parameters as first loaded."""
         return ServerState(self.runtime.initial_weights)
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
-        """The server state before round 1; nothing happens by default."""
+        """Work before the first round, which is committed and counted as round 0.
+
+        Args:
+            state: The initial state.
+            this_round: Seed, participants, and `clients`, whose `call(operation, messages)` returns the replies.
+
+        Returns:
+            The state before round 1; by default nothing happens.
+        """
         return RoundResult(state)
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """One round: call clients, combine their replies."""
+        """Compute one round: call clients and combine their replies. Every method writes this.
+
+        Args:
+            state: The global state.
+            this_round: `number`, `total`, `participants`, streams to draw from, and `clients`, whose
+                `call(operation, messages)` returns the replies by client.
+
+        Returns:
+            The next state, and what is recorded about the round.
+        """
         raise NotImplementedError
 
     def policy_parameters(self, state: ServerState) -> Mapping[str, Array]:
-        """The parameters that are evaluated and exported."""
+        """Return the parameters that are evaluated and exported.
+
+        Args:
+            state: The global state.
+
+        Returns:
+            By default all its parameters.
+        """
         return state.parameters
 
     # ---- for clients' operations ------------------------------------------------------------------------------------
@@ -120,7 +208,15 @@ class BaseAlgorithm(Generic[S]):
         return EPISODE_BYTES + TOKEN_BYTES * self.runtime.agent.policy.context_length
 
     def sample_episodes(self, groups: Sequence[Group], client: ClientContext[Site]) -> list[dict[str, Any]]:
-        """A few readable episodes for the run's `trajectories` folder."""
+        """Choose a few episodes for the run's `trajectories` folder.
+
+        Args:
+            groups: The client's episodes.
+            client: The client, whose stream draws.
+
+        Returns:
+            The episodes as plain values, as many as `output.sampled_episodes` says.
+        """
         from fedagentgym.learning.trajectory import to_plain
 
         episodes = [trajectory for group in groups for trajectory in group]

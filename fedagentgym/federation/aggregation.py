@@ -57,24 +57,50 @@ class Accumulator(Protocol):
 
 
 class AggregationRule(NamedSettings):
-    """Base of all rules; the fields of a subclass are its options in a configuration.
+    """Base class of aggregation rules: derive a class, write `begin`, register it with `fedagentgym.register_aggregation`.
 
-    `needs_all` declares that the rule's accumulator keeps every update until the end, as a median must.
+    The fields are its options in configurations; `name` is the name that it is registered by. A rule that must see all
+    updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
+
+    Example:
+        >>> from typing import Literal
+        >>> from fedagentgym.federation import AggregationRule, Mean
+        >>> class Balanced(AggregationRule):
+        ...     name: Literal["balanced"] = "balanced"
+        ...     def weigh(self, examples):
+        ...         return [number ** 0.5 for number in examples]
+        ...     def begin(self, state):
+        ...         return Mean().begin(state)
     """
 
     needs_all: ClassVar[bool] = False
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """The clients' weights, from their numbers of examples: equal by default."""
+        """Return the clients' weights in the aggregate.
+
+        Args:
+            examples: Number of examples of each client.
+
+        Returns:
+            The weight of each, at least 0; by default all are 1.
+        """
         return [1.0] * len(examples)
 
     def begin(self, state: ServerState) -> Accumulator:
-        """An aggregation that starts from this global state."""
+        """Start an aggregation; called once a round.
+
+        Args:
+            state: The global state from which the round began.
+
+        Returns:
+            An object with `add(update, weight)`, called for each client in the order of the numbers, and `finish()`, which
+            returns the next global state.
+        """
         raise NotImplementedError
 
 
 class Mean(AggregationRule):
-    """The plain mean over the clients that answered."""
+    """The plain mean of the parameters of the clients that answered."""
 
     name: Literal["mean"] = "mean"
 
@@ -179,7 +205,24 @@ Aggregation = Annotated[
 
 
 def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple[Parameters, float]]) -> ServerState:
-    """The next global state from (parameters, weight) of each client, in the order of the client numbers."""
+    """Compute the next global state from the clients' parameters.
+
+    Args:
+        rule: The aggregation rule.
+        state: The global state from which the round began.
+        updates: Parameters and weight of each client, in the order of the numbers.
+
+    Returns:
+        The next global state.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedagentgym.federation import Mean, ServerState
+        >>> state = ServerState({"w": np.zeros(2, "float32")})
+        >>> updates = [({"w": np.ones(2, "float32")}, 1.0), ({"w": np.full(2, 3, "float32")}, 1.0)]
+        >>> aggregate(Mean(), state, updates).parameters["w"].tolist()
+        [2.0, 2.0]
+    """
     accumulator = rule.begin(state)
     for update, weight in updates:
         accumulator.add(update, weight)

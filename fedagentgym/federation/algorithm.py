@@ -27,10 +27,12 @@ OPTIMIZER = "optimizer/"
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """The server's state from round to round.
+    """The global state of a run, committed after every round. Everything that must survive a crash is in it.
 
-    `parameters` are what is trained and sent. `optimizer` holds the moments of a server optimizer, or of a policy that the
-    server trains itself. `memory` holds everything else, as plain values and arrays.
+    Attributes:
+        parameters: What is trained and sent.
+        optimizer: Moments of a server optimizer.
+        memory: What else the method keeps, as plain values and arrays.
     """
 
     parameters: Mapping[str, Array]
@@ -53,7 +55,17 @@ class ServerState:
 
     @classmethod
     def from_message(cls, message: Message) -> ServerState:
-        """The state from a message; it shares the message's arrays."""
+        """Make a state from a stored message.
+
+        Args:
+            message: The message.
+
+        Returns:
+            The state, which shares its arrays.
+
+        Raises:
+            DataError: If the message is no global state.
+        """
         if foreign := next((kind for kind in ("text", "scores", "report") if getattr(message, kind)), None):
             raise DataError(f"not the global state of a run: it has a section {foreign!r}")
         if odd := next((name for name, value in message.weights.items() if not isinstance(value, np.ndarray)), None):
@@ -103,10 +115,13 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The state after a round, and what is recorded about it.
+    """What a method returns for a round.
 
-    `metrics` are the round's numbers, `clients` the numbers of single clients, `episodes` sampled training episodes as plain
-    values.
+    Attributes:
+        state: The next global state.
+        metrics: Numbers of the round by name.
+        clients: Numbers of single clients.
+        episodes: Sampled training episodes, as plain values.
     """
 
     state: ServerState

@@ -57,19 +57,37 @@ class QuorumError(FedAgentGymError):
 
 
 class Backend(Protocol):
-    """Where clients run: the only difference between one process, a pool, Flower's simulation and a deployment."""
+    """Where clients run: in this process, in a pool of workers, or on their own machines.
+
+    To write one, give a class these four methods, and register a function that makes it with `fedagentgym.register_backend`.
+    `fedagentgym.testing.check_backend` checks it.
+    """
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterable[Reply]:
-        """Exactly one reply per request, in request order; a request that cannot be served becomes a reply too.
+        """Serve requests.
 
-        A backend may yield each reply as soon as it is there, and may work only while the next one is awaited.
+        Args:
+            requests: One for each client that is called: client, operation, message, and the state that it starts from.
+            deadline: Seconds that each may take; None for no limit.
+
+        Returns:
+            One reply per request, in the same order, each as soon as it is there. A client that fails, dies or is late is a
+            reply with that status.
         """
 
     def commit(self, heads: Mapping[int, StateName]) -> None:
-        """Make these states durable, before a round that refers to them is committed."""
+        """Make client states durable; called before a round that refers to them is committed.
+
+        Args:
+            heads: The present state of each client.
+        """
 
     def prune(self, heads: Mapping[int, StateName]) -> None:
-        """Called after the round that refers to these states is committed: older ones may be removed."""
+        """Remove old client states; called after a round is committed.
+
+        Args:
+            heads: The present state of each client, which must stay.
+        """
 
     def close(self) -> None:
         """Release workers and connections."""
@@ -80,7 +98,7 @@ def identity(client: int) -> int:
 
 
 class FederationSettings(Settings):
-    """Where the clients run, how many take part, and how many must answer."""
+    """Where the clients run, how many take part, and how many must answer: the section `federation` of a configuration."""
 
     backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")

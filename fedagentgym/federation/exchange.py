@@ -65,7 +65,15 @@ class ClientContext(Generic[R]):
 
 @dataclass(frozen=True)
 class Operation(Generic[R]):
-    """One operation of clients: the function, and the forms of its message, its reply and its state."""
+    """One operation of clients, which the server calls by name.
+
+    Attributes:
+        run: A function `(state, message, client)` that returns the client's next state and its reply. It keeps nothing between
+            calls; `client` has `id`, `round`, `resources`, and the streams to draw from.
+        request: Form of the message.
+        reply: Form of the reply.
+        state: Form of the client's state.
+    """
 
     run: Callable[[Message, Message, ClientContext[R]], tuple[Message, Message]]
     request: Form

@@ -99,10 +99,22 @@ _HEADER_PER_TEXT = 6
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Arrays and plain values, by kind.
+    """What a server and a client send each other, and what they store: arrays and plain values by kind.
 
-    An array directly in a section is declared by its name; arrays inside plain values (the token ids of a trajectory) vary in
-    length and count towards the declared size of text.
+    Bytes are counted by kind. The report is for people; no method may use it, and its bytes are counted apart.
+
+    Attributes:
+        weights: Parameters of models.
+        text: Texts, such as episodes and answers.
+        scores: Numbers that grade something.
+        control: Plain values, such as step counts.
+        report: What people read: metrics, sampled episodes.
+
+    Example:
+        >>> import numpy as np
+        >>> message = Message(weights={"w": np.zeros(3, "float32")}, control={"step": 4})
+        >>> Message.decode(message.encoded).control
+        {'step': 4}
     """
 
     weights: Mapping[str, Any] = field(default_factory=dict)
@@ -129,7 +141,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """The number of canonical bytes."""
+        """Number of bytes of the encoded message."""
         return len(self.encoded) if "encoded" in self.__dict__ else len(self.pieces)
 
     @cached_property
@@ -142,10 +154,11 @@ class Message:
 
     @property
     def empty(self) -> bool:
+        """Whether the message holds nothing."""
         return not any(getattr(self, kind) for kind in (*KINDS, "report"))
 
     def get_arrays(self) -> dict[str, Array]:
-        """Every array by `kind/name`."""
+        """Return every array by `kind/name`."""
         return {
             f"{kind}/{name}": value
             for kind in KINDS
@@ -154,13 +167,17 @@ class Message:
         }
 
     def count_payload(self) -> dict[str, int]:
-        """Array bytes and text bytes by kind: what the closed forms of the papers count."""
+        """Return the bytes of arrays and texts by kind, without names and structure: what papers count."""
         return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
 
     def measure_distance(self, start: Parameters) -> float:
-        """The distance of the weights from these ones: the Euclidean norm of the difference over all arrays.
+        """Measure how far the weights are from others.
 
-        A distance that was measured from the same arrays when the message was decoded is not measured again.
+        Args:
+            start: The others, under the same names.
+
+        Returns:
+            The Euclidean norm of the difference over all arrays.
         """
         known_start, known = self.__dict__.get("measured", (None, {}))
         return update_norm(start, self.weights, known if known_start is start else {})
@@ -172,9 +189,18 @@ class Message:
         form: Form | None = None,
         start: Parameters | None = None,
     ) -> Message:
-        """Decode a message; its arrays are read-only views of `data`. Refuses what `form` does not allow.
+        """Decode a message.
 
-        With `start`, the distance of the weights from these is measured in the same pass that looks for NaN and infinity.
+        Args:
+            data: The bytes.
+            form: What the message may hold.
+            start: Weights from which the distance is measured in the same pass.
+
+        Returns:
+            The message; its arrays are read-only views of the bytes.
+
+        Raises:
+            DataError: If the bytes are no message, or not as the form declares.
         """
         limits = (None, None) if form is None else (form.limit, form.header_limit)
         value = decode(data, limit=limits[0], header_limit=limits[1])
@@ -199,7 +225,14 @@ class Message:
 
 
 def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Mark new arrays, to which nobody will write again, as read-only: a message of them is not copied inside this process."""
+    """Mark new arrays as read-only, so that a message of them need not copy them.
+
+    Args:
+        arrays: Arrays to which nobody will write again.
+
+    Returns:
+        The same arrays.
+    """
     for array in arrays.values():
         array.flags.writeable = False
     return dict(arrays)
@@ -247,7 +280,14 @@ class AtMost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """The declaration of one array of a message."""
+    """The declaration of one array of a message.
+
+    Attributes:
+        dtype: Its type, by numpy's name.
+        shape: Its shape.
+        finite: Whether NaN and infinity are refused.
+        optional: Whether it may be missing.
+    """
 
     dtype: str
     shape: tuple[int | AtMost, ...]
@@ -261,7 +301,19 @@ class ArrayForm:
         return int(np.dtype(self.dtype).itemsize * math.prod(sizes))
 
     def check(self, name: str, array: Array, start: Array | None = None) -> float | None:
-        """Raise `DataError` unless the array is as declared; returns its squared distance from `start`, if given."""
+        """Compare an array with the declaration.
+
+        Args:
+            name: Its name, for the error.
+            array: The array.
+            start: An array of the same shape.
+
+        Returns:
+            The squared distance from `start`, if that is given.
+
+        Raises:
+            DataError: If type or shape differ, or a number is not finite.
+        """
         if array.dtype != np.dtype(self.dtype):
             raise DataError(f"array {quote(name)} has dtype {array.dtype}, declared is {self.dtype}")
         fits = len(array.shape) == len(self.shape) and all(
@@ -279,10 +331,21 @@ class ArrayForm:
 
 @dataclass(frozen=True)
 class Form:
-    """The declaration of an operation's message: its arrays by `kind/name`, and how many bytes of anything else.
+    """The declaration of a message: its arrays, and how many bytes there may be of anything else.
 
-    >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
-    124
+    A message that is longer, or has other arrays, is refused before it is used.
+
+    Attributes:
+        arrays: The arrays by `kind/name`, such as `weights/w`.
+        text: Bytes of texts and plain values.
+        report: Bytes of the report.
+
+    Raises:
+        DataError: If an array is not named by a kind and a name.
+
+    Example:
+        >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
+        124
     """
 
     arrays: Mapping[str, ArrayForm] = field(default_factory=dict)
@@ -296,7 +359,16 @@ class Form:
 
     @classmethod
     def from_message(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
-        """The form that allows exactly the arrays of this message."""
+        """Declare exactly the arrays of a message.
+
+        Args:
+            message: The message.
+            text: Bytes of texts and plain values.
+            report: Bytes of the report.
+
+        Returns:
+            The form.
+        """
         arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.get_arrays().items()}
         return cls(arrays, text, report)
 
@@ -319,9 +391,18 @@ class Form:
         return _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
 
     def check(self, message: Message, encoded_size: int, start: Parameters | None = None) -> dict[str, float]:
-        """Raise `DataError` unless the message has the declared arrays and no more text than declared.
+        """Compare a message with the declaration.
 
-        Returns the squared distance of each of its weights from that of `start` with the same name.
+        Args:
+            message: The message.
+            encoded_size: Its size in bytes.
+            start: Arrays from which the distance of the weights is measured.
+
+        Returns:
+            The squared distance of each array of the weights from that of `start` with the same name.
+
+        Raises:
+            DataError: If an array is missing, not declared or different, or the message is too long.
         """
         found = message.get_arrays()
         origins = {f"weights/{name}": array for name, array in (start or {}).items()}

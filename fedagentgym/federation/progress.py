@@ -14,7 +14,18 @@ Phase = Literal["clients", "evaluation", "between"]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """A moment of a run. `working` are the active clients; rate and time are None until they can be estimated."""
+    """A moment of a run, for `train(on_progress=...)`; `str` of it is one line.
+
+    Attributes:
+        round: The present round.
+        rounds: Number of rounds.
+        phase: `clients`, `evaluation` or `between`.
+        working: The active clients, each with its step and episodes.
+        asked: Number of clients of the present call.
+        answered: How many of them have replied.
+        episodes_per_second: Speed of the round; None until it can be estimated.
+        seconds_left: Estimated time to the end; None until it can be estimated.
+    """
 
     round: int
     rounds: int

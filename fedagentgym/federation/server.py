@@ -51,14 +51,20 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Everything that the loop needs besides the algorithm and the backend.
+    """What `run_rounds` needs besides the method and the backend.
 
-    `inputs` are the digests of what the run is made from, by name; a run continues only with the same.
-    `hide_failures` keeps error texts of failed clients out of the records: they can quote the client's data.
-    `evaluate` evaluates a global state (round number, state) every `evaluate_every` rounds, before the first and after the
-    last; its result has at least `success`, by which the best round is chosen.
-    `stream_of` is for tests that force clients to draw alike.
-    `on_progress` is called with the run's progress many times a round.
+    Attributes:
+        folder: The run's folder.
+        seed: The run's seed.
+        settings: Rounds, participants, quorum and deadline.
+        keep_rounds: How many of the newest commits are kept.
+        evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`.
+        evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
+        observers: Objects with `begin(rounds)` and `round_done(record)`.
+        stream_of: The number by which a client draws; for tests that force clients to draw alike.
+        inputs: Digests of what the run is made from; a run resumes only with the same.
+        hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
+        on_progress: Called with a `TrainingProgress` many times a round.
     """
 
     folder: Path
@@ -75,7 +81,23 @@ class ServerConfig:
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
-    """Run from the newest commit in the run's folder, or from the start, to the last round; returns its commit."""
+    """Run a method from the newest commit in the run's folder, or from the start, to the last round.
+
+    `fedagentgym.train` calls this; call it to run a method on a backend without a configuration.
+
+    Args:
+        algorithm: The method.
+        backend: Where the clients run.
+        plan: Folder, seed, settings and observers.
+
+    Returns:
+        The last commit: `round`, `state`, and the `record` of the round.
+
+    Raises:
+        OptionError: If there are no clients.
+        DataError: If the folder holds rounds that do not belong to this run, or are damaged.
+        FedAgentGymError: If too few clients replied; the last committed round is intact.
+    """
     if not algorithm.client_ids():
         raise OptionError("a federation needs at least one client")
     for observer in plan.observers:

@@ -117,7 +117,15 @@ class Twin(Settings):
 
 
 class Suite(Settings):
-    """The definition of a suite."""
+    """A benchmark: a versioned definition of what is played, on which tasks and seeds, and how it is ranked.
+
+    On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains and its best round is played.
+
+    Example:
+        >>> suite = load_suite("agents-v1")
+        >>> suite.track, suite.rank_by
+        ('agents', 'success')
+    """
 
     name: Name
     version: int = Field(default=1, ge=1)
@@ -186,7 +194,7 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The digest of what is played. Descriptions and baselines are not part of it: adding one changes no result."""
+        """The digest of what is played; descriptions and baselines are no part of it."""
         plain = self.model_dump(mode="json")
         for key in ("title", "about", "expected", "paper", "baselines", "pairs", "minutes", "hardware", "secret"):
             plain.pop(key)
@@ -197,22 +205,45 @@ class Suite(Settings):
 
     @property
     def reference(self) -> SuiteReference:
+        """Name, version, track and digest: what results name."""
         return SuiteReference(name=self.name, version=self.version, track=self.track, digest=self.digest)
 
     def get_ranking(self, scenario: str) -> Ranking:
-        """How the tasks of a scenario are played for the ranked number."""
+        """Return how the tasks of a scenario are played for the ranked number.
+
+        Args:
+            scenario: Name of the scenario.
+
+        Returns:
+            `split`, `tasks`, `repeats` and `temperature`.
+        """
         tasks = self.scenarios[scenario].tasks
         return self.ranking if tasks is None else self.ranking.model_copy(update={"tasks": tasks})
 
 
 def list_suites() -> tuple[str, ...]:
-    """The suites of this package."""
+    """Return the names of the suites of this package.
+
+    Returns:
+        The names, sorted.
+    """
     entries = (files("fedagentgym.leaderboard") / "suites").iterdir()
     return tuple(sorted(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")))
 
 
 def load_suite(source: str | Path) -> Suite:
-    """A suite of the package by its name, or one's own from a YAML file."""
+    """Load a suite.
+
+    Args:
+        source: The name of a suite of this package, or the path of your own YAML file.
+
+    Returns:
+        The suite.
+
+    Raises:
+        UnknownNameError: If there is no such suite.
+        DataError: If the file is no valid suite.
+    """
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         return parse_suite(read_text(path), format_path(path))

@@ -34,7 +34,18 @@ def open_backend(
     application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
 ) -> Backend:
-    """`workers` 0 runs the clients in this process, where an `application` that is already built may be given."""
+    """Open the default backend: clients in this process or in a pool of worker processes, with equal results.
+
+    Args:
+        recipe: How a worker builds the client side of the run.
+        folder: Where client states are stored; by default in memory.
+        workers: Number of worker processes; 0 runs the clients in this process.
+        application: The client side, if it is built already; used without workers.
+        device_per_worker: Devices that the workers take in turn.
+
+    Returns:
+        The backend; close it after use.
+    """
     store = StateStore(folder)
     if workers <= 0:
         return SequentialBackend(application if application is not None else recipe.build(), store)
@@ -42,13 +53,19 @@ def open_backend(
 
 
 class SequentialBackend(StateStoreMixin):
-    """One client after the other, in this process. A call cannot be interrupted: a late reply is discarded when it comes."""
+    """Runs one client after the other in this process. A call cannot be interrupted: a late reply is discarded when it comes.
+
+    Args:
+        application: The client side of the run: its operations and resources.
+        store: Where client states are stored.
+    """
 
     def __init__(self, application: Application[Any], store: StateStore) -> None:
         super().__init__(store)
         self._application = application
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
+        """Serve requests in order; see `Backend.run`."""
         return (self._run(request, deadline) for request in requests)
 
     def _run(self, request: Request, deadline: float | None) -> Reply:
@@ -57,7 +74,7 @@ class SequentialBackend(StateStoreMixin):
         return reply
 
     def close(self) -> None:
-        pass
+        """Release nothing."""
 
 
 @dataclass
