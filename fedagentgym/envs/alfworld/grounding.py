@@ -44,10 +44,7 @@ class Entity(NamedTuple):
     name: str = ""
 
 
-TRAIT_PREDICATES = {
-    **{trait: trait for trait in TRAITS if trait != "container"},
-    "isreceptacleobject": "container",
-}
+TRAIT_PREDICATES = {**{trait: trait for trait in TRAITS if trait != "container"}, "isreceptacleobject": "container"}
 CONDITION_PREDICATES = {
     "isclean": "clean",
     "ishot": "hot",

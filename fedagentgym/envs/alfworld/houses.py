@@ -299,13 +299,7 @@ TINY_SIZES = {"train": 3000, "val": 200, "test": 200, "warmup": WARMUP}
 
 
 def make_house_pool(
-    split: str,
-    *,
-    env: str,
-    size: str = "full",
-    seed: int = 0,
-    wording: str = "move",
-    owner: str = "",
+    split: str, *, env: str, size: str = "full", seed: int = 0, wording: str = "move", owner: str = ""
 ) -> TaskPool:
     """The generated tasks of a split, or of all splits one after the other.
 

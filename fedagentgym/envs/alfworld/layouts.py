@@ -25,38 +25,28 @@ LAMP_HOSTS = {
     "FloorLamp": ("SideTable", "CoffeeTable", "DiningTable", "Dresser", "Shelf", "Desk", "TVStand", "Sofa", "ArmChair"),
 }
 APPLIANCES = {"kitchen": ("CounterTop", "Fridge", "Microwave", "SinkBasin"), "bathroom": ("SinkBasin",)}
-TINY_RECEPTACLES: Mapping[str, frozenset[str]] = {
-    "kitchen": frozenset(
-        (
-            "CounterTop",
-            "Fridge",
-            "Microwave",
-            "SinkBasin",
-            "Cabinet",
-            "Drawer",
-            "DiningTable",
-            "GarbageCan",
-            "CoffeeMachine",
-            "Shelf",
-            "SideTable",
-        )
-    ),
-    "living_room": frozenset(
-        ("Sofa", "ArmChair", "CoffeeTable", "SideTable", "DiningTable", "Dresser", "Shelf", "Drawer", "GarbageCan")
-    ),
-    "bedroom": frozenset(("Bed", "Desk", "Dresser", "Shelf", "SideTable", "Drawer", "GarbageCan", "ArmChair")),
-    "bathroom": frozenset(
-        ("Toilet", "SinkBasin", "CounterTop", "Cabinet", "Drawer", "BathtubBasin", "GarbageCan", "Shelf")
-    ),
-}
-TINY_OBJECTS: Mapping[str, frozenset[str]] = {
-    "kitchen": frozenset(("Apple", "Cup", "Egg", "Lettuce", "Mug", "Plate", "Potato", "Tomato")),
-    "living_room": frozenset(("Box", "CreditCard", "KeyChain", "Newspaper", "RemoteControl", "Statue", "Laptop")),
-    "bedroom": frozenset(("AlarmClock", "Book", "CD", "CellPhone", "KeyChain", "Laptop", "Pen", "Pencil")),
-    "bathroom": frozenset(("Candle", "Cloth", "HandTowel", "SoapBar", "SoapBottle", "SprayBottle", "ToiletPaper")),
-}
 
 
+def _split_kinds(by_room: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    return {room: frozenset(kinds.split()) for room, kinds in by_room.items()}
+
+
+TINY_RECEPTACLES = _split_kinds(
+    {
+        "kitchen": "CounterTop Fridge Microwave SinkBasin Cabinet Drawer DiningTable GarbageCan CoffeeMachine Shelf SideTable",
+        "living_room": "Sofa ArmChair CoffeeTable SideTable DiningTable Dresser Shelf Drawer GarbageCan",
+        "bedroom": "Bed Desk Dresser Shelf SideTable Drawer GarbageCan ArmChair",
+        "bathroom": "Toilet SinkBasin CounterTop Cabinet Drawer BathtubBasin GarbageCan Shelf",
+    }
+)
+TINY_OBJECTS = _split_kinds(
+    {
+        "kitchen": "Apple Cup Egg Lettuce Mug Plate Potato Tomato",
+        "living_room": "Box CreditCard KeyChain Newspaper RemoteControl Statue Laptop",
+        "bedroom": "AlarmClock Book CD CellPhone KeyChain Laptop Pen Pencil",
+        "bathroom": "Candle Cloth HandTowel SoapBar SoapBottle SprayBottle ToiletPaper",
+    }
+)
 MOST_IN_TINY = 8
 
 

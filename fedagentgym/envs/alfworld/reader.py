@@ -308,8 +308,7 @@ class _Problem:
             return
         if types != signature:
             raise self.source.make_error(
-                f"({fact.items[0]} ...) takes ({' '.join(signature)}), not ({' '.join(types)})",
-                fact.position,
+                f"({fact.items[0]} ...) takes ({' '.join(signature)}), not ({' '.join(types)})", fact.position
             )
         note = _NOTES.get(predicate)
         if note is None:

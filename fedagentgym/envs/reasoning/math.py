@@ -198,13 +198,7 @@ class MathEnv(ReplyEnv):
     def vocabulary(self) -> Iterable[str]:
         words = words_of(" ".join(self.wordings).replace("{}", ""))
         numbers = words_of("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
-        return [
-            *list_tag_words(),
-            *words,
-            *numbers,
-            *TINY_WORDS,
-            *(LEVEL_WORDS if self.size == "default" else ()),
-        ]
+        return [*list_tag_words(), *words, *numbers, *TINY_WORDS, *(LEVEL_WORDS if self.size == "default" else ())]
 
     def expert(self) -> MathExpert:
         return MathExpert()

@@ -14,14 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import (
-    DataError,
-    FedAgentGymError,
-    OptionError,
-    join_names,
-    show_value,
-    unknown_name_error,
-)
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
@@ -323,10 +316,7 @@ def _read_member(given: Any) -> Member:
 
 
 def _make_generated_members(
-    kinds: Sequence[str],
-    shared: Mapping[str, Any],
-    verifier: str | None,
-    sandbox: Mapping[str, Sequence[str]] | None,
+    kinds: Sequence[str], shared: Mapping[str, Any], verifier: str | None, sandbox: Mapping[str, Sequence[str]] | None
 ) -> tuple[Member, ...]:
     """A member of generated tasks for each kind, named after it."""
     if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):

@@ -111,10 +111,6 @@ class Goals(Sequence[Goal]):
         text = f"{instructions.text}{wanted}{format_cap(cap)}"
         return Goal(*known, text, instructions.attributes, cap, chosen, float(self._weights[row]))
 
-    def get_row(self, index: int) -> int:
-        """The target's row of a goal, without making the goal."""
-        return int(np.searchsorted(self._starts, int(self._order[index]), side="right")) - 1
-
 
 def format_cap(cap: float) -> str:
     """How an instruction names its price cap."""

@@ -58,11 +58,7 @@ class Searcher:
     """Ranks the products of one or more segments, whose statistics are pooled, for given (k1, b)."""
 
     def __init__(
-        self,
-        segments: Sequence[Segment],
-        k1: float = K1,
-        b: float = B,
-        asin: Callable[[int], str] | None = None,
+        self, segments: Sequence[Segment], k1: float = K1, b: float = B, asin: Callable[[int], str] | None = None
     ) -> None:
         self.segments = tuple(segments)
         self._asin = asin

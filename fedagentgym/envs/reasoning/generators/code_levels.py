@@ -32,12 +32,22 @@ class Step(NamedTuple):
     does: Callable[[Any], Any]
 
 
-def _bind_values(does: Callable[..., Any], *values: Any) -> Callable[[Any], Any]:
-    return lambda given: does(given, *values)
+StepRow = tuple[str, str, Callable[..., Any]] | tuple[str, str, Callable[..., Any], Sequence[Any]]
 
 
-def _make_steps(said: str, line: str, does: Callable[[Any, int], Any], values: Sequence[int]) -> list[Step]:
-    return [Step(said.format(k=value), line.format(k=value), _bind_values(does, value)) for value in values]
+def _make_steps(*rows: StepRow) -> list[Step]:
+    """A step of each row, or one for every value of `{k}` where a row has values."""
+    steps = []
+    for said, line, does, *values in rows:
+        if values:
+            steps += [Step(said.format(k=k), line.format(k=k), _bind_value(does, k)) for k in values[0]]
+        else:
+            steps.append(Step(said, line, does))
+    return steps
+
+
+def _bind_value(does: Callable[..., Any], value: Any) -> Callable[[Any], Any]:
+    return lambda given: does(given, value)
 
 
 def _insertion_sort(values: list[int]) -> list[int]:
@@ -73,207 +83,179 @@ def _rotate(text: str, k: int) -> str:
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
-NUMBER_STEPS: list[Step] = [
-    *_make_steps("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
-    *_make_steps("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
-    *_make_steps("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
-    *_make_steps("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
-    *_make_steps(
-        "divide by {k} and drop the fraction downwards", "n = n // {k}", lambda n, k: (n - n % k) // k, range(2, 10)
-    ),
-    *_make_steps("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
-    *_make_steps("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
-    *_make_steps(
+NUMBER_STEPS = _make_steps(
+    ("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
+    ("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
+    ("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
+    ("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
+    ("divide by {k} and drop the fraction downwards", "n = n // {k}", lambda n, k: (n - n % k) // k, range(2, 10)),
+    ("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
+    ("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
+    (
         "if it is even add {k}, else halve it downwards",
         "n = n + {k} if n % 2 == 0 else n // 2",
         lambda n, k: (n - 1) // 2 if n & 1 else n + k,
         range(1, 12),
     ),
-    Step("square it", "n = n * n", lambda n: n**2),
-    Step("take its absolute value", "n = abs(n)", lambda n: n if n >= 0 else -n),
-]
-LIST_STEPS: list[Step] = [
-    *_make_steps(
-        "add {k} to every number", "xs = [x + {k} for x in xs]", lambda xs, k: list(map(k.__add__, xs)), range(1, 16)
-    ),
-    *_make_steps(
-        "multiply every number by {k}",
-        "xs = [x * {k} for x in xs]",
-        lambda xs, k: list(map(k.__mul__, xs)),
-        range(2, 8),
-    ),
-    *_make_steps(
+    ("square it", "n = n * n", lambda n: n**2),
+    ("take its absolute value", "n = abs(n)", lambda n: n if n >= 0 else -n),
+)
+LIST_STEPS = _make_steps(
+    ("add {k} to every number", "xs = [x + {k} for x in xs]", lambda xs, k: list(map(k.__add__, xs)), range(1, 16)),
+    ("multiply every number by {k}", "xs = [x * {k} for x in xs]", lambda xs, k: list(map(k.__mul__, xs)), range(2, 8)),
+    (
         "keep only the numbers above {k}",
         "xs = [x for x in xs if x > {k}]",
         lambda xs, k: list(filter(k.__lt__, xs)),
         range(-8, 8),
     ),
-    *_make_steps(
+    (
         "keep only the numbers divisible by {k}",
         "xs = [x for x in xs if x % {k} == 0]",
         lambda xs, k: [x for x in xs if not x % k],
         range(2, 6),
     ),
-    *_make_steps(
+    (
         "drop the numbers divisible by {k}",
         "xs = [x for x in xs if x % {k} != 0]",
         lambda xs, k: [x for x in xs if x // k * k != x],
         range(2, 6),
     ),
-    *_make_steps(
+    (
         "keep only the first {k} numbers",
         "xs = xs[:{k}]",
         lambda xs, k: [x for at, x in enumerate(xs) if at < k],
         range(2, 6),
     ),
-    *_make_steps(
+    (
         "drop the first {k} numbers",
         "xs = xs[{k}:]",
         lambda xs, k: [x for at, x in enumerate(xs) if at >= k],
         range(1, 4),
     ),
-    *_make_steps(
+    (
         "replace every number by its remainder by {k}",
         "xs = [x % {k} for x in xs]",
         lambda xs, k: [x - x // k * k for x in xs],
         range(5, 18),
     ),
-    *_make_steps("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
-    Step("sort the numbers upwards", "xs = sorted(xs)", _insertion_sort),
-    Step("sort the numbers downwards", "xs = sorted(xs, reverse=True)", lambda xs: _insertion_sort(xs)[::-1]),
-    Step("reverse the order", "xs = xs[::-1]", lambda xs: list(reversed(xs))),
-    Step("keep the first of equal numbers only", "xs = list(dict.fromkeys(xs))", _drop_duplicates),
-    Step("replace every number by its square", "xs = [x * x for x in xs]", lambda xs: [x**2 for x in xs]),
-    Step(
+    ("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
+    ("sort the numbers upwards", "xs = sorted(xs)", _insertion_sort),
+    ("sort the numbers downwards", "xs = sorted(xs, reverse=True)", lambda xs: _insertion_sort(xs)[::-1]),
+    ("reverse the order", "xs = xs[::-1]", lambda xs: list(reversed(xs))),
+    ("keep the first of equal numbers only", "xs = list(dict.fromkeys(xs))", _drop_duplicates),
+    ("replace every number by its square", "xs = [x * x for x in xs]", lambda xs: [x**2 for x in xs]),
+    (
         "replace every number by its absolute value",
         "xs = [abs(x) for x in xs]",
         lambda xs: [x if x > 0 else -x for x in xs],
     ),
-    Step(
+    (
         "replace every number by the sum of the numbers up to it",
         "xs = [sum(xs[:i + 1]) for i in range(len(xs))]",
         _cumulative_sums,
     ),
-    Step(
+    (
         "take every second number, beginning with the first",
         "xs = xs[::2]",
         lambda xs: [x for at, x in enumerate(xs) if not at % 2],
     ),
-]
-REDUCING_STEPS: list[Step] = [
-    Step("return the sum", "return sum(xs)", lambda xs: _cumulative_sums([0, *xs])[-1]),
-    Step("return how many are left", "return len(xs)", lambda xs: sum(1 for _ in xs)),
-    Step(
+)
+REDUCING_STEPS = _make_steps(
+    ("return the sum", "return sum(xs)", lambda xs: _cumulative_sums([0, *xs])[-1]),
+    ("return how many are left", "return len(xs)", lambda xs: sum(1 for _ in xs)),
+    (
         "return the largest, or 0 if none is left",
         "return max(xs, default=0)",
         lambda xs: _insertion_sort(xs)[-1] if xs else 0,
     ),
-    Step(
+    (
         "return the smallest, or 0 if none is left",
         "return min(xs, default=0)",
         lambda xs: _insertion_sort(xs)[0] if xs else 0,
     ),
-    Step(
+    (
         "return the sum of the squares",
         "return sum(x * x for x in xs)",
         lambda xs: _cumulative_sums([0, *(x**2 for x in xs)])[-1],
     ),
-    *_make_steps(
+    (
         "return how many are below {k}",
         "return sum(x < {k} for x in xs)",
         lambda xs, k: len(xs) - len([x for x in xs if x >= k]),
         range(2, 24),
     ),
-    *_make_steps(
+    (
         "return how many are above {k}",
         "return sum(x > {k} for x in xs)",
         lambda xs, k: len([x for x in xs if k < x]),
         range(-4, 20),
     ),
-]
-TEXT_STEPS: list[Step] = [
-    Step("reverse the text", "s = s[::-1]", lambda s: "".join(reversed(s))),
-    Step("make all letters capitals", "s = s.upper()", lambda s: "".join(map(str.upper, s))),
-    Step("make all letters small", "s = s.lower()", lambda s: "".join(map(str.lower, s))),
-    Step(
+)
+TEXT_STEPS = _make_steps(
+    ("reverse the text", "s = s[::-1]", lambda s: "".join(reversed(s))),
+    ("make all letters capitals", "s = s.upper()", lambda s: "".join(map(str.upper, s))),
+    ("make all letters small", "s = s.lower()", lambda s: "".join(map(str.lower, s))),
+    (
         "swap capitals and small letters",
         "s = s.swapcase()",
         lambda s: "".join(c.lower() if c.isupper() else c.upper() for c in s),
     ),
-    Step("write every character twice", 's = "".join(c + c for c in s)', lambda s: "".join(c * 2 for c in s)),
-    Step(
+    ("write every character twice", 's = "".join(c + c for c in s)', lambda s: "".join(c * 2 for c in s)),
+    (
         "take every second character, beginning with the first",
         "s = s[::2]",
         lambda s: "".join(c for at, c in enumerate(s) if not at % 2),
     ),
-    Step(
+    (
         "sort the characters",
         's = "".join(sorted(s))',
         lambda s: "".join(map(chr, _insertion_sort([ord(c) for c in s]))),
     ),
-    Step(
+    (
         "keep the first of equal characters only",
         's = "".join(dict.fromkeys(s))',
         lambda s: "".join(_drop_duplicates(list(s))),
     ),
-    *[
-        Step(
-            f"remove every '{c}'",
-            f's = s.replace("{c}", "")',
-            _bind_values(lambda s, c: "".join(d for d in s if d != c), c),
-        )
-        for c in "abcdeiourstnlm"
-    ],
-    *[
-        Step(
-            f"replace every '{c}' by '{d}'",
-            f's = s.replace("{c}", "{d}")',
-            _bind_values(lambda s, c, d: s.translate({ord(c): d}), c, d),
-        )
-        for c in "aeiou"
-        for d in "xyz"
-    ],
-    *_make_steps(
+    ("remove every '{k}'", 's = s.replace("{k}", "")', lambda s, k: "".join(c for c in s if c != k), "abcdeiourstnlm"),
+    (
+        "replace every '{k[0]}' by '{k[1]}'",
+        's = s.replace("{k[0]}", "{k[1]}")',
+        lambda s, k: s.translate({ord(k[0]): k[1]}),
+        [c + d for c in "aeiou" for d in "xyz"],
+    ),
+    (
         "keep only the first {k} characters",
         "s = s[:{k}]",
         lambda s, k: "".join(c for at, c in enumerate(s) if at < k),
         range(2, 12),
     ),
-    *_make_steps(
+    (
         "drop the first {k} characters",
         "s = s[{k}:]",
         lambda s, k: "".join(c for at, c in enumerate(s) if at >= k),
         range(1, 6),
     ),
-    *_make_steps("move the first {k} characters to the end", "s = s[{k}:] + s[:{k}]", _rotate, range(1, 5)),
-    *_make_steps("repeat the text {k} times", "s = s * {k}", lambda s, k: "".join(s for _ in range(k)), range(2, 5)),
-    *[Step(f"put '{c}' in front", f's = "{c}" + s', _bind_values(lambda s, c: f"{c}{s}", c)) for c in "pqvwxyz"],
-    *[Step(f"put '{c}' at the end", f's = s + "{c}"', _bind_values(lambda s, c: f"{s}{c}", c)) for c in "pqvwxyz"],
-]
-COUNTING_STEPS: list[Step] = [
-    Step("return how many characters are left", "return len(s)", lambda s: sum(1 for _ in s)),
-    Step(
+    ("move the first {k} characters to the end", "s = s[{k}:] + s[:{k}]", _rotate, range(1, 5)),
+    ("repeat the text {k} times", "s = s * {k}", lambda s, k: "".join(s for _ in range(k)), range(2, 5)),
+    ("put '{k}' in front", 's = "{k}" + s', lambda s, k: f"{k}{s}", "pqvwxyz"),
+    ("put '{k}' at the end", 's = s + "{k}"', lambda s, k: f"{s}{k}", "pqvwxyz"),
+)
+COUNTING_STEPS = _make_steps(
+    ("return how many characters are left", "return len(s)", lambda s: sum(1 for _ in s)),
+    (
         "return how many capitals are left",
         "return sum(c.isupper() for c in s)",
         lambda s: len([c for c in s if "A" <= c <= "Z"]),
     ),
-    Step(
-        "return how many different characters are left", "return len(set(s))", lambda s: len(_drop_duplicates(list(s)))
-    ),
-    Step(
+    ("return how many different characters are left", "return len(set(s))", lambda s: len(_drop_duplicates(list(s)))),
+    (
         "return how many vowels of 'aeiou' are left",
         'return sum(c in "aeiou" for c in s)',
         lambda s: sum(s.count(c) for c in "aeiou"),
     ),
-    *[
-        Step(
-            f"return how many '{c}' are left",
-            f'return s.count("{c}")',
-            _bind_values(lambda s, c: sum(d == c for d in s), c),
-        )
-        for c in "abcdeiourstnlm"
-    ],
-]
+    ("return how many '{k}' are left", 'return s.count("{k}")', lambda s, k: sum(c == k for c in s), "abcdeiourstnlm"),
+)
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------

@@ -28,11 +28,14 @@ def _draw_string(source: Stream) -> str:
 INPUTS = {"x": _draw_int, "xs": _draw_list, "s": _draw_string}
 
 
+def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...]]) -> tuple[Form[Program], ...]:
+    """Templates with this input: the question, the expression that solves it, its meaning, and the ranges of two numbers."""
+    return tuple(_make_template(name, *row) for row in rows)
+
+
 def _make_template(
     name: str, said: str, written: str, meaning: Meaning, k: range = FIRST, m: range = SMALL
 ) -> Form[Program]:
-    """One template: the question, the expression that solves it, and its meaning, each with two numbers."""
-
     def make(first: int, second: int) -> Program:
         asked = f"Write f ( {name} ) that returns {said.format(k=first, m=second)} ."
         calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, first, second))
@@ -43,35 +46,24 @@ def _make_template(
 
 
 TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
-    "arithmetic": (
-        _make_template("x", "x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
-        _make_template("x", "x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
-        _make_template("x", "x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
-        _make_template("x", "x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
-        _make_template(
-            "x", "the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE
-        ),
-        _make_template(
-            "x", "the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m
-        ),
-        _make_template(
-            "x", "the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m
-        ),
+    "arithmetic": _make_templates(
+        "x",
+        ("x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
+        ("x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
+        ("x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
+        ("x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
+        ("the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE),
+        ("the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m),
+        ("the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m),
     ),
-    "conditions": (
-        _make_template("x", "whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
-        _make_template("x", "whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
-        _make_template(
-            "x", "whether x times {k} is below {m}", "x * {k} < {m}", lambda x, k, m: x * k < m, FEW, range(20, 90)
-        ),
-        _make_template(
-            "x", "{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x
-        ),
-        _make_template(
-            "x", "x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k
-        ),
-        _make_template(
-            "x",
+    "conditions": _make_templates(
+        "x",
+        ("whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
+        ("whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
+        ("whether x times {k} is below {m}", "x * {k} < {m}", lambda x, k, m: x * k < m, FEW, range(20, 90)),
+        ("{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x),
+        ("x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k),
+        (
             "whether the remainder of x by {k} is below {m}",
             "x % {k} < {m}",
             lambda x, k, m: x % k < m,
@@ -79,83 +71,45 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
             range(1, 5),
         ),
     ),
-    "lists": (
-        _make_template(
-            "xs", "the sum of xs times {k} plus {m}", "sum ( xs ) * {k} + {m}", lambda xs, k, m: sum(xs) * k + m
-        ),
-        _make_template(
-            "xs", "the largest of xs times {k} plus {m}", "max ( xs ) * {k} + {m}", lambda xs, k, m: max(xs) * k + m
-        ),
-        _make_template(
-            "xs", "the smallest of xs times {k} plus {m}", "min ( xs ) * {k} + {m}", lambda xs, k, m: min(xs) * k + m
-        ),
-        _make_template(
-            "xs", "the length of xs times {k} plus {m}", "len ( xs ) * {k} + {m}", lambda xs, k, m: len(xs) * k + m
-        ),
-        _make_template(
-            "xs", "the first of xs times {k} plus {m}", "xs [ 0 ] * {k} + {m}", lambda xs, k, m: xs[0] * k + m
-        ),
-        _make_template(
-            "xs",
-            "each of xs times {k} plus {m}",
-            "[ x * {k} + {m} for x in xs ]",
-            lambda xs, k, m: [m + k * x for x in xs],
-        ),
-        _make_template(
-            "xs",
+    "lists": _make_templates(
+        "xs",
+        ("the sum of xs times {k} plus {m}", "sum ( xs ) * {k} + {m}", lambda xs, k, m: sum(xs) * k + m),
+        ("the largest of xs times {k} plus {m}", "max ( xs ) * {k} + {m}", lambda xs, k, m: max(xs) * k + m),
+        ("the smallest of xs times {k} plus {m}", "min ( xs ) * {k} + {m}", lambda xs, k, m: min(xs) * k + m),
+        ("the length of xs times {k} plus {m}", "len ( xs ) * {k} + {m}", lambda xs, k, m: len(xs) * k + m),
+        ("the first of xs times {k} plus {m}", "xs [ 0 ] * {k} + {m}", lambda xs, k, m: xs[0] * k + m),
+        ("each of xs times {k} plus {m}", "[ x * {k} + {m} for x in xs ]", lambda xs, k, m: [m + k * x for x in xs]),
+        (
             "those of xs above {k} , plus {m}",
             "[ x + {m} for x in xs if x > {k} ]",
             lambda xs, k, m: [m + x for x in xs if not x <= k],
         ),
-        _make_template(
-            "xs",
+        (
             "how many of xs are above {k} , plus {m}",
             "sum ( x > {k} for x in xs ) + {m}",
             lambda xs, k, m: len([x for x in xs if x > k]) + m,
         ),
     ),
-    "strings": (
-        _make_template(
-            "s", "the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m
-        ),
-        _make_template(
-            "s", "the first {k} letters of s , {m} times", "s [ : {k} ] * {m}", lambda s, k, m: s[:k] * m, FEW, FEW
-        ),
-        _make_template(
-            "s", "s without its first {k} letters , {m} times", "s [ {k} : ] * {m}", lambda s, k, m: s[k:] * m, FEW, FEW
-        ),
-        _make_template(
-            "s", "letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)
-        ),
-        _make_template(
-            "s",
+    "strings": _make_templates(
+        "s",
+        ("the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m),
+        ("the first {k} letters of s , {m} times", "s [ : {k} ] * {m}", lambda s, k, m: s[:k] * m, FEW, FEW),
+        ("s without its first {k} letters , {m} times", "s [ {k} : ] * {m}", lambda s, k, m: s[k:] * m, FEW, FEW),
+        ("letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)),
+        (
             "how many letters of s are like its first , times {k} plus {m}",
             "len ( [ c for c in s if c in s [ : 1 ] ] ) * {k} + {m}",
             lambda s, k, m: s.count(s[0]) * k + m,
         ),
-        _make_template(
-            "s",
-            "s {k} times , then the first {m} letters",
-            "( s * {k} ) [ : {m} ]",
-            lambda s, k, m: (s * k)[:m],
-            FEW,
-            SMALL,
-        ),
-        _make_template(
-            "s",
-            "the length of s plus {k} , all times {m}",
-            "( len ( s ) + {k} ) * {m}",
-            lambda s, k, m: (len(s) + k) * m,
-        ),
-        _make_template(
-            "s",
+        ("s {k} times , then the first {m} letters", "( s * {k} ) [ : {m} ]", lambda s, k, m: (s * k)[:m], FEW, SMALL),
+        ("the length of s plus {k} , all times {m}", "( len ( s ) + {k} ) * {m}", lambda s, k, m: (len(s) + k) * m),
+        (
             "s in capitals {k} times , then the first {m}",
             "( s . upper ( ) * {k} ) [ : {m} ]",
             lambda s, k, m: (s.upper() * k)[:m],
             FEW,
         ),
-        _make_template(
-            "s",
+        (
             "s backwards {k} times , then the first {m}",
             "( s [ : : - 1 ] * {k} ) [ : {m} ]",
             lambda s, k, m: ("".join(reversed(s)) * k)[:m],

@@ -179,11 +179,7 @@ def hotpotqa(row: Row, split: str) -> LoadedTask:
     )
     known = {fact.title: fact.text for fact in facts}
     question = Question(
-        row.get_text("question"),
-        _read_answers(row),
-        facts,
-        path,
-        " ".join(known[title] for title in path),
+        row.get_text("question"), _read_answers(row), facts, path, " ".join(known[title] for title in path)
     )
     return LoadedTask(split, str(row.get("type") or "other"), question, LEVELS.get(str(row.get("level"))))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from fedagentgym.envs.verifiers.mathematics.regions import (
     EMPTY,
@@ -23,17 +22,21 @@ from fedagentgym.envs.verifiers.mathematics.regions import (
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
-    """One number, expression or matrix; also whatever could not be read as another kind."""
+class Answer:
+    """An answer of some kind, and the text that it was read from."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Scalar(Answer):
+    """One number, expression or matrix; also whatever could not be read as another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Answer):
     """A name with its value: `x = 3`, `f(x) = 2x`, `x \\in [1,2]` (then `element` is set)."""
 
-    text: str
     name: str
     of: Answer
     value: str
@@ -41,124 +44,94 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Together(Answer):
     """Different names with their values: `x = 1, y = 2` or `(x,y) = (1,2)`."""
 
-    text: str
     values: tuple[Named, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(Answer):
     """Two or more sides with `=` or `\\approx` between them, none of them only a name."""
 
-    text: str
     sides: tuple[str, ...]
     signs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Inequality:
+class Inequality(Answer):
     """Sides with signs between them, not solved for one unknown."""
 
-    text: str
     sides: tuple[str, ...]
     signs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reals:
+class Reals(Answer):
     """A set of real numbers, from inequalities (then `name` is the unknown), unions of intervals, or a symbol."""
 
-    text: str
     region: Region
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bracketed:
+class Bracketed(Answer):
     """Items in brackets, in order: a point, a tuple, a vector or an interval."""
 
-    text: str
     brackets: str
     items: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Braces:
+class Braces(Answer):
     """Items in braces: a set."""
 
-    text: str
     items: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Answer):
     """Items side by side, in any order."""
 
-    text: str
     items: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Union(Answer):
     """Sets that are not all made of known real numbers, united."""
 
-    text: str
     items: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Answer):
     """`3:4`, `3 to 4`, `1:2:3`."""
 
-    text: str
     terms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Based:
+class Based(Answer):
     """Digits with a base: `1011_2`."""
 
-    text: str
     digits: str
     base: int
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Answer):
     """A time of day, in minutes."""
 
-    text: str
     minutes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Congruence:
+class Congruence(Answer):
     """`x \\equiv 3 \\pmod{7}` or `3 \\pmod{7}`."""
 
-    text: str
     name: str
     rest: str
     modulus: str
-
-
-Answer: TypeAlias = (
-    Scalar
-    | Named
-    | Together
-    | Equation
-    | Inequality
-    | Reals
-    | Bracketed
-    | Braces
-    | Listing
-    | Union
-    | Ratio
-    | Based
-    | Clock
-    | Congruence
-)
 
 
 def join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:

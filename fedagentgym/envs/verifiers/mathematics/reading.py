@@ -133,8 +133,7 @@ _CONGRUENCE = re.compile(
     r"(?:(?P<name>[a-z])\s*\\equiv\s*)?(?P<rest>-?[0-9]+)\s*(?:\(|\\pmod|\\bmod|\\mod|\\;)*\s*(?:mod)?\s*\{?\s*(?P<modulus>[0-9]+)\s*\}?\s*\)?"
 )
 _NO_SOLUTION = re.compile(
-    r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|none|(?:the )?(?:empty|null) set",
-    re.IGNORECASE,
+    r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|none|(?:the )?(?:empty|null) set", re.IGNORECASE
 )
 _ALL_REALS = re.compile(
     r"(?:the set of )?(?:all )?(?:real numbers|reals)(?: [a-z])?|any real(?: number)?|all real", re.IGNORECASE

@@ -111,19 +111,13 @@ def _by_arguments(empty_paths: bool) -> list[tuple[int, list[Instruction]]]:
         (_OPEN, _without_bits(1, _PATH_ONLY | _ASYNCHRONOUS)),
         (_OPENAT, _without_bits(2, _PATH_ONLY | _ASYNCHRONOUS)),
         (_IOCTL, _one_of(1, _REQUESTS)),
-        (
-            _FCNTL,
-            [_load(1), (_EQUAL, 0, 4, _SET_FLAGS), *_without_bits(2, _ASYNCHRONOUS), *_one_of(1, _COMMANDS)],
-        ),
+        (_FCNTL, [_load(1), (_EQUAL, 0, 4, _SET_FLAGS), *_without_bits(2, _ASYNCHRONOUS), *_one_of(1, _COMMANDS)]),
         (_SENDTO, _zero(4)),
         (
             _SOCKETPAIR,
             [_load(0), (_EQUAL, 1, 0, _UNIX), _refuse(), _load(1), (_AND, 0, 0, _SOCKET_KIND), *_equal(_STREAM)],
         ),
-        (
-            _CLONE,
-            [_load(0), (_ANY_BIT, 1, 0, _THREAD), _refuse(), *_without_bits(0, 0xFFFFFFFF & ~_THREAD_FLAGS)],
-        ),
+        (_CLONE, [_load(0), (_ANY_BIT, 1, 0, _THREAD), _refuse(), *_without_bits(0, 0xFFFFFFFF & ~_THREAD_FLAGS)]),
         (_PRCTL, _one_of(0, _NAME_OF_THREAD)),
         (_SCHED_GETAFFINITY, _zero(0)),
         (_PRLIMIT, _zero(0)),

@@ -23,13 +23,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.process import get_logger
 from fedagentgym.envs.verifiers.sandbox import messages
-from fedagentgym.envs.verifiers.sandbox.confine import (
-    PURPOSES,
-    REMOVABLE,
-    Protection,
-    find_unacceptable,
-    list_names_up,
-)
+from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES, REMOVABLE, Protection, find_unacceptable, list_names_up
 
 _SIZE = 65536
 
@@ -133,9 +127,7 @@ def open_text(data: bytes) -> int:
         file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     fcntl.fcntl(
-        descriptor,
-        fcntl.F_ADD_SEALS,
-        fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+        descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     )
     return descriptor
 
