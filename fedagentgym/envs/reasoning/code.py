@@ -9,9 +9,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
-from fedagentgym.envs.reasoning.generators.problems import ProblemSequence, Program, split_words
+from fedagentgym.envs.reasoning.generators.problems import Program, split_words
 from fedagentgym.envs.reasoning.misled import mislead_program
-from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict, wrong
@@ -28,7 +28,6 @@ from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits, check_accepted
 from fedagentgym.envs.view import View
 
-GENERATOR_VERSION = 1
 MAX_OUTPUT_SHOWN = 1_000
 TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
@@ -57,6 +56,11 @@ class CodeEnv(ReplyEnv):
     misleading = "counterpart"
     code_replies = True
     play_options = ("score", "time_limit", "sandbox")
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
+    split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
+        "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000},
+    }
     reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"run": "run[program]"}
     wordings = (
@@ -87,23 +91,8 @@ class CodeEnv(ReplyEnv):
 
     def build_cells(self) -> Sequence[Cell]:
         if self.size == "tiny":
-            return [
-                Cell(family, 1, ProblemSequence(forms, self.seed, "tiny", family))
-                for family, forms in TINY_PROGRAMS.items()
-            ]
-        return [
-            Cell(family, level, ProblemSequence(levels[level - 1], self.seed, family, level))
-            for level in range(1, 6)
-            for family, levels in LEVEL_PROGRAMS.items()
-        ]
-
-    def get_split_counts(self) -> dict[str, int]:
-        if self.size == "tiny":
-            return {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000}
-        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
-
-    def get_generator_version(self) -> int:
-        return GENERATOR_VERSION
+            return make_tiny_cells(TINY_PROGRAMS, self.seed)
+        return make_level_cells(LEVEL_PROGRAMS, self.seed)
 
     def get_verifier_version(self) -> str:
         return CODE_VERIFIER_VERSION

@@ -10,20 +10,20 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
 from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
-from fedagentgym.envs.reasoning.generators.problems import MathProblem, ProblemSequence
-from fedagentgym.envs.reasoning.generators.problems import split_words as words_of
+from fedagentgym.envs.reasoning.generators.problems import MathProblem, split_words
 from fedagentgym.envs.reasoning.misled import mislead_problem
-from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.math import RULES, VERIFIERS, grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math_text import extract_answer
 
 LONGEST = 300
 LARGEST_BITS = 4_000
@@ -120,7 +120,6 @@ def _limited(value: Fraction) -> Fraction:
     return value
 
 
-GENERATOR_VERSIONS = {"default": 1, "tiny": 2}
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
 
 
@@ -143,6 +142,11 @@ class MathEnv(ReplyEnv):
     accuracy = "math"
     misleading = "inverse"
     play_options = ("verifier",)
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 2}
+    split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
+        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000},
+    }
     reward_names = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
     wordings = (
@@ -161,15 +165,9 @@ class MathEnv(ReplyEnv):
         super().__init__(**options)
 
     def build_cells(self) -> Sequence[Cell]:
-        return _build_cells(self.size, self.seed)
-
-    def get_split_counts(self) -> dict[str, int]:
         if self.size == "tiny":
-            return {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000}
-        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
-
-    def get_generator_version(self) -> int:
-        return GENERATOR_VERSIONS[self.size]
+            return make_tiny_cells(TINY_FORMS, self.seed)
+        return make_level_cells(LEVEL_FORMS, self.seed)
 
     def get_verifier_version(self) -> str:
         return math_verifier_version(self.verifier)
@@ -181,7 +179,10 @@ class MathEnv(ReplyEnv):
         return record.problem
 
     def grade(self, record: MathProblem, reply: str) -> tuple[Verdict, Mapping[str, float]]:
-        verdict = grade_math(reply, record.answers, self.verifier) if record.answers else _make_no_gold_verdict(reply)
+        if record.answers:
+            verdict = grade_math(reply, record.answers, self.verifier)
+        else:
+            verdict = wrong("no gold answer", extract_answer(reply))
         return verdict, {"accuracy/math": verdict.score}
 
     def run_tool(self, state: State, call: ToolCall) -> str:
@@ -196,8 +197,8 @@ class MathEnv(ReplyEnv):
         return mislead_problem(record)
 
     def vocabulary(self) -> Iterable[str]:
-        words = words_of(" ".join(self.wordings).replace("{}", ""))
-        numbers = words_of("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
+        words = split_words(" ".join(self.wordings).replace("{}", ""))
+        numbers = split_words("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
         return [*list_tag_words(), *words, *numbers, *TINY_WORDS, *(LEVEL_WORDS if self.size == "default" else ())]
 
     def expert(self) -> MathExpert:
@@ -227,22 +228,3 @@ def parse_math_problem(payload: Any) -> MathProblem:
     raise DataError(
         f"a payload of fedagentgym/Math-v0 has a text 'problem' and texts 'answers', got {str(payload)[:80]!r}"
     )
-
-
-def _build_cells(size: str, seed: int) -> list[Cell]:
-    if size == "tiny":
-        return [
-            Cell(subject, 1, ProblemSequence(forms, seed, "tiny", subject)) for subject, forms in TINY_FORMS.items()
-        ]
-    return [
-        Cell(subject, level, ProblemSequence(forms, seed, subject, level))
-        for level in range(1, 6)
-        for subject, forms in ((subject, by_level[level - 1]) for subject, by_level in LEVEL_FORMS.items())
-    ]
-
-
-def _make_no_gold_verdict(reply: str) -> Verdict:
-    from fedagentgym.envs.verifiers.math_text import extract_answer
-
-    answer = extract_answer(reply)
-    return wrong("no gold answer", answer)

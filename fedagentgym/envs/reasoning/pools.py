@@ -13,7 +13,7 @@ import numpy as np
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.reasoning.generators.problems import ProblemSequence
+from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
 from fedagentgym.envs.task import TaskIds
 
 ORDER = ("val", "test", "warmup", "train")
@@ -26,6 +26,22 @@ class Cell(NamedTuple):
     category: str
     level: int
     deck: ProblemSequence[Any]
+
+
+def make_tiny_cells(by_category: Mapping[str, Sequence[Form[Any]]], seed: int) -> list[Cell]:
+    """A cell for each category of a generator for very small models, which has one level."""
+    return [
+        Cell(category, 1, ProblemSequence(forms, seed, "tiny", category)) for category, forms in by_category.items()
+    ]
+
+
+def make_level_cells(by_category: Mapping[str, Sequence[Sequence[Form[Any]]]], seed: int) -> list[Cell]:
+    """A cell for each category at each of five levels."""
+    return [
+        Cell(category, level, ProblemSequence(levels[level - 1], seed, category, level))
+        for level in range(1, 6)
+        for category, levels in by_category.items()
+    ]
 
 
 class PoolGenerator:

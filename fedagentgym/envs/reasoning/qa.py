@@ -9,17 +9,16 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
-from fedagentgym.envs.reasoning.generators.problems import Fact, ProblemSequence, Question, split_words
+from fedagentgym.envs.reasoning.generators.problems import Fact, Question, split_words
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
 from fedagentgym.envs.reasoning.misled import mislead_question
-from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa, normalise
 
-GENERATOR_VERSION = 1
 MAX_RESULTS = 3
 TOOLS = {"search[name]": "shows what is known about a name"}
 
@@ -45,6 +44,11 @@ class QAEnv(ReplyEnv):
     accuracy = "qa"
     misleading = "other"
     play_options = ("score",)
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
+    split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
+        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000},
+    }
     reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
     wordings = (
@@ -64,23 +68,8 @@ class QAEnv(ReplyEnv):
 
     def build_cells(self) -> Sequence[Cell]:
         if self.size == "tiny":
-            return [
-                Cell(kind, 1, ProblemSequence(forms, self.seed, "tiny", kind)) for kind, forms in TINY_QUESTIONS.items()
-            ]
-        by_kind = make_question_templates(self.seed)
-        return [
-            Cell(kind, level, ProblemSequence(levels[level - 1], self.seed, kind, level))
-            for level in range(1, 6)
-            for kind, levels in by_kind.items()
-        ]
-
-    def get_split_counts(self) -> dict[str, int]:
-        if self.size == "tiny":
-            return {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000}
-        return {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000}
-
-    def get_generator_version(self) -> int:
-        return GENERATOR_VERSION
+            return make_tiny_cells(TINY_QUESTIONS, self.seed)
+        return make_level_cells(make_question_templates(self.seed), self.seed)
 
     def get_verifier_version(self) -> str:
         return QA_VERIFIER_VERSION

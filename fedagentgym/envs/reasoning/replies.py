@@ -79,6 +79,10 @@ class ReplyEnv(MisleadableEnv):
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
     code_replies: ClassVar[bool] = False
+    generator_versions: ClassVar[Mapping[str, int]]
+    """Version of the generator by size."""
+    split_counts: ClassVar[Mapping[str, Mapping[str, int]]]
+    """How many generated tasks each split has, by size."""
     misleading: ClassVar[str]
     """The procedure by which a misled expert goes about any task; see `misled`."""
 
@@ -166,14 +170,6 @@ class ReplyEnv(MisleadableEnv):
         """The generator's cells at this size."""
 
     @abstractmethod
-    def get_split_counts(self) -> dict[str, int]:
-        """How many generated tasks each split has."""
-
-    @abstractmethod
-    def get_generator_version(self) -> int:
-        """Version of the generator."""
-
-    @abstractmethod
     def get_verifier_version(self) -> str:
         """Version of the rules by which answers are graded, for results."""
 
@@ -231,12 +227,12 @@ class ReplyEnv(MisleadableEnv):
         return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
     def _make_generator(self) -> PoolGenerator:
-        sizes = self.get_split_counts()
+        sizes = dict(self.split_counts[self.size])
         if self.train_tasks is not None:
             sizes["train"] = self.train_tasks
         source = {
             "generator": self.accuracy,
-            "version": self.get_generator_version(),
+            "version": self.generator_versions[self.size],
             "size": self.size,
             "seed": self.seed,
         }

@@ -19,7 +19,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-HEADER = 4
+from fedagentgym.base.process import count_usable_cores
+from fedagentgym.envs.verifiers.sandbox import messages
+
 PATIENCE = 0.7
 STARTUP = 60.0
 
@@ -36,7 +38,7 @@ class WorkerPool:
 
     def __init__(self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None) -> None:
         self.clock, self.memory = clock, memory
-        self.workers = workers or _cores()
+        self.workers = workers or count_usable_cores()
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle: list[socket.socket] = []
@@ -50,7 +52,7 @@ class WorkerPool:
         limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
         message = json.dumps([gold, answer, limit, whole]).encode("ascii")
         with self._slots:
-            return self._ask(len(message).to_bytes(HEADER, "big") + message, limit)
+            return self._ask(message, limit)
 
     def close(self) -> None:
         """End every worker and the process they are forked from."""
@@ -76,9 +78,8 @@ class WorkerPool:
         worker, fresh = self._deliver(message, limit)
         started = time.monotonic()
         try:
-            size = int.from_bytes(_read_exactly(worker, HEADER), "big")
-            said, seconds, retiring = json.loads(_read_exactly(worker, size))
-        except (OSError, EOFError):
+            said, seconds, retiring = json.loads(messages.receive(worker))
+        except (OSError, EOFError, messages.FrameError):
             worker.close()
             late = fresh or time.monotonic() - started >= 0.9 * limit
             return Outcome("timeout" if late else "died", limit)
@@ -91,7 +92,7 @@ class WorkerPool:
             worker, fresh = self._take()
             try:
                 worker.settimeout(STARTUP if fresh else limit + PATIENCE)
-                worker.sendall(message)
+                messages.send(worker, message)
                 return worker, fresh
             except OSError:
                 worker.close()
@@ -140,21 +141,6 @@ class WorkerPool:
         )
         theirs.close()
         setup = json.dumps({"path": sys.path, "memory": self.memory}).encode("ascii")
-        ours.sendall(len(setup).to_bytes(HEADER, "big") + setup)
+        messages.send(ours, setup)
         self._control = ours
         return ours
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _read_exactly(channel: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = channel.recv(size)
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)

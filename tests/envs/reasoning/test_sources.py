@@ -30,7 +30,7 @@ def test_a_row_of_every_source(name: str, tmp_path: Path) -> None:
     (task,) = env.pool
     assert task.category == category
     assert task.hardness == (None if hardness is None else pytest.approx(hardness))
-    assert task.split == (SOURCES[name].split if name != "mbpp" else "train")
+    assert task.split == ("test" if SOURCES[name].test_only else "train")
     if SOURCES[name].task != "code":
         assert task.payload.answers[0] == gold
         reply = f"<think> a </think> <answer> {gold} </answer>"

@@ -24,8 +24,8 @@ Counts = Mapping[str, int]
 class Source:
     """A data set.
 
-    `task` is the world that plays it, `read` makes a task of a row, and `split` is the split of a row of which files tell
-    none; a `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks by split
+    `task` is the world that plays it, `read` makes a task of a row, a row of which files tell no split is a training
+    task. A `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks by split
     of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
     Of a set that `repeats` its problems each is read once. `subsets` names the configurations that exclude each other, the
     default first, with the folders in which their files lie. `adapt` makes the reader where it depends on all rows.
@@ -33,7 +33,6 @@ class Source:
 
     task: str
     read: Reader
-    split: str
     hub: str
     licence: str
     columns: str
@@ -60,7 +59,6 @@ SOURCES: Mapping[str, Source] = {
     "gsm8k": Source(
         "math",
         readers.gsm8k,
-        "train",
         "openai/gsm8k",
         "MIT",
         "question, answer",
@@ -70,7 +68,6 @@ SOURCES: Mapping[str, Source] = {
     "math": Source(
         "math",
         readers.math,
-        "train",
         "nlile/hendrycks-MATH-benchmark",
         "MIT",
         "problem, solution, level, type or subject; answer, where it is told apart",
@@ -80,7 +77,6 @@ SOURCES: Mapping[str, Source] = {
     "math500": Source(
         "math",
         readers.math,
-        "test",
         "HuggingFaceH4/MATH-500",
         "not stated",
         "problem, solution, answer, subject, level",
@@ -90,7 +86,6 @@ SOURCES: Mapping[str, Source] = {
     "dapo": Source(
         "math",
         readers.dapo,
-        "train",
         "BytedTsinghua-SIA/DAPO-Math-17k",
         "Apache-2.0",
         "prompt (messages), reward_model (ground_truth), data_source, ability",
@@ -100,7 +95,6 @@ SOURCES: Mapping[str, Source] = {
     "dapo-processed": Source(
         "math",
         readers.dapo,
-        "train",
         "open-r1/DAPO-Math-17k-Processed",
         "not stated",
         "prompt, solution, data_source, source_prompt, ability, reward_model (ground_truth)",
@@ -111,7 +105,6 @@ SOURCES: Mapping[str, Source] = {
     "openr1": Source(
         "math",
         readers.openr1,
-        "train",
         "open-r1/OpenR1-Math-220k",
         "Apache-2.0",
         "problem, answer, problem_type, solution",
@@ -122,7 +115,6 @@ SOURCES: Mapping[str, Source] = {
     "deepmath": Source(
         "math",
         readers.deepmath,
-        "train",
         "zwhe99/DeepMath-103K",
         "MIT",
         "question, final_answer, difficulty, topic, r1_solution_1",
@@ -131,7 +123,6 @@ SOURCES: Mapping[str, Source] = {
     "aime": Source(
         "math",
         readers.contest,
-        "test",
         "AI-MO/aimo-validation-aime",
         "Apache-2.0",
         "problem, solution, answer, url",
@@ -141,7 +132,6 @@ SOURCES: Mapping[str, Source] = {
     "aime24": Source(
         "math",
         partial(readers.contest, name="2024 AIME"),
-        "test",
         "HuggingFaceH4/aime_2024",
         "not stated",
         "problem, answer (or a boxed one in solution), solution, url, year",
@@ -152,7 +142,6 @@ SOURCES: Mapping[str, Source] = {
     "aime25": Source(
         "math",
         partial(readers.contest, name="2025 AIME"),
-        "test",
         "math-ai/aime25",
         "Apache-2.0",
         "problem or question, answer",
@@ -163,7 +152,6 @@ SOURCES: Mapping[str, Source] = {
     "amc": Source(
         "math",
         readers.contest,
-        "test",
         "AI-MO/aimo-validation-amc",
         "Apache-2.0",
         "problem or question, answer, url",
@@ -174,7 +162,6 @@ SOURCES: Mapping[str, Source] = {
     "minerva": Source(
         "math",
         readers.minerva,
-        "test",
         "math-ai/minervamath",
         "not stated",
         "question or problem, answer or a boxed one in solution",
@@ -185,7 +172,6 @@ SOURCES: Mapping[str, Source] = {
     "olympiadbench": Source(
         "math",
         readers.olympiadbench,
-        "test",
         "Hothan/OlympiadBench",
         "Apache-2.0",
         "question, final_answer, solution, subfield, is_multiple_answer",
@@ -197,7 +183,6 @@ SOURCES: Mapping[str, Source] = {
     "hotpotqa": Source(
         "qa",
         readers.hotpotqa,
-        "train",
         "hotpotqa/hotpot_qa",
         "CC BY-SA 4.0",
         "question, answer, type, level, context, supporting_facts",
@@ -208,7 +193,6 @@ SOURCES: Mapping[str, Source] = {
     "2wikimultihopqa": Source(
         "qa",
         readers.hotpotqa,
-        "train",
         "framolfese/2WikiMultihopQA",
         "Apache-2.0",
         "question, answer, type, context, supporting_facts",
@@ -219,7 +203,6 @@ SOURCES: Mapping[str, Source] = {
     "musique": Source(
         "qa",
         readers.musique,
-        "train",
         "dgslibisey/MuSiQue",
         "CC BY 4.0",
         "id, question, answer, answer_aliases, answerable, paragraphs",
@@ -229,7 +212,6 @@ SOURCES: Mapping[str, Source] = {
     "medqa": Source(
         "qa",
         readers.medqa,
-        "train",
         "GBaker/MedQA-USMLE-4-options",
         "CC BY 4.0",
         "question, options, answer, answer_idx, meta_info",
@@ -238,7 +220,6 @@ SOURCES: Mapping[str, Source] = {
     "medmcqa": Source(
         "qa",
         readers.medmcqa,
-        "train",
         "openlifescienceai/medmcqa",
         "Apache-2.0",
         "question, opa, opb, opc, opd, cop, subject_name, exp",
@@ -249,7 +230,6 @@ SOURCES: Mapping[str, Source] = {
     "humaneval": Source(
         "code",
         readers.humaneval,
-        "test",
         "openai/openai_humaneval",
         "MIT",
         "task_id, prompt, canonical_solution, test, entry_point",
@@ -259,7 +239,6 @@ SOURCES: Mapping[str, Source] = {
     "mbpp": Source(
         "code",
         readers.mbpp,
-        "train",
         "google-research-datasets/mbpp",
         "CC BY 4.0",
         "task_id, text or prompt, code, test_list, test_setup_code or test_imports",

@@ -111,7 +111,7 @@ def _describe(name: str, source: Source) -> DataSet:
         splits = "test only"
     else:
         there = dict.fromkeys(split for counts in source.published for split in counts)
-        splits = ", ".join(there) or source.split
+        splits = ", ".join(there) or "train"
     if source.hides_answers:
         splits += " (the published test comes without answers)"
     use = f"source: {name}, data: installed"

@@ -200,7 +200,7 @@ def read_tasks(
             left_out[HIDDEN] += 1
             continue
         try:
-            task = _read_row(read, row, "test" if source.test_only else row.split or source.split)
+            task = _read_row(read, row, "test" if source.test_only else row.split or "train")
         except DataError as error:
             bad.append(str(error))
             continue

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.base.process import get_logger
+from fedagentgym.base.process import count_usable_cores, get_logger
 from fedagentgym.envs.verifiers.sandbox import messages
 from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES, REMOVABLE, Protection, find_unacceptable, list_names_up
 
@@ -335,9 +335,7 @@ class Slots:
     """
 
     def __init__(self, count: int | None = None, left_out: Collection[str] = ()) -> None:
-        self.count = count or (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
+        self.count = count or count_usable_cores()
         self.left_out = tuple(left_out)
         for name in self.left_out:
             if name not in REMOVABLE:
