@@ -37,7 +37,6 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 
 if TYPE_CHECKING:
     from benchmarks.membership import AttackResult
@@ -106,7 +105,7 @@ class RecordingBackend(SequentialBackend):
     """The sequential backend, which also records (round, client, request, reply)."""
 
     def __init__(self, application: Any) -> None:
-        super().__init__(application, StateStore())
+        super().__init__(application)
         self.seen: list[tuple[int, int, str, Message, Message]] = []
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
@@ -152,7 +151,7 @@ def run_probe(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> list[Meas
     rounds = 0 if probe.attack == "votes" else scale.rounds
     with tempfile.TemporaryDirectory() as scratch:
         plan = ServerConfig(Path(scratch), SEED, FederationSettings(rounds=rounds, quorum=1.0))
-        commit = run_rounds(built, backend, plan)
+        commit = run_rounds(built, backend, plan).commit
     counts = commit.record["bytes_total"]["up"]
     figures = [Measurement(f"{probe.name}: sees {kind}", counts[kind] / 1e3, "kB") for kind in KINDS if counts[kind]]
     return [*figures, *ATTACKS[probe.attack](probe, runtime, backend, scale)]

@@ -98,7 +98,7 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
         after = super().combine(state, used, read_changes(), this_round)
         share = len(used) / len(this_round.clients.ids)
-        moved = change.finish(narrow=False)
+        moved = change.compute(narrow=False)
         return replace(
             after,
             parameters=_step(state.parameters, after.parameters, self.settings.server_rate),

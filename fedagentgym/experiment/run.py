@@ -41,7 +41,7 @@ from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
-from fedagentgym.federation.records import best_rounds, headline_bytes, payload_bytes
+from fedagentgym.federation.records import Record, best_rounds, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
@@ -280,10 +280,10 @@ class Run:
                 on_progress=on_progress,
                 hide_failures=self.config.algorithm.get("privacy") is not None,
             )
-            commit = run_rounds(self.algorithm, backend, plan)
+            finished = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
-        result = RunResult(self.folder, self.build_record(commit))
+        result = RunResult(self.folder, self.build_record(*finished))
         write_atomic(self.folder / "result.json", canonical_json(result.record) + "\n")
         tracked.finish(result.record)
         if self.config.output.report == "html":
@@ -342,10 +342,8 @@ class Run:
         }
         return {"beliefs": beliefs.get("", beliefs)}
 
-    def build_record(self, commit: Commit) -> dict[str, Any]:
+    def build_record(self, commit: Commit, records: Sequence[Record]) -> dict[str, Any]:
         """The record of the run as one plain value: configuration, versions, results, cost."""
-        chain = read_chain(self.folder, self.inputs)
-        records = [] if chain is None else chain.list_records()
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
@@ -383,7 +381,7 @@ class Run:
             "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
             "failures": sum(len(record["failures"]) for record in records),
             "seconds": commit.record["seconds_total"],
-            "evidence": {"commit": commit.note.digest, "rounds": len(records), "checked": list(CHECKED)},
+            "evidence": {"commit": commit.digest, "rounds": len(records), "checked": list(CHECKED)},
         }
 
     def _protections(self) -> dict[str, str]:

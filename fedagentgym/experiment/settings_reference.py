@@ -125,7 +125,7 @@ def _iter_backend_options() -> Iterator[SettingEntry]:
     from fedagentgym.federation.clients import BACKENDS, describe_options
 
     for name in BACKENDS.names():
-        for option, annotation, default in describe_options(name):
+        for option, annotation, default in describe_options(name) or ():
             shown = "(must be given)" if default is PydanticUndefined else _show(default)
             yield SettingEntry(f"federation.options.{option}", _describe_type(annotation), shown, "", (name,))
 

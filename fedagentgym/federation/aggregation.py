@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import IO, Annotated, ClassVar, Literal, NamedTuple, Protocol
@@ -105,7 +105,7 @@ class Mean(AggregationRule):
     name: Literal["mean"] = "mean"
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: replace(state, parameters=mean.finish()))
+        return _MeanStep(state, lambda mean: replace(state, parameters=mean.compute()))
 
 
 class WeightedMean(AggregationRule):
@@ -158,7 +158,7 @@ class FedAvgM(AggregationRule):
     momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="share of the previous step that is kept")
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: self._step(state, mean.finish(narrow=False)))
+        return _MeanStep(state, lambda mean: self._step(state, mean.compute(narrow=False)))
 
     def _step(self, state: ServerState, mean: Parameters) -> ServerState:
         parameters, moments = {}, {}
@@ -181,7 +181,7 @@ class FedAdam(AggregationRule):
     epsilon: float = Field(default=1e-3, gt=0.0, description="degree of adaptivity (the published tau)")
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: self._step(state, mean.finish(narrow=False)))
+        return _MeanStep(state, lambda mean: self._step(state, mean.compute(narrow=False)))
 
     def _step(self, state: ServerState, mean: Parameters) -> ServerState:
         parameters, moments = {}, {}
@@ -227,19 +227,6 @@ def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple
     for update, weight in updates:
         accumulator.add(update, weight)
     return accumulator.finish()
-
-
-class _MeanStep:
-    """A running mean, to which the rule's last step is applied at the end."""
-
-    def __init__(self, state: ServerState, step: Callable[[RunningMean], ServerState]) -> None:
-        self._mean, self._step = RunningMean(state.parameters), step
-
-    def add(self, update: Parameters, weight: float) -> None:
-        self._mean.add(update, weight)
-
-    def finish(self) -> ServerState:
-        return self._step(self._mean)
 
 
 class _CoordinateStep:
@@ -294,7 +281,7 @@ class RunningMean:
         self._bytes += size
         self._total += weight
 
-    def finish(self, *, narrow: bool = True) -> dict[str, Array]:
+    def compute(self, *, narrow: bool = True) -> dict[str, Array]:
         """The mean, read-only so that it can be sent and committed without a copy; `narrow` gives the dtypes of `current`."""
         if not self._pending:
             raise DataError("cannot average: no update was added")
@@ -341,6 +328,17 @@ class RunningMean:
             yield block, summed
 
 
+class _MeanStep(RunningMean):
+    """A running mean, to which the rule's last step is applied at the end."""
+
+    def __init__(self, state: ServerState, step: Callable[[RunningMean], ServerState]) -> None:
+        super().__init__(state.parameters)
+        self._step = step
+
+    def finish(self) -> ServerState:
+        return self._step(self)
+
+
 class _Place(NamedTuple):
     """The position of an array in the file."""
 
@@ -350,7 +348,7 @@ class _Place(NamedTuple):
     offset: int
 
 
-class UpdateStore:
+class UpdateStore(AbstractContextManager["UpdateStore"]):
     """The updates of one round by client: the first few in memory, the rest in a temporary file (in the folder that `TMPDIR`
     names), so that a round needs the same memory for ten clients and for ten thousand. A context manager that removes the file.
     """
@@ -362,9 +360,6 @@ class UpdateStore:
         self._bytes = 0
         self._file: IO[bytes] | None = None
         self._exit = ExitStack()
-
-    def __enter__(self) -> UpdateStore:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -35,7 +35,11 @@ class UpdateChecks(Settings):
     def find_refused(self, norms: Mapping[int, float], idle: Collection[int] = ()) -> list[Failure]:
         """The clients whose updates are too long, from the norms of all updates of the round. The median ignores `idle` clients
         (those without any signal to learn from, which move by the optimizer's decay alone), unless all are idle."""
-        bound = self._compute_bound({client: norm for client, norm in norms.items() if client not in idle} or norms)
+        learners = {client: norm for client, norm in norms.items() if client not in idle} or norms
+        moved = sorted(norm for norm in learners.values() if norm > 0.0 and math.isfinite(norm))
+        bound = float(np.finfo(np.float64).max) if self.max_norm is None else self.max_norm
+        if self.max_ratio is not None and moved:
+            bound = min(bound, self.max_ratio * moved[(len(moved) - 1) // 2])
         return [
             Failure(client, "refused", f"update of norm {norm:.4g}: at most {bound:.4g} is allowed")
             for client, norm in norms.items()
@@ -47,13 +51,6 @@ class UpdateChecks(Settings):
         if self.clip_norm is None or norm <= self.clip_norm:
             return parameters
         return scale_update(current, parameters, self.clip_norm / norm)
-
-    def _compute_bound(self, norms: Mapping[int, float]) -> float:
-        bound = math.inf if self.max_norm is None else self.max_norm
-        moved = sorted(norm for norm in norms.values() if norm > 0.0 and math.isfinite(norm))
-        if self.max_ratio is not None and moved:
-            bound = min(bound, self.max_ratio * moved[(len(moved) - 1) // 2])
-        return min(bound, np.finfo(np.float64).max)
 
 
 def scale_update(current: Parameters, parameters: Parameters, factor: float) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_type_hints
 
 from pydantic import ConfigDict, Field, create_model, field_validator
@@ -93,10 +94,6 @@ class Backend(Protocol):
         """Release workers and connections."""
 
 
-def identity(client: int) -> int:
-    return client
-
-
 class FederationSettings(Settings):
     """Where the clients run, how many take part, and how many must answer: the section `federation` of a configuration."""
 
@@ -129,8 +126,8 @@ class FederationSettings(Settings):
 class Clients:
     """The clients of one round.
 
-    `ids` are all clients of the federation, `failed` those that gave no reply to the last call. `stream_of` gives the stream
-    number of a client: its own, except in tests that force two clients to draw alike.
+    `ids` are all clients of the federation, `failed` those that gave no reply to the last call. `streams` are stream numbers of
+    clients other than their own, for tests that force two clients to draw alike.
     """
 
     def __init__(
@@ -145,7 +142,7 @@ class Clients:
         quorum: float | int | None = None,
         deadline: float | None = None,
         metered: bool = True,
-        stream_of: Callable[[int], int] = identity,
+        streams: Mapping[int, int] = MappingProxyType({}),
         progress: ProgressTracker | None = None,
     ) -> None:
         self.ids = list(ids)
@@ -158,7 +155,7 @@ class Clients:
         self._operations = operations
         self._round, self._seed = round_number, seed
         self._quorum, self._deadline = quorum, deadline
-        self._stream_of = stream_of
+        self._streams = streams
         self._progress = progress
         self._calls = 0
         self._last = ("", 0, 0)
@@ -194,7 +191,11 @@ class Clients:
         A caller that drops each reply holds a single one at a time, however many clients there are. Raises `QuorumError` after
         the last reply, and must be read to its end before the next call.
         """
-        declared = self._get_operation(operation, messages)
+        if operation not in self._operations:
+            raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
+        if strangers := sorted(set(messages) - set(self.ids)):
+            raise DataError(f"{operation!r} was called for clients {strangers[:10]}, which are not in this federation")
+        declared = self._operations[operation]
         name = StateName(self._round, self._calls)
         self._calls += 1
         order = sorted(messages)
@@ -237,18 +238,13 @@ class Clients:
         if asked - len(self.failed) < needed:
             raise QuorumError(operation, self._round, self.failed, asked, needed)
 
-    def _get_operation(self, operation: str, messages: Mapping[int, Message]) -> Operation[Any]:
-        if operation not in self._operations:
-            raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
-        if strangers := sorted(set(messages) - set(self.ids)):
-            raise DataError(f"{operation!r} was called for clients {strangers[:10]}, which are not in this federation")
-        return self._operations[operation]
-
     def _make_request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
         base = self.heads.get(client)
         declared = self._operations[operation]
         limits = declared.reply.limit, declared.state.limit
-        return Request(client, name, operation, message.pieces, base, self._seed, self._stream_of(client), *limits)
+        return Request(
+            client, name, operation, message.pieces, base, self._seed, self._streams.get(client, client), *limits
+        )
 
     def _accept(
         self, reply: Reply, name: StateName, operation: Operation[Any], start: Parameters | None
@@ -305,12 +301,11 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     given = next((key for key in options if key in COMMON_KEYWORDS), None)
     if given is not None:
         raise OptionError(f"federation.options.{given} is no option of a backend: see federation.{given}")
-    parameters = _list_parameters(name)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    declared = describe_options(name)
+    if declared is None:
         return dict(options)
     fields: dict[str, Any] = {
-        option: (kind, ... if default is PydanticUndefined else default)
-        for option, kind, default in describe_options(name)
+        option: (kind, ... if default is PydanticUndefined else default) for option, kind, default in declared
     }
     if not fields and options:
         raise OptionError(f"the backend {name!r} takes no federation.options, got {min(options)[:80]!r}")
@@ -318,28 +313,18 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     return {keyword: getattr(loaded, keyword) for keyword in options}
 
 
-def describe_options(name: str) -> list[tuple[str, Any, Any]]:
-    """The options of a backend: name, type, default (`PydanticUndefined`: required)."""
-    hints = _read_hints(BACKENDS.get(name))
-    return [
-        (
-            parameter.name,
-            hints.get(parameter.name, Any),
-            PydanticUndefined if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in _list_parameters(name)
-        if parameter.name not in COMMON_KEYWORDS and parameter.kind is not parameter.VAR_KEYWORD
-    ]
-
-
-def _list_parameters(name: str) -> list[inspect.Parameter]:
-    """The keywords of a backend's opener, after the specification."""
-    return list(inspect.signature(BACKENDS.get(name)).parameters.values())[1:]
-
-
-def _read_hints(opener: Callable[..., Backend]) -> dict[str, Any]:
-    """The annotations of an opener's keywords that can be resolved at run time."""
+def describe_options(name: str) -> list[tuple[str, Any, Any]] | None:
+    """The options of a backend: name, type, default (`PydanticUndefined`: required); None if it takes any."""
+    opener = BACKENDS.get(name)
     try:
-        return get_type_hints(opener, include_extras=True)
+        hints = get_type_hints(opener, include_extras=True)
     except (NameError, TypeError):
-        return {}
+        hints = {}  # annotations that cannot be resolved at run time
+    found = []
+    for parameter in list(inspect.signature(opener).parameters.values())[1:]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return None
+        if parameter.name not in COMMON_KEYWORDS:
+            default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
+            found.append((parameter.name, hints.get(parameter.name, Any), default))
+    return found

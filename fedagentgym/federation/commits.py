@@ -90,18 +90,10 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Commit:
-    """The state from which a run continues."""
+class Commit(Note):
+    """A round with its global state, from which a run continues."""
 
-    round: int
     state: ServerState
-    heads: Mapping[int, StateName]
-    record: Mapping[str, Any]
-    links: Links = field(default_factory=Links)
-
-    @cached_property
-    def note(self) -> Note:
-        return Note(self.round, self.state.digest, self.heads, self.record, self.links)
 
 
 class CommitStore:
@@ -112,7 +104,7 @@ class CommitStore:
 
     def write(self, commit: Commit) -> None:
         """Make a round the newest one. A failure changes nothing."""
-        plain = {**commit.note.to_plain(), "digest": commit.note.digest}
+        plain = {**commit.to_plain(), "digest": commit.digest}
         try:
             with atomic_folder(self.get_path(commit.round)) as part:
                 with (part / "global.bin").open("wb") as file:
@@ -151,7 +143,7 @@ class CommitStore:
         if bytes_digest(data) != note.state_digest:
             raise DataError(f"{place}: damaged, its digest is not the recorded one")
         state = ServerState.from_message(Message.decode(data))
-        return Commit(number, state, note.heads, note.record, note.links)
+        return Commit(number, note.state_digest, note.heads, note.record, note.links, state)
 
     def check_state(self, note: Note) -> None:
         """Raise unless the global state of a round has its recorded digest or was removed."""
@@ -273,11 +265,12 @@ class Chain:
 
     def list_records(self) -> list[Record]:
         """The lines of `metrics.jsonl`."""
-        return [self._make_line(note) for note in self.notes]
-
-    def _make_line(self, note: Note) -> Record:
-        evaluation = self.evaluations.get(note.round)
-        return {**note.record, **({} if evaluation is None else {"evaluation": dict(evaluation)})}
+        return [
+            {**note.record, "evaluation": dict(self.evaluations[note.round])}
+            if note.round in self.evaluations
+            else dict(note.record)
+            for note in self.notes
+        ]
 
 
 CONFIGURATION = "configuration"

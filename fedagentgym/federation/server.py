@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
 from fedagentgym.base.process import listen, postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
-from fedagentgym.federation.clients import Backend, Clients, FederationSettings, hide_text, identity
+from fedagentgym.federation.clients import Backend, Clients, FederationSettings, hide_text
 from fedagentgym.federation.commits import (
     Chain,
     Commit,
@@ -61,7 +61,7 @@ class ServerConfig:
         evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`.
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
-        stream_of: The number by which a client draws; for tests that force clients to draw alike.
+        streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.
         inputs: Digests of what the run is made from; a run resumes only with the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
         on_progress: Called with a `TrainingProgress` many times a round.
@@ -74,13 +74,20 @@ class ServerConfig:
     evaluate: Callable[[int, ServerState], Mapping[str, Any]] | None = None
     evaluate_every: int = 1
     observers: Sequence[Observer] = ()
-    stream_of: Callable[[int], int] = field(default=identity)
+    streams: Mapping[int, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     hide_failures: bool = False
     on_progress: ProgressCallback | None = None
 
 
-def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> Commit:
+class FinishedRounds(NamedTuple):
+    """The commit of the last round, and the records of all rounds with their evaluations."""
+
+    commit: Commit
+    records: Sequence[Record]
+
+
+def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> FinishedRounds:
     """Run a method from the newest commit in the run's folder, or from the start, to the last round.
 
     `fedagentgym.train` calls this; call it to run a method on a backend without a configuration.
@@ -91,7 +98,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         plan: Folder, seed, settings and observers.
 
     Returns:
-        The last commit: `round`, `state`, and the `record` of the round.
+        The last `commit`, with `round`, `state` and the `record` of the round; and the `records` of all rounds.
 
     Raises:
         OptionError: If there are no clients.
@@ -126,7 +133,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         while commit.round < plan.settings.rounds:
             commit = _run_round(algorithm, backend, plan, rounds, commit, evaluation, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
-        return commit
+        return FinishedRounds(commit, metrics.records)
 
 
 def _check_newest(algorithm: Algorithm[Any], plan: ServerConfig, rounds: CommitStore, chain: Chain) -> Commit:
@@ -174,7 +181,7 @@ def _run_round(
             quorum=settings.quorum,
             deadline=settings.deadline,
             metered=algorithm.metered,
-            stream_of=plan.stream_of,
+            streams=plan.streams,
             progress=tracker,
         )
         drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
@@ -190,12 +197,12 @@ def _run_round(
         known, old = ({}, {}) if before is None else (before.links.states, before.heads)
         links = Links(
             inputs=plan.inputs,
-            previous=None if before is None else before.note.digest,
+            previous=None if before is None else before.digest,
             previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
             states=read_state_digests(plan.folder / "states", clients.heads, old, known),
             trajectories=write_trajectories(plan.folder, number, result.episodes),
         )
-        commit = Commit(number, result.state, clients.heads, record, links)
+        commit = Commit(number, result.state.digest, clients.heads, record, links, result.state)
         rounds.write(commit)
         backend.prune(clients.heads)
     return commit
@@ -245,7 +252,7 @@ def _evaluate_and_log(
             tracker.begin_evaluation(commit.round, plan.settings.rounds)
         found = plan.evaluate(commit.round, commit.state)
         evaluation = {**found, "seconds": time.monotonic() - started}
-        rounds.write_evaluation(commit.note, evaluation)
+        rounds.write_evaluation(commit, evaluation)
         record["evaluation"] = evaluation
     metrics.append(record)
     for observer in plan.observers:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import open_plain, read_bytes, write_atomic
-from fedagentgym.federation.exchange import Reply, Request, StateName
+from fedagentgym.federation.exchange import StateName
 
 Heads = Mapping[int, StateName]
 _SEAL = len(bytes_digest(b""))
@@ -22,7 +22,7 @@ _FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
 class StateStore:
-    """Client states by client and round, kept where they outlive every worker; backends use one.
+    """Client states by client and round, kept where they outlive every worker; a backend that keeps them is one.
 
     Args:
         folder: Where states are written; by default they live in memory.
@@ -63,14 +63,16 @@ class StateStore:
             found = _read_verified(self._get_path(client, name, "state"))
         return found
 
-    def put(self, client: int, name: StateName, state: bytes) -> None:
+    def put(self, client: int, name: StateName, state: bytes | None) -> None:
         """Keep a state.
 
         Args:
             client: The client.
-            name: Name of the state.
-            state: Its bytes.
+            name: The call that made the state.
+            state: Its bytes; None if the call did not change the client's state.
         """
+        if state is None:
+            return
         if self._write_through:
             self._write(client, name, state)
         else:
@@ -152,28 +154,6 @@ class StateStore:
         if self._folder is None:
             raise DataError("this store has no folder")
         return self._folder / f"{client:06d}" / f"{name}.{suffix}"
-
-
-class StateStoreMixin:
-    """The part of a backend that stores client states on the server's machine and sends them to where the client runs."""
-
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
-
-    def commit(self, heads: Heads) -> None:
-        self._store.commit(heads)
-
-    def prune(self, heads: Heads) -> None:
-        self._store.prune(heads)
-
-    def _get_state(self, request: Request) -> bytes | None:
-        """The state from which a request starts."""
-        return self._store.get(request.client, request.base)
-
-    def _store_state(self, request: Request, reply: Reply) -> None:
-        """Store the state of a reply under the name of the request."""
-        if reply.state is not None:
-            self._store.put(request.client, request.name, reply.state)
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:

@@ -23,7 +23,6 @@ from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.local import LocalReport, SiteState
 from fedagentgym.learning.penalties import Penalty, add_gradient
 from fedagentgym.learning.settings import LearningSettings
@@ -155,8 +154,8 @@ class QuadraticRuntime:
 def run(folder: Path, method: type[Averaging[Any]], settings: Any, rounds: int, asked: int | None = None) -> Vector:
     algorithm = method(settings, QuadraticRuntime())  # type: ignore[arg-type]
     plan = FederationSettings(rounds=rounds, clients_per_round=asked)
-    backend = SequentialBackend(algorithm, StateStore(folder / "states"))
-    return flatten(run_rounds(algorithm, backend, ServerConfig(folder, 0, plan)).state.parameters)
+    backend = SequentialBackend(algorithm, folder / "states")
+    return flatten(run_rounds(algorithm, backend, ServerConfig(folder, 0, plan)).commit.state.parameters)
 
 
 def plain_scaffold(rounds: int, asked: int | None, rate: float) -> Vector:

@@ -19,7 +19,6 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
@@ -42,7 +41,7 @@ def make(algorithm: Any, bench: Any = None) -> Any:
 def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Commit:
     built = make(algorithm, bench)
     plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds))
-    return run_rounds(built, SequentialBackend(built, StateStore(folder / "states")), plan)
+    return run_rounds(built, SequentialBackend(built, folder / "states"), plan).commit
 
 
 def theta(commit: Commit) -> dict[str, bytes]:
@@ -183,7 +182,7 @@ def test_fedmoa_over_two_kinds_of_task(tmp_path: Path) -> None:
     loaded = ExperimentSpec.load({**plain, "partition": bench["partition"], "algorithm": MIXED})
     built = make_algorithm(loaded, Runtime(loaded))
     plan = ServerConfig(tmp_path, 0, FederationSettings(rounds=2))
-    commit = run_rounds(built, SequentialBackend(built, StateStore(tmp_path / "states")), plan)
+    commit = run_rounds(built, SequentialBackend(built, tmp_path / "states"), plan).commit
     assert commit.record["metrics"]["clusters"] == 2 and not commit.record["failures"]
     assert {name for name in commit.record["clients"]["0"] if name.startswith("weight/")} == {
         "weight/accuracy/math",

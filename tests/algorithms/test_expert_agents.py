@@ -26,7 +26,6 @@ from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings
@@ -63,7 +62,7 @@ def make(folders: dict[str, str], own: bool = True, bench: Any = None, **setting
 
 def run(folder: Path, algorithm: Any, rounds: int = 1) -> Commit:
     plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds))
-    return run_rounds(algorithm, SequentialBackend(algorithm, StateStore(folder / "states")), plan)
+    return run_rounds(algorithm, SequentialBackend(algorithm, folder / "states"), plan).commit
 
 
 def context(algorithm: Any, client: int = 0) -> ClientContext[Any]:

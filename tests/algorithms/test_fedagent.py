@@ -20,7 +20,6 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.message import update_norm
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -36,9 +35,8 @@ def go(folder: Path, algorithm: Any, *, rounds: int = 2, **plan: Any) -> Commit:
     plain = merge(SPEC, {"algorithm": algorithm, **plan.pop("bench", {})})
     built = make_algorithm(bench := ExperimentSpec.load(plain), Runtime(bench))
     settings = FederationSettings(rounds=rounds, **plan.pop("federation", {}))
-    return run_rounds(
-        built, SequentialBackend(built, StateStore(folder / "states")), ServerConfig(folder, 0, settings, **plan)
-    )
+    backend = SequentialBackend(built, folder / "states")
+    return run_rounds(built, backend, ServerConfig(folder, 0, settings, **plan)).commit
 
 
 def theta(commit: Commit) -> dict[str, np.ndarray]:
@@ -67,7 +65,7 @@ def test_one_client_is_the_centralized_run_bit_for_bit(tmp_path: Path) -> None:
 
 def test_equal_clients_with_equal_streams_are_one_client(tmp_path: Path) -> None:
     same: dict[str, Any] = {"partition": {"clients": 3, "tasks_per_client": 600}}
-    fed = go(tmp_path / "fed", {"name": "fedagent", "local_steps": 2}, bench=same, stream_of=lambda client: 0)
+    fed = go(tmp_path / "fed", {"name": "fedagent", "local_steps": 2}, bench=same, streams=dict.fromkeys(range(3), 0))
     alone = go(tmp_path / "one", {"name": "local", "local_steps": 2, "keep_optimizer": False}, bench=same)
     assert fed.state.digest == alone.state.digest
 

@@ -23,7 +23,6 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Request
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
@@ -99,8 +98,10 @@ def run(
     folder: Path, spec: ExperimentSpec, *, rounds: int = 1, dead: bool = False, quorum: float | None = None
 ) -> Commit:
     algorithm = make_algorithm(spec, Runtime(spec))
-    backend: SequentialBackend = (Dead if dead else SequentialBackend)(algorithm, StateStore(folder / "states"))
-    return run_rounds(algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+    backend: SequentialBackend = (Dead if dead else SequentialBackend)(algorithm, folder / "states")
+    return run_rounds(
+        algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum))
+    ).commit
 
 
 class Dead(SequentialBackend):

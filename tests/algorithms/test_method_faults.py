@@ -23,7 +23,6 @@ from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
@@ -44,8 +43,8 @@ class Disturbed(SequentialBackend):
     """The sequential backend, where at (round, operation, client) a request or a reply is changed on its way, or nobody
     is there."""
 
-    def __init__(self, application: Any, store: StateStore, faults: Mapping[Place, Fault | str]) -> None:
-        super().__init__(application, store)
+    def __init__(self, application: Any, folder: Path, faults: Mapping[Place, Fault | str]) -> None:
+        super().__init__(application, folder)
         self._faults = faults
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
@@ -78,8 +77,8 @@ def go(
     bench: Mapping[str, Any] | None = None,
 ) -> Commit:
     built = make(algorithm, bench)
-    backend = Disturbed(built, StateStore(folder / "states"), faults or {})
-    return run_rounds(built, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum)))
+    backend = Disturbed(built, folder / "states", faults or {})
+    return run_rounds(built, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum))).commit
 
 
 def failures(commit: Commit) -> list[tuple[str, int, str]]:
@@ -354,8 +353,8 @@ def test_a_cluster_that_empties_keeps_its_weights_and_counts_nothing(tmp_path: P
         return answer
 
     faults: dict[Place, Fault | str] = {(2, "train", 1): "dead", (2, "train", 0): answered_and_seen}
-    backend = Disturbed(built, StateStore(tmp_path / "states"), faults)
-    commit = run_rounds(built, backend, ServerConfig(tmp_path, 0, FederationSettings(rounds=2, quorum=1)))
+    backend = Disturbed(built, tmp_path / "states", faults)
+    commit = run_rounds(built, backend, ServerConfig(tmp_path, 0, FederationSettings(rounds=2, quorum=1))).commit
     first = CommitStore(tmp_path / "rounds").read(1)
     metrics, name = commit.record["metrics"], "accuracy/qa"
     assert failures(commit) == [("train", 1, "dead")]

@@ -61,9 +61,9 @@ def make(bench: Any, **changes: Any) -> Any:
 
 
 def run(folder: Path, algorithm: Any, rounds: int = 1) -> tuple[Commit, StateStore]:
-    store = StateStore(folder / "states")
     plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds))
-    return run_rounds(algorithm, SequentialBackend(algorithm, store), plan), store
+    backend = SequentialBackend(algorithm, folder / "states")
+    return run_rounds(algorithm, backend, plan).commit, backend
 
 
 def test_the_local_step_of_the_published_agent_code(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 
 from .speakers import make_speaker
@@ -72,7 +71,7 @@ def make(plain: dict[str, Any]) -> Any:
 
 def prepare(folder: Path, algorithm: Any) -> Commit:
     plan = ServerConfig(folder, 0, FederationSettings(rounds=0))
-    return run_rounds(algorithm, SequentialBackend(algorithm, StateStore(folder / "states")), plan)
+    return run_rounds(algorithm, SequentialBackend(algorithm, folder / "states"), plan).commit
 
 
 def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp_path: Path) -> None:

@@ -70,6 +70,6 @@ def run_toy(toy: ModuleType, open_toy: Callable[..., Backend]) -> Callable[..., 
         backend = open_toy(workers, folder / "states", **arguments)
         return run_rounds(
             toy.build(**arguments, clients=clients), backend, ServerConfig(folder, seed, settings, **(plan or {}))
-        )
+        ).commit
 
     return run

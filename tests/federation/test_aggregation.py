@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from fedagentgym.algorithms.support.reports import is_idle
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation import aggregation, vectors
+from fedagentgym.federation import aggregation, message
 from fedagentgym.federation.aggregation import (
     AGGREGATION_RULES,
     Aggregation,
@@ -98,11 +98,11 @@ def test_however_a_mean_is_cut_it_is_the_sum_in_the_order_of_adding(
     given_ = [{"a": draw.normal(size=size).astype(np.float32)} for _ in range(count)]
     weights = draw.uniform(0.1, 2.0, count) if weighted else np.ones(count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "LONGEST_BLOCK", block)
+        patch.setattr(message, "LONGEST_BLOCK", block)
         mean = RunningMean(given_[0])
         for update, weight in zip(given_, weights, strict=True):
             mean.add(update, float(weight))
-        found = mean.finish(narrow=False)["a"]
+        found = mean.compute(narrow=False)["a"]
     expected, total = np.zeros(size), 0.0
     for update, weight in zip(given_, weights, strict=True):
         expected, total = expected + weight * update["a"].astype(np.float64), total + weight
@@ -119,7 +119,7 @@ def test_one_client_keeps_even_the_sign_of_its_zeros() -> None:
 
 def test_a_running_mean_holds_a_constant_number_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory of many updates that are made as they are asked for, in units of one model."""
-    monkeypatch.setattr(vectors, "LONGEST_BLOCK", 4_000)
+    monkeypatch.setattr(message, "LONGEST_BLOCK", 4_000)
     size = 200_000
     model = 4 * size
     current = {"a": np.zeros(size, np.float32)}
@@ -149,7 +149,7 @@ def test_models_beyond_the_held_bytes_are_summed_one_by_one_to_the_same_bits(
     for update, weight in pairs:
         mean.add(update, weight)
         assert len(mean._pending) <= max(1, held)
-    for name, value in mean.finish().items():
+    for name, value in mean.compute().items():
         assert value.tobytes() == plain.parameters[name].tobytes()
 
 
@@ -190,7 +190,7 @@ def test_a_norm_is_the_norm(size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     start, end = ({"a": draw.normal(size=size).astype(np.float32)} for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "LONGEST_BLOCK", 20_000)
+        patch.setattr(message, "LONGEST_BLOCK", 20_000)
         assert np.isclose(
             update_norm(start, end), np.linalg.norm((end["a"] - start["a"]).astype(np.float64)), rtol=1e-5
         )
@@ -340,4 +340,4 @@ def test_a_client_of_weight_zero_counts_for_nothing() -> None:
     mean = RunningMean({"a": np.zeros(2, np.float32)})
     mean.add({"a": np.full(2, 9.0, np.float32)}, 0.0)
     mean.add({"a": np.ones(2, np.float32)}, 2.0)
-    assert mean.finish()["a"].tolist() == [1.0, 1.0]
+    assert mean.compute()["a"].tolist() == [1.0, 1.0]

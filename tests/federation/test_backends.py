@@ -54,7 +54,7 @@ def test_two_calls_a_round_carry_the_state_from_one_to_the_next(toy: ModuleType,
     clients = clients_of(toy, backend)
     first = clients.call("drift", {2: drift(0)})[2].weights["w"]
     second = clients.call("drift", {2: drift(1)})[2].weights["w"]
-    state = Message.decode(backend._store.get(2, StateName(1, 1)))
+    state = Message.decode(backend.get(2, StateName(1, 1)))
     assert state.control["count"] == 2
     assert np.array_equal(state.weights["sum"], first + second)
 
@@ -167,7 +167,7 @@ def test_plugins(tmp_path: Path) -> None:
 
 
 def test_clients_forced_to_draw_alike_drift_alike(toy: ModuleType, open_toy: Any) -> None:
-    clients = clients_of(toy, open_toy(), stream_of=lambda client: 0)
+    clients = clients_of(toy, open_toy(), streams=dict.fromkeys(range(8), 0))
     answers = clients.call("drift", {1: drift(), 2: drift()})
     assert np.array_equal(answers[1].weights["w"], answers[2].weights["w"])
 

@@ -79,7 +79,7 @@ def check(run_toy: Callable[..., Commit], tmp_path: Path, workers: int, kills: i
     records = [json.loads(line) for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
     assert [record["round"] for record in records] == list(range(13))
     assert all("evaluation" in record for record in records)
-    assert final.note.digest == calm.note.digest
+    assert final.digest == calm.digest
     assert list_lasting_records(tmp_path / "killed") == list_lasting_records(tmp_path / "calm")
     assert read_trajectories(tmp_path / "killed") == read_trajectories(tmp_path / "calm") != {}
     assert not list((tmp_path / "killed").rglob("*.part"))

@@ -130,7 +130,7 @@ def test_the_simulation_engine_gives_the_same_bits(
     )
     try:
         settings = FederationSettings(rounds=2, clients_per_round=3)
-        simulated = run_rounds(algorithm, backend, ServerConfig(tmp_path / "sim", 0, settings))
+        simulated = run_rounds(algorithm, backend, ServerConfig(tmp_path / "sim", 0, settings)).commit
     finally:
         backend.close()
     assert simulated.state.digest == calm.state.digest

@@ -17,10 +17,11 @@ import pytest
 
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.federation.backends import flower_deployment, flower_wire
 from fedagentgym.federation.backends.flower_deployment import FlowerDeployment, find_nodes, make_claim, read_claim
 from fedagentgym.federation.backends.flower_wire import RECORD, answer_content, decode_reply, decode_request
 from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker, _serve_one
-from fedagentgym.federation.clients import Clients, Failure, flower_deployment, flower_wire
+from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
 from tests.federation.conftest import TOY, TOY_FILE

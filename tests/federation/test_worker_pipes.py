@@ -14,8 +14,9 @@ import pytest
 from fedagentgym.base.encoding import encode
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import load_config
+from fedagentgym.federation.backends import process
 from fedagentgym.federation.backends.process import WorkerDied, WorkerError, WorkerProcess
-from fedagentgym.federation.clients import BACKENDS, Clients, load_options, process
+from fedagentgym.federation.clients import BACKENDS, Clients, load_options
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.testing.runs import SMALL_CONFIG

@@ -22,7 +22,7 @@ from fedagentgym.base.imports import require
 from fedagentgym.federation.backends.flower_wire import answer_content, encode_request, send_and_receive
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
-from fedagentgym.federation.states import StateStore, StateStoreMixin
+from fedagentgym.federation.states import StateStore
 
 FLOWER_VARIABLES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -52,16 +52,16 @@ def open_backend(
         )
     clients = list(getattr(application, "client_ids", lambda: range(1))())
     share = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-    return FlowerSimulation(recipe, StateStore(folder), clients, max(1, workers), share)
+    return FlowerSimulation(recipe, folder, clients, max(1, workers), share)
 
 
-class FlowerSimulation(StateStoreMixin):
+class FlowerSimulation(StateStore):
     """Flower's engine in a second thread; its ServerApp only provides its grid."""
 
     def __init__(
         self,
         recipe: ApplicationSpec,
-        store: StateStore,
+        folder: Path | None,
         clients: Sequence[int],
         workers: int,
         resources: Mapping[str, float],
@@ -70,7 +70,7 @@ class FlowerSimulation(StateStoreMixin):
             os.environ.setdefault(name, value)
         require("ray", "flower")
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        super().__init__(store)
+        super().__init__(folder)
         self._recipe = recipe.plain()
         self._done = threading.Event()
         self._lent: queue.Queue[Any] = queue.Queue()
@@ -91,11 +91,11 @@ class FlowerSimulation(StateStoreMixin):
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         if not self._thread.is_alive():
             raise FedAgentGymError("Flower's simulation engine has stopped: see its messages above")
-        contents = [encode_request(r, self._recipe, self._get_state(r)) for r in requests]
+        contents = [encode_request(r, self._recipe, self.get(r.client, r.base)) for r in requests]
         sent = [(self._nodes[request.client], request) for request in requests]
         replies = [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
         for request, reply in zip(requests, replies, strict=True):
-            self._store_state(request, reply)
+            self.put(request.client, request.name, reply.state)
         return replies
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from fedagentgym.base.process import get_logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
-from fedagentgym.federation.states import StateStore, StateStoreMixin
+from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 MAX_TRIES = 2
@@ -46,32 +46,30 @@ def open_backend(
     Returns:
         The backend; close it after use.
     """
-    store = StateStore(folder)
     if workers <= 0:
-        return SequentialBackend(application if application is not None else recipe.build(), store)
-    return WorkerPoolBackend(recipe, store, workers, device_per_worker)
+        return SequentialBackend(application if application is not None else recipe.build(), folder)
+    return WorkerPoolBackend(recipe, folder, workers, device_per_worker)
 
 
-class SequentialBackend(StateStoreMixin):
+class SequentialBackend(StateStore):
     """Runs one client after the other in this process. A call cannot be interrupted: a late reply is discarded when it comes.
 
     Args:
         application: The client side of the run: its operations and resources.
-        store: Where client states are stored.
+        folder: Where client states are stored; by default in memory.
     """
 
-    def __init__(self, application: Application[Any], store: StateStore) -> None:
-        super().__init__(store)
+    def __init__(self, application: Application[Any], folder: Path | None = None) -> None:
+        super().__init__(folder)
         self._application = application
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
         """Serve requests in order; see `Backend.run`."""
-        return (self._run(request, deadline) for request in requests)
-
-    def _run(self, request: Request, deadline: float | None) -> Reply:
-        reply = apply_deadline(perform(self._application, request, self._get_state(request)), deadline)
-        self._store_state(request, reply)
-        return reply
+        for request in requests:
+            reply = perform(self._application, request, self.get(request.client, request.base))
+            reply = apply_deadline(reply, deadline)
+            self.put(request.client, request.name, reply.state)
+            yield reply
 
     def close(self) -> None:
         """Release nothing."""
@@ -103,11 +101,11 @@ class _Batch:
             yield self.replies.pop(self.handed_out - 1)
 
 
-class WorkerPoolBackend(StateStoreMixin):
+class WorkerPoolBackend(StateStore):
     """Worker processes that keep the application (tasks, models) in memory and may be lost at any time."""
 
-    def __init__(self, recipe: ApplicationSpec, store: StateStore, workers: int, devices: Sequence[str] = ()) -> None:
-        super().__init__(store)
+    def __init__(self, recipe: ApplicationSpec, folder: Path | None, workers: int, devices: Sequence[str] = ()) -> None:
+        super().__init__(folder)
         self._recipe = recipe
         self._devices = list(devices)
         self._workers: list[WorkerProcess | None] = [None] * workers
@@ -140,7 +138,7 @@ class WorkerPoolBackend(StateStoreMixin):
                 worker = self._get_worker(slot)
                 worker.wait_until_ready()
                 batch.flights[slot].started = time.monotonic()
-                worker.send(request, self._get_state(request))
+                worker.send(request, self.get(request.client, request.base))
                 self._last_worker[request.client] = slot
             except WorkerDied as death:
                 self._handle_death(batch, slot, str(death))
@@ -190,7 +188,7 @@ class WorkerPoolBackend(StateStoreMixin):
 
     def _finish(self, batch: _Batch, slot: int, reply: Reply) -> None:
         flight = batch.flights.pop(slot)
-        self._store_state(flight.request, reply)
+        self.put(flight.request.client, flight.request.name, reply.state)
         batch.replies[flight.index] = reply
 
     def _get_worker(self, slot: int) -> WorkerProcess:

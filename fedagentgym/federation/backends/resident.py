@@ -214,8 +214,7 @@ class ResidentWorker:
         reply = perform(application, request, self._get_state(store, request))
         if reply.detail:
             log.warning("request %s of client %d failed:\n%s", request.name, request.client, reply.detail)
-        if reply.state is not None:
-            store.put(request.client, request.name, reply.state)
+        store.put(request.client, request.name, reply.state)
         header = {**replace(reply, detail="").to_header(), "changed": reply.state is not None}
         if reply.status == "ok":
             store.prune_before(request.client, request.base)
