@@ -1,6 +1,6 @@
 """Errors that a user can cause. All derive from `FedAgentGymError`, and each is one sentence; commands end with exit code 2.
 
-Example:
+Examples:
     >>> import fedagentgym
     >>> from fedagentgym.errors import UnknownNameError
     >>> try:

@@ -48,7 +48,7 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
     Raises:
         OptionError: If the id has another form or exists, or the target is a text of another form.
 
-    Example:
+    Examples:
         >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
     """
     if "/" not in env_id or "-v" not in env_id:

@@ -79,7 +79,7 @@ def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv |
         UnknownNameError: If there is no such agent.
         OptionError: If a setting is invalid.
 
-    Example:
+    Examples:
         >>> make_agent("random").name
         'random'
     """

@@ -246,7 +246,7 @@ class Players(Protocol):
 
     Each row draws from its own stream, so that its moves do not depend on the rows beside it.
 
-    Example:
+    Examples:
         >>> from fedagentgym import stream
         >>> from fedagentgym.agents import make_agent
         >>> from fedagentgym.envs import open_env

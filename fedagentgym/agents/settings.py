@@ -26,7 +26,7 @@ class AdapterSettings(Settings):
 class AgentSettings(Settings):
     """Which agent plays and how it is prompted: the section `agent` of a configuration. None leaves a choice to the agent.
 
-    Example:
+    Examples:
         >>> AgentSettings.load({"name": "tiny", "decoding": {"temperature": 0.7}}).decoding.temperature
         0.7
     """

@@ -37,7 +37,7 @@ class Settings(BaseModel):
     Derive a class and write its fields as for pydantic. Where a setting with a field `name` is expected, a text is short for
     `{"name": text}`.
 
-    Example:
+    Examples:
         >>> class Pace(Settings):
         ...     steps: int = 3
         >>> Pace.load({"steps": 5}).steps

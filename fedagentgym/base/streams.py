@@ -71,7 +71,7 @@ def stream(seed: int, *path: int | str) -> Stream:
     Raises:
         OptionError: If the seed is no integer, or too large.
 
-    Example:
+    Examples:
         >>> stream(0, "deal", 7).integers(6) == stream(0, "deal", 7).integers(6)
         True
     """

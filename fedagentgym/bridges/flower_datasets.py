@@ -15,14 +15,23 @@ from fedagentgym.partitions.client_split import ClientSplit
 if TYPE_CHECKING:
     from datasets import Dataset
 
+__all__ = ["SplitPartitioner"]
+
 _Partitioner: Any = require("flwr_datasets.partitioner", "flwr-datasets").Partitioner
 
 
 class SplitPartitioner(_Partitioner):  # type: ignore[misc]
-    """`FederatedDataset(dataset=..., partitioners={"train": SplitPartitioner(client_split)})`.
+    """A client split as a partitioner of flwr-datasets.
 
-    Rows are recognised by the task id in the column `by`, as `pool.to_dataset()` writes it, so that it does not matter in which
-    order they stand: `FederatedDataset` shuffles unless it is told not to.
+    Rows are recognised by the task id in a column, as `pool.to_dataset()` writes it, so that their order does not matter:
+    `FederatedDataset` shuffles unless it is told not to.
+
+    Args:
+        client_split: The split.
+        by: Name of the column with task ids.
+
+    Examples:
+        >>> FederatedDataset(dataset="me/tasks", partitioners={"train": SplitPartitioner(split)})  # doctest: +SKIP
     """
 
     def __init__(self, client_split: ClientSplit, *, by: str = "task") -> None:
@@ -32,10 +41,21 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
 
     @property
     def num_partitions(self) -> int:
+        """Number of clients."""
         return len(self._client_split)
 
     def load_partition(self, partition_id: int) -> Dataset:
-        """The rows of one client, in the order of its tasks."""
+        """Return the rows of one client, in the order of its tasks.
+
+        Args:
+            partition_id: Number of the client.
+
+        Returns:
+            The rows.
+
+        Raises:
+            DataError: If the data set has no column of task ids, or lacks a task of the client.
+        """
         places = self._find_places()
         tasks = self._client_split.client(partition_id).tasks
         if missing := [task for task in tasks if task not in places]:

@@ -27,6 +27,8 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.view import View
 
+__all__ = ["GymnasiumTextEnv"]
+
 MOST_LIVE = 512
 _OVER = "This episode is over."
 _NO_ACTION = "That is not an action here."
@@ -45,9 +47,21 @@ class State(NamedTuple):
 
 
 class GymnasiumTextEnv(TextEnv):
-    """Base class. A subclass names a gymnasium environment and, unless that uses text, how it is converted to text.
+    """Base class of environments made of a gymnasium environment: derive a class, set the class attributes, register it.
 
-    A task is a category, which chooses the options of the environment, and a seed of its reset.
+    If the environment does not use text, write `render_observation` and `parse_action` too. A task is a category, which chooses
+    the options of `gymnasium.make`, and a seed of its reset. The environment has to be deterministic given that seed.
+
+    Args:
+        seed: Seed of the tasks.
+        **options: Options of every `TextEnv`.
+
+    Attributes:
+        gymnasium_id: Class attribute, id of the gymnasium environment.
+        categories: Class attribute, category of tasks -> keywords of `gymnasium.make`.
+        sizes: Class attribute, number of tasks of each split.
+        success_return: Class attribute, the sum of rewards from which an ended episode counts as solved; the score is the
+            share of it that was reached.
     """
 
     gymnasium_id: ClassVar[str]
@@ -68,7 +82,19 @@ class GymnasiumTextEnv(TextEnv):
     # ---- what a subclass may define -------------------------------------------------------------------------------
 
     def render_observation(self, observation: Any, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> str:
-        """What the agent reads; by default the observation, which has to be a text."""
+        """Return what the agent reads.
+
+        Args:
+            observation: The environment's observation.
+            env: The environment.
+            info: Its `info`.
+
+        Returns:
+            The text; by default the observation itself.
+
+        Raises:
+            OptionError: If the observation is no text and this method is not written.
+        """
         if not isinstance(observation, str):
             raise OptionError(
                 f"{self.gymnasium_id} observes {show_value(observation)}, no text: write render_observation"
@@ -76,11 +102,27 @@ class GymnasiumTextEnv(TextEnv):
         return observation
 
     def parse_action(self, text: str, env: gymnasium.Env[Any, Any]) -> Any:
-        """The environment's action for a text; None if there is none."""
+        """Return the environment's action for a text.
+
+        Args:
+            text: What the agent played.
+            env: The environment.
+
+        Returns:
+            The action; None if the text is none. By default the text itself, if the action space contains it.
+        """
         return text if env.action_space.contains(text) else None
 
     def list_actions(self, env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The texts that are possible now, if they can be listed."""
+        """Return the texts that are possible now.
+
+        Args:
+            env: The environment.
+            info: Its `info`.
+
+        Returns:
+            The texts; None, as by default, if they cannot be listed.
+        """
         return None
 
     # ---- tasks --------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ from fedagentgym.version import __version__
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+__all__ = ["TextAction", "TextObservation", "TextState", "make_app"]
+
 _server: Any = require("openenv.core.env_server", "openenv")
 _types: Any = require("openenv.core.env_server.types", "openenv")
 
@@ -168,7 +170,18 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
 
 def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
-    """A server of an environment, for uvicorn or any other ASGI server, with a maximum number of sessions."""
+    """Make a server of an environment by OpenEnv's protocol.
+
+    Args:
+        env: The environment; all sessions share it.
+        sessions: Maximum number of sessions.
+
+    Returns:
+        The application, for uvicorn or any other ASGI server.
+
+    Examples:
+        >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
+    """
     make = partial(TextEnvironment, env, threading.Lock())
     app: FastAPI = _server.create_fastapi_app(
         make,

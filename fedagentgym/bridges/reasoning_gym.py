@@ -28,6 +28,8 @@ from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers.formats import ANSWER, format_rewards, last_block
 from fedagentgym.envs.view import View
 
+__all__ = ["ReasoningGymEnv", "list_generators"]
+
 _library: Any = require("reasoning_gym", "reasoning-gym")
 _factory: Any = require("reasoning_gym.factory", "reasoning-gym")
 
@@ -177,7 +179,7 @@ class GoldExpert:
 
 
 def list_generators() -> list[str]:
-    """The generators of this environment."""
+    """Return the names of the generators of reasoning-gym that the environment can use."""
     return sorted(name for name in _factory.DATASETS if name not in LEFT_OUT)
 
 

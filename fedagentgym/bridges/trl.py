@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.learning.trajectory import Trajectory
 
+__all__ = ["RolloutFunction", "get_episode_reward", "make_environment_factory", "make_task_rows", "make_tool_rows"]
+
 Row = dict[str, Any]
 
 
@@ -92,12 +94,28 @@ class ToolEnvironment:
 
 
 def make_environment_factory(env: TextEnv) -> Callable[[], ToolEnvironment]:
-    """The argument of `GRPOTrainer(environment_factory=...)`: parallel rollouts share the pool, each has its own episode."""
+    """Make the argument of `GRPOTrainer(environment_factory=...)`: the model acts by calling the tool `act`.
+
+    Args:
+        env: The environment; parallel rollouts share its pool, each has its own episode.
+
+    Returns:
+        The factory.
+    """
     return partial(ToolEnvironment, env)
 
 
 def make_tool_rows(env: TextEnv, tasks: Iterable[str] | None = None, *, seed: int = 0) -> list[Row]:
-    """One row per task for a trainer with `make_environment_factory(env)`: the instructions, and which episode begins."""
+    """Make the rows of a data set for a trainer with `make_environment_factory(env)`.
+
+    Args:
+        env: The environment.
+        tasks: Ids of its tasks; by default all.
+        seed: Seed of the episodes.
+
+    Returns:
+        One row per task, for `datasets.Dataset.from_list`.
+    """
     content = f"{env.role}\n{env.action_help}\nAct by calling the tool `act`, one action at a time."
     return [
         {"prompt": [{"role": "user", "content": content}], "task": task, "seed": derive(seed, "trl", task)}
@@ -109,15 +127,31 @@ def make_tool_rows(env: TextEnv, tasks: Iterable[str] | None = None, *, seed: in
 
 
 def make_task_rows(env: TextEnv, tasks: Iterable[str] | None = None) -> list[Row]:
-    """One row per task for a trainer with a `RolloutFunction`, whose prompts are the tasks' ids."""
+    """Make the rows of a data set for a trainer with a `RolloutFunction`, whose prompts are the ids of tasks.
+
+    Args:
+        env: The environment.
+        tasks: Ids of its tasks; by default all.
+
+    Returns:
+        One row per task, for `datasets.Dataset.from_list`.
+    """
     return [{"prompt": task} for task in (env.pool.ids if tasks is None else tasks)]
 
 
 class RolloutFunction:
-    """The argument of `GRPOTrainer(rollout_func=...)`: plays the prompts' tasks by `collect` with the trainer's model.
+    """The argument of `GRPOTrainer(rollout_func=...)`: episodes are played by `collect` with the trainer's model.
 
-    `agent` says how the model is prompted and how long a reply may be; temperature and top-p are the trainer's. The trainer needs
-    `reward_funcs=[get_episode_reward]`. An episode is one row of tokens, so the context is a session.
+    An episode is one row of tokens. The trainer needs `reward_funcs=[get_episode_reward]`.
+
+    Args:
+        env: The environment.
+        agent: How the model is prompted and how long a reply may be; temperature and top-p are the trainer's.
+        seed: Seed of the episodes.
+        parallel: Episodes that are played at the same time.
+
+    Raises:
+        OptionError: If the settings ask for another context than a session, or for constrained decoding.
     """
 
     def __init__(
@@ -195,5 +229,14 @@ def convert_trajectory(trajectory: Trajectory, end: int) -> Row:
 
 
 def get_episode_reward(prompts: Sequence[str], episode_reward: Sequence[float], **columns: object) -> list[float]:
-    """The reward function for a `RolloutFunction`: the reward of each episode."""
+    """Return the reward of each episode: the reward function of a trainer with a `RolloutFunction`.
+
+    Args:
+        prompts: The tasks.
+        episode_reward: The column that the rollouts fill.
+        **columns: Other columns.
+
+    Returns:
+        The rewards.
+    """
     return list(episode_reward)

@@ -670,7 +670,7 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
         UnknownNameError: No environment has this id.
         OptionError: An option is unknown or has a value that cannot be used.
 
-    Example:
+    Examples:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
         60
     """

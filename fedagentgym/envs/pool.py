@@ -135,7 +135,7 @@ class TaskPool:
         Raises:
             DataError: If a record lacks a field, an id occurs twice, or a payload needs a `payload_key`.
 
-        Example:
+        Examples:
             >>> rows = [{"category": "sum", "payload": [1, 2]}, {"category": "sum", "payload": [3, 4]}]
             >>> TaskPool.from_records(rows, env="me/Sums-v0").ids
             ['sums/train/00000', 'sums/train/00001']

@@ -25,6 +25,7 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Skills-v0": "fedagentgym.envs.skills.env:SkillsEnv",
     },
 )
+"""Id -> class of the environment; `ENVIRONMENTS.names()` lists the ids, `fedagentgym.register_env` adds one."""
 
 
 def find_env_id(name: object) -> str:

@@ -91,7 +91,7 @@ def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[t
     Raises:
         UnknownNameError: If the environment has no such task.
 
-    Example:
+    Examples:
         >>> from fedagentgym.envs import open_env
         >>> env = open_env("fedagentgym/Guess-v0")
         >>> steps = replay(env, env.pool.ids[0], 0, ["guess 4"])

@@ -63,7 +63,7 @@ class Variant(Settings):
     `draw`, and register it with `fedagentgym.register_variant`, or list it in `TextEnv.variants` of your own environment. The
     fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Evaluation uses no variant.
 
-    Example:
+    Examples:
         >>> from fedagentgym import stream
         >>> from fedagentgym.envs import ClientVariant, Variant
         >>> class Shout(ClientVariant):

@@ -78,7 +78,7 @@ class RunConfig(Settings):
 
     All fields are described in the reference of settings.
 
-    Example:
+    Examples:
         >>> RunConfig.load({"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 4}}).federation.rounds
         20
     """

@@ -62,7 +62,7 @@ class AggregationRule(NamedSettings):
     The fields are its options in configurations; `name` is the name that it is registered by. A rule that must see all
     updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
 
-    Example:
+    Examples:
         >>> from typing import Literal
         >>> from fedagentgym.federation import AggregationRule, Mean
         >>> class Balanced(AggregationRule):
@@ -215,7 +215,7 @@ def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple
     Returns:
         The next global state.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from fedagentgym.federation import Mean, ServerState
         >>> state = ServerState({"w": np.zeros(2, "float32")})

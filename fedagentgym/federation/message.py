@@ -110,7 +110,7 @@ class Message:
         control: Plain values, such as step counts.
         report: What people read: metrics, sampled episodes.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> message = Message(weights={"w": np.zeros(3, "float32")}, control={"step": 4})
         >>> Message.decode(message.encoded).control
@@ -343,7 +343,7 @@ class Form:
     Raises:
         DataError: If an array is not named by a kind and a name.
 
-    Example:
+    Examples:
         >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
         124
     """

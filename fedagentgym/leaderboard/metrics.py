@@ -76,6 +76,7 @@ METRICS = {
         Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
     )
 }
+"""Every measure of an episode, a run or a method by name, with its label, meaning and unit, and whether more is better."""
 
 
 def find_metric(name: str) -> Metric:

@@ -121,7 +121,7 @@ class Suite(Settings):
 
     On the track `agents` an agent plays held-out tasks; on `methods` a federated method trains and its best round is played.
 
-    Example:
+    Examples:
         >>> suite = load_suite("agents-v1")
         >>> suite.track, suite.rank_by
         ('agents', 'success')

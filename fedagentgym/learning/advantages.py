@@ -48,7 +48,7 @@ class AdvantageEstimator(NamedSettings):
 
     The fields are its settings in configurations. `fedagentgym.testing.check_advantage` checks it.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from typing import Literal
         >>> from fedagentgym.learning import AdvantageEstimator

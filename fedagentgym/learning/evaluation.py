@@ -113,7 +113,7 @@ def evaluate(
     Raises:
         OptionError: If a setting is invalid, or there are no tasks to play.
 
-    Example:
+    Examples:
         >>> from fedagentgym.agents import make_agent
         >>> from fedagentgym.envs import open_env
         >>> found = evaluate(make_agent("expert"), open_env("fedagentgym/Guess-v0", split="val"), {"tasks": 3})

@@ -32,7 +32,7 @@ class Penalty:
     loss is complete, before the gradient is clipped and the optimizer steps. A term that compares the log-probs of the tokens
     with those of another policy overrides `get_reference` and `compute_token_losses`.
 
-    Example:
+    Examples:
         >>> class Decay(Penalty):
         ...     of_parameters = True
         ...     def add_gradients(self, parameters):

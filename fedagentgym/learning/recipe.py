@@ -54,7 +54,7 @@ def load_recipe(name: str) -> Recipe:
     Raises:
         UnknownNameError: If there is no such recipe.
 
-    Example:
+    Examples:
         >>> load_recipe("tiny-guess").env.id
         'fedagentgym/Guess-v0'
     """

@@ -140,7 +140,7 @@ def collect(
         OptionError: If `group_size` or `parallel` is less than 1.
         UnknownNameError: If the environment has no such task.
 
-    Example:
+    Examples:
         >>> from fedagentgym.agents import make_agent
         >>> from fedagentgym.envs import open_env
         >>> env = open_env("fedagentgym/Guess-v0")

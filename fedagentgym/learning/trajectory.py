@@ -80,6 +80,7 @@ class Trajectory:
         terminated: Whether the episode ended by itself.
         truncated: Whether its turns, or the agent's context, were used up.
         labels: Further plain values that a method attaches.
+        last: The observation after the last action, for people; not part of messages.
     """
 
     task: str
@@ -94,7 +95,6 @@ class Trajectory:
     truncated: bool = False
     labels: Mapping[str, Any] = field(default_factory=dict)
     last: str = ""
-    """The environment's answer to the last action, for people who read the episode; not part of messages."""
 
     @property
     def reward(self) -> float:

@@ -29,7 +29,7 @@ def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
     Returns:
         For each client the row numbers of its tasks, ascending, as `dataset.select` takes them.
 
-    Example:
+    Examples:
         >>> from fedagentgym.partitions import federate
         >>> rows = get_row_indices(federate("fedagentgym/Guess-v0", clients=3))
         >>> [len(each) for each in rows]

@@ -37,7 +37,7 @@ class Assignment:
         offsets: Client k holds `items[offsets[k]:offsets[k + 1]]`.
         items: Numbers of the items, ascending within a client.
 
-    Example:
+    Examples:
         >>> Assignment.from_lists([[4, 0], [2]])[0].tolist()
         [0, 4]
     """

@@ -401,7 +401,7 @@ def federate(
         OptionError: If an option is unknown or impossible.
         DataError: If data or labels are missing.
 
-    Example:
+    Examples:
         >>> made = federate("fedagentgym/Guess-v0")
         >>> len(made), len(made[0])
         (10, 60)

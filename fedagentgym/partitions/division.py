@@ -48,7 +48,7 @@ class Sampler(Settings):
         axes: What the sampler makes clients differ in: `mixture`, `sizes`, `hardness`; the rest follows from chance.
         needs_labels: Whether it needs to know which tasks count as solved.
 
-    Example:
+    Examples:
         >>> from fedagentgym.partitions import Assignment, Sampler
         >>> class Rotate(Sampler):
         ...     first: int = 0

@@ -20,9 +20,21 @@ PARALLEL = 3
 def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
     """Let a registered agent play a few episodes.
 
-    It must take episodes in and give one move for each, with tokens and log-probs that belong together, play alike when it draws
+    It must give one move for each episode, with tokens and log-probabilities that belong together, play alike when it draws
     from the same streams, and leave the global generators alone. An agent without tokens must also play an episode alike
     whichever others are played beside it; a language model does so only up to floating point.
+
+    Args:
+        name: The name by which it is registered.
+        env: Id of the environment that it plays.
+        **settings: Its settings, as in `agent` of a configuration.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_agent
+        >>> check_agent("random")
     """
     with errors_as_failures():
         made = ENVIRONMENTS.get(env)()
@@ -83,11 +95,15 @@ def check_template(name: str, env: str = "fedagentgym/Guess-v0") -> None:
     """Check that a registered prompt template renders every prompt of an episode, the same each time and with what is seen now.
 
     Args:
-        name: The name under which it is registered.
-        env: The environment whose episodes are rendered.
+        name: The name by which it is registered.
+        env: Id of the environment whose episodes are rendered.
 
     Raises:
         AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_template
+        >>> check_template("compact")
     """
     with open_env(env) as opened:
         for think in (False, True):

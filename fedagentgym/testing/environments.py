@@ -53,9 +53,20 @@ HOSTILE_ACTIONS = (
 
 
 def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
-    """Check one environment, given by id (with its options) or as an instance.
+    """Check an environment: its description, determinism, pure episodes, snapshots, hostile actions, and tasks without answers.
 
     An environment without an expert is played at random, with a warning about what was not checked.
+
+    Args:
+        env: Its id, or an instance.
+        **options: Its options, with an id.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_env
+        >>> check_env("fedagentgym/Guess-v0")
     """
     made = gymnasium.make(env, **options) if isinstance(env, str) else env
     checked = made.unwrapped
@@ -80,13 +91,29 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
 
 
 def digest_episode(env: TextEnv) -> str:
-    """A digest of twenty steps from the first task under seed 0: changes whenever an agent's observations change."""
+    """Return a digest of twenty steps, which changes whenever an agent's observations change; for a test of your environment.
+
+    Args:
+        env: The environment.
+
+    Returns:
+        The digest of steps from the first task under seed 0.
+    """
     return digest([(action, *_extract_observed(episode)) for action, episode in play_steps(env, GOLDEN_STEPS)])
 
 
 def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
-    """Actions and episodes of `steps` steps: mostly the expert's if there is one, some random, some nonsense; a new task when
-    one is over."""
+    """Play steps for a test: mostly the expert's if there is one, some random, some nonsense; a new task when one is over.
+
+    Args:
+        env: The environment.
+        steps: Number of steps.
+        seed: Seed of the episodes and of the choices.
+        first: Number of the first task.
+
+    Returns:
+        Pairs of an action and the episode after it; the action is empty where an episode begins.
+    """
     draw = stream(seed, "conformance", env.id)
     number, expert = first, _open_player(env)
     (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])
@@ -262,11 +289,19 @@ OPENED = 3
 
 
 def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = None, **parameters: Any) -> None:
-    """Check a variant that the environment declares or that was registered for it, with the given parameters; `env` are
-    options of the environment, such as a small size.
+    """Check a variant that an environment declares, or that was registered for it.
 
-    What a client gets must depend on (seed, client) alone, differ between clients, survive a split file, leave the tasks
-    alone, and give environments that keep every promise of `check_env`.
+    What a client gets must depend on (seed, client) alone, differ between clients, survive a split file, leave the tasks alone,
+    and give environments that pass `check_env`.
+
+    Args:
+        env_id: Id of the environment.
+        kind: Name of the variant.
+        env: Options of the environment, such as a small size.
+        **parameters: Parameters of the variant.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
     """
     options = dict(env or {})
     cls = ENVIRONMENTS.get(env_id)
@@ -291,10 +326,24 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
 
 
 def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories: int = 5, **parameters: Any) -> None:
-    """Check a registered sampler with the given parameters on a pool of `tasks` tasks.
+    """Check a registered sampler on a made-up pool, whose tasks have a field `user` with about 15 tasks each.
 
     It must give every client different tasks of the pool, repeat itself for a seed, differ for another, leave the global
-    generators alone, and have parameters that survive a split file. The tasks have a field `user` with about 15 tasks each.
+    generators alone, and have parameters that survive a split file.
+
+    Args:
+        name: The name by which it is registered.
+        clients: Number of clients.
+        tasks: Number of tasks of the pool.
+        categories: Number of their categories.
+        **parameters: Parameters of the sampler.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_sampler
+        >>> check_sampler("uniform", tasks_per_client=20)
     """
     table = _make_table(tasks, categories)
     sampler = make_sampler(name, parameters)

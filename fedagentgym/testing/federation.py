@@ -30,10 +30,21 @@ class _Holder(NamedSettings):
 
 
 def check_aggregation(name: str, **settings: object) -> None:
-    """Check a registered rule with the given settings on made-up parameters of four clients, over two rounds.
+    """Check a registered aggregation rule on made-up parameters of four clients, over two rounds.
 
     It must keep names, dtypes and shapes, repeat itself, leave state, updates and global generators as they were, give finite
     parameters, and return a state that survives its commit; its settings must survive a configuration file.
+
+    Args:
+        name: The name by which it is registered.
+        **settings: Its settings.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_aggregation
+        >>> check_aggregation("fedadam", beta1=0.8)
     """
     with errors_as_failures():
         found = AGGREGATION_RULES.get(name)
@@ -123,11 +134,19 @@ def build() -> Summing:
 
 
 def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
-    """Check a registered backend, opened with this many workers and the options of `federation.options`.
+    """Check a registered backend.
 
-    Its answers must come in the order of the requests and equal those of the sequential backend, a request must start from the
-    state that it names, a client that fails or is late must become a reply that leaves its state as it was, and committed
+    Its answers must come in the order of the requests and equal those of the sequential backend, a request must start from
+    the state that it names, a client that fails or is late must become a reply that leaves its state as it was, and committed
     states must stay.
+
+    Args:
+        name: The name by which it is registered.
+        workers: Number of workers that it is opened with.
+        **options: Its options, as in `federation.options`.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
     """
     with tempfile.TemporaryDirectory() as scratch, errors_as_failures():
         backend: Backend = BACKENDS.get(name)(

@@ -52,10 +52,21 @@ def _episode(draws: Stream, number: int, sample: int, *, paid: bool = True) -> T
 
 
 def check_advantage(name: str, **settings: object) -> None:
-    """Check a registered estimator with the given settings on made-up groups of episodes.
+    """Check a registered advantage estimator on made-up groups of episodes.
 
-    It must give one finite number per turn, repeat itself, leave rewards and global generators as they were, not depend on
-    the position of an episode in its group, and have settings that survive a configuration file.
+    It must give one finite number per turn, repeat itself, leave rewards and global generators as they were, not depend on the
+    position of an episode in its group, and have settings that survive a configuration file.
+
+    Args:
+        name: The name by which it is registered.
+        **settings: Its settings.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_advantage
+        >>> check_advantage("grpo", std="sample")
     """
     with errors_as_failures():
         found = ADVANTAGES.get(name)
@@ -85,6 +96,16 @@ def check_objective(name: str) -> None:
 
     It must give one finite number per episode, repeat itself, leave the global generators alone, and not depend on where in its
     group an episode stands.
+
+    Args:
+        name: The name by which it is registered.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_objective
+        >>> check_objective("length")
     """
     assert name not in ("reward", "score"), f"{name!r} is the environment's reward: choose another name"
     with errors_as_failures(), global_generators_untouched(name):

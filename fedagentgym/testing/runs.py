@@ -39,10 +39,22 @@ def check_algorithm(
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Run an algorithm for two rounds and check the requirements of every algorithm; returns the run.
+    """Run a registered method for two rounds, several times, with a tiny model.
 
-    `settings` are the algorithm's own, `config` updates the small configuration, `plugins` name the module or file that
-    registers the algorithm. Raises `AssertionError` with one sentence.
+    Two runs must end with the same parameters, as must one that is stopped and resumed, and one with worker processes.
+
+    Args:
+        name: The name by which it is registered.
+        workers: Worker processes of one of the runs; 0 leaves that run out.
+        plugins: The module or file that registers the method, for the workers.
+        config: Changes of the small configuration that is run.
+        **settings: The method's settings.
+
+    Returns:
+        The first run; its folder is removed.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
     """
     plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
     plain["plugins"] = [*plain["plugins"], *plugins]
@@ -97,10 +109,10 @@ def _check_record(run: RunResult, name: str) -> None:
 
 
 def check_tracker(name: str, **options: Any) -> None:
-    """Check that a registered tracker takes a whole run, keeps its hands off what it is given, and draws no random numbers.
+    """Check that a registered tracker takes a whole run, leaves what it is given unchanged, and draws no random numbers.
 
     Args:
-        name: The name under which it is registered.
+        name: The name by which it is registered.
         **options: Its options, as in `output.trackers`.
 
     Raises:

@@ -1,13 +1,20 @@
-"""The public surface: what README, docs and examples import is exported, documented and imported on first use."""
+"""The public surface: what README, docs and examples import is exported, documented and imported on first use.
+
+A docstring of a public function names its parameters, what it returns and which errors it raises; the pages of the reference
+(`docs/api`) list the public names.
+"""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import inspect
 import re
 import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +30,9 @@ SURFACE = (
     "fedagentgym.learning",
     "fedagentgym.partitions",
     "fedagentgym.testing",
+)
+BRIDGES = tuple(
+    f"fedagentgym.bridges.{name}" for name in ("flower_datasets", "gymnasium_text", "openenv", "reasoning_gym", "trl")
 )
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
@@ -40,11 +50,20 @@ def list_imports(source: str) -> set[tuple[str, str | None]]:
     return {(module, name) for module, name in found if module.partition(".")[0] == "fedagentgym"}
 
 
+def list_exported(module: str) -> set[str]:
+    """The `__all__` of a module; that of a bridge is read from its source, since its library may not be installed."""
+    if module not in BRIDGES:
+        return set(importlib.import_module(module).__all__)
+    tree = ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8"))
+    (value,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    return set(ast.literal_eval(value))
+
+
 def is_public(module: str, name: str | None) -> bool:
-    """Whether an import is of the surface; `fedagentgym.bridges` has one public module a library."""
-    if module.startswith("fedagentgym.bridges."):
-        return importlib.util.find_spec(module) is not None
-    return module in SURFACE and (name is None or name in importlib.import_module(module).__all__)
+    """Whether an import is of the surface."""
+    return module in (*SURFACE, *BRIDGES) and (name is None or name in list_exported(module))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -55,11 +74,66 @@ def test_pages_and_examples_import_public_names_only(page: Path) -> None:
     assert internal == set()
 
 
+SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples):\n((?:    .*\n|\n)*)", re.MULTILINE)
+ENTRY = re.compile(r"^    \*{0,2}(\w+):", re.MULTILINE)
+
+
+def read_sections(value: object) -> dict[str, list[str]]:
+    """The sections of a docstring, each with the names that it explains."""
+    text = inspect.getdoc(value)
+    assert text, f"{value!r} has no docstring"
+    assert len(text.split("\n\n")[0].split()) >= 2, f"{value!r} has no first sentence"
+    sections = {name: ENTRY.findall(body) for name, body in SECTION.findall(text + "\n")}
+    assert (">>>" in text) == ("Examples" in sections), f"{value!r}: examples stand in a section `Examples`"
+    return sections
+
+
+def list_parameters(function: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+
+def list_methods(cls: type) -> Iterator[Callable[..., Any]]:
+    """The public methods and properties that a class of this package defines itself."""
+    for name, member in vars(cls).items():
+        function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        if inspect.isfunction(function) and not name.startswith("_") and function.__name__ == name:
+            yield function
+
+
+def check_function(function: Callable[..., Any], sections: dict[str, list[str]]) -> None:
+    """What a documented parameter and result are."""
+    assert sections.get("Args", []) == list_parameters(function), f"{function.__qualname__}: Args are other names"
+    gives = inspect.signature(function).return_annotation not in ("None", None, inspect.Signature.empty)
+    assert gives == bool({"Returns", "Yields"} & set(sections)), f"{function.__qualname__}: Returns"
+
+
 @pytest.mark.parametrize(("package", "name"), NAMES, ids=lambda value: value)
-def test_an_exported_name_exists_and_classes_and_functions_have_a_docstring(package: str, name: str) -> None:
+def test_a_public_name_is_documented(package: str, name: str) -> None:
     value = getattr(importlib.import_module(package), name)
-    if (inspect.isclass(value) or inspect.isfunction(value)) and not typing.is_typeddict(value):
-        assert inspect.getdoc(value)
+    if inspect.isfunction(value):
+        check_function(value, read_sections(value))
+    elif inspect.isclass(value) and not typing.is_typeddict(value):
+        sections = read_sections(value)
+        if "Args" in sections:
+            assert sections["Args"] == list_parameters(value.__init__), f"{name}: Args are other names"
+        kept = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+        fields = set(getattr(value, "_fields", kept))
+        assert fields <= {*sections.get("Attributes", ()), *sections.get("Args", ())}, (
+            f"{name}: a field is not explained"
+        )
+        for method in list_methods(value):
+            assert inspect.getdoc(getattr(value, method.__name__)), f"{method.__qualname__} has no docstring"
+            if method.__doc__ and "Args" in (found := read_sections(method)):
+                check_function(method, found)
+
+
+def test_the_reference_lists_the_public_names() -> None:
+    below = {name for package in SURFACE[1:] for name in list_exported(package)} | {"__version__"}
+    expected = {f"{package}.{name}" for package in (*SURFACE, *BRIDGES) for name in list_exported(package)}
+    expected -= {f"fedagentgym.{name}" for name in below}
+    pages = sorted((ROOT / "docs/api").glob("*.md"))
+    listed = [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
+    assert sorted(listed) == sorted(expected)
 
 
 @pytest.mark.parametrize(

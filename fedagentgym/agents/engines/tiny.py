@@ -54,7 +54,7 @@ def make_tiny_model(
         UnknownNameError: If there is no such size.
         MissingExtraError: If torch is not installed.
 
-    Example:
+    Examples:
         >>> model, tokenizer = make_tiny_model(["go to fridge"])
         >>> tokenizer.decode(tokenizer.encode("go to fridge 12!"))
         'go to fridge 12!'

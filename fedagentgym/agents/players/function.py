@@ -40,7 +40,7 @@ class FunctionAgent:
     Raises:
         OptionError: If `answer` is no function; while playing, if it returns something other than a text.
 
-    Example:
+    Examples:
         >>> from fedagentgym.envs import open_env
         >>> from fedagentgym.learning import collect
         >>> env = open_env("fedagentgym/Guess-v0")

@@ -51,7 +51,7 @@ def calculate(expression: str) -> str:
     Returns:
         The value as a short text, or what is wrong with the expression.
 
-    Example:
+    Examples:
         >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
         ('27', '1/2', 'Error : the number is too large .', 'Error : not an expression .')
     """

@@ -247,7 +247,7 @@ def grade_math(reply: str, golds: str | Iterable[str], verifier: str = RULES) ->
     Raises:
         UnknownNameError: If there is no such verifier.
 
-    Example:
+    Examples:
         >>> grade_math("<think> 3 + 4 = 7 </think> <answer> 7 eggs </answer>", "7").correct
         True
     """

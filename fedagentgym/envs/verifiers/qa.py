@@ -68,7 +68,7 @@ def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
     Returns:
         The verdict: `correct` is an exact match, `score` the best F1.
 
-    Example:
+    Examples:
         >>> grade_qa("<answer>the Eiffel Tower</answer>", ["Eiffel Tower", "La tour Eiffel"]).correct
         True
     """
@@ -99,7 +99,7 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
     Returns:
         The verdict.
 
-    Example:
+    Examples:
         >>> grade_choice("<answer>(B) aspirin</answer>", "B", {"A": "opium", "B": "aspirin"}).correct
         True
     """

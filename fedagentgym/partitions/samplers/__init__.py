@@ -20,3 +20,4 @@ SAMPLERS = Registry(
         "natural": "fedagentgym.partitions.samplers.natural:Natural",
     },
 )
+"""Name -> sampler of client splits; `SAMPLERS.names()` lists the names, `fedagentgym.register_sampler` adds one."""
