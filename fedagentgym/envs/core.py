@@ -334,8 +334,9 @@ class TextEnv(gymnasium.Env[str, str]):
             options: `{"task": id}` plays this task; otherwise one is drawn with the seed.
 
         Returns:
-            The observation, and `info`: `task`, `category`, `turn`, `admissible` (the possible actions if they are listed),
-            `valid` (whether the last action was understood), `score`, `success`, `rewards` by component.
+            The observation, and `info`: `task`, `category`, `turn`, `admissible` (the possible actions if they are listed;
+            one may hold a slot, `search[<query>]`, which free text fills), `valid` (whether the last action was understood),
+            `score`, `success`, `rewards` by component.
 
         Raises:
             OptionError: If the seed or an option is impossible.
