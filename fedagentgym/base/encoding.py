@@ -123,7 +123,11 @@ class Pieces:
 def encode_pieces(value: Any) -> Pieces:
     """The pieces of `encode`. They cannot change afterwards: an array that is still writable is copied."""
     pieces = _lay_out(value)
-    return Pieces(pieces.head, tuple(array if is_fixed(array) else _copy_read_only(array) for array in pieces.arrays))
+    arrays = []
+    for array in pieces.arrays:
+        arrays.append(array if is_fixed(array) else array.copy())
+        arrays[-1].flags.writeable = False
+    return Pieces(pieces.head, tuple(arrays))
 
 
 def split_pieces(data: bytes) -> Pieces:
@@ -147,12 +151,6 @@ def is_fixed(array: np.ndarray[Any, Any]) -> bool:
     return owner is None or isinstance(owner, bytes)
 
 
-def _copy_read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy
-
-
 def _lay_out(value: Any) -> Pieces:
     arrays: list[np.ndarray[Any, Any]] = []
     tree = _flatten(value, arrays, 0)
@@ -167,16 +165,11 @@ class Header:
 
     tree: Any
     arrays: tuple[tuple[str, tuple[int, ...]], ...]
+    sizes: tuple[int, ...]
+    """Bytes of each array."""
     offset: int
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self.arrays)
-
-    @property
-    def total(self) -> int:
-        """Length of the whole encoded value in bytes."""
-        return self.offset + sum(self.sizes)
+    total: int
+    """Length of the whole encoded value in bytes."""
 
 
 def read_header(data: bytes | memoryview, *, limit: int | None = None, header_limit: int | None = None) -> Header:
@@ -204,7 +197,8 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
         raise DataError(f"encoded value has a malformed header: {str(error)[:200]}") from None
     if canonical_json(raw).encode("ascii") != head:
         raise DataError("encoded value has a header that is not in its canonical form")
-    header = Header(raw["tree"], arrays, _PREFIX + length)
+    sizes = tuple(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in arrays)
+    header = Header(raw["tree"], arrays, sizes, _PREFIX + length, _PREFIX + length + sum(sizes))
     if limit is not None and header.total > limit:
         raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are allowed")
     return header
@@ -293,7 +287,11 @@ def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], dep
         ((key, inner),) = tree.items()
         if key in (_REFERENCE, _BYTES):
             array = _take(inner, arrays, used)
-            return array if key == _REFERENCE else _take_bytes(array)
+            if key == _REFERENCE:
+                return array
+            if array.dtype != np.uint8 or array.ndim != 1:
+                raise DataError("encoded value refers to an array as bytes that holds none")
+            return array.tobytes()
         if key == _ESCAPE:
             return _unescape(inner, arrays, used, depth)
     return {_check_leaf(key): _restore(item, arrays, used, depth + 1) for key, item in tree.items()}
@@ -305,12 +303,6 @@ def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], d
     if inner in ("nan", "inf", "-inf"):
         return float(inner)
     raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
-
-
-def _take_bytes(array: np.ndarray[Any, Any]) -> bytes:
-    if array.dtype != np.uint8 or array.ndim != 1:
-        raise DataError("encoded value refers to an array as bytes that holds none")
-    return array.tobytes()
 
 
 def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[int]) -> np.ndarray[Any, Any]:

@@ -110,7 +110,11 @@ def is_clean_text(text: str) -> bool:
     >>> is_clean_text("caf\u00e9"), is_clean_text("a\\0"), is_clean_text("\\ud800")
     (True, False, False)
     """
-    return "\0" not in text and _is_encodable(text)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def show_control_characters(text: str) -> str:
@@ -129,11 +133,3 @@ def show_invisible_characters(text: str) -> str:
     'pay ⟨U+202E⟩01 euro'
     """
     return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

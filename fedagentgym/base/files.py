@@ -56,7 +56,7 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except (OSError, ValueError) as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
@@ -132,9 +132,9 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o755)
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:
-            sync_folder(entry) if entry.is_dir() else _sync_file(entry)
+            sync(entry)
         temporary.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise DataError(f"cannot write the folder {format_path(path)}: {_explain(error)}") from error
     finally:
@@ -254,18 +254,13 @@ def data_folder(*parts: str) -> Path:
     return Path(root).joinpath(*parts) if root else cache_folder("data", *parts)
 
 
-def sync_folder(path: Path) -> None:
-    """Make a rename inside `path` survive a power cut."""
+def sync(path: Path) -> None:
+    """Make the content of a file, or a rename in a folder, survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def check_format(found: object, expected: str, where: str, what: str) -> None:

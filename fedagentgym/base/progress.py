@@ -72,7 +72,7 @@ def get_error_console() -> PlainConsole:
 @contextlib.contextmanager
 def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
     """Show progress of one task while the `with` block runs."""
-    if is_quiet():
+    if _verbosity == "quiet":
         yield _Silent()
     elif _status is not None:
         yield _StatusPart(_status, label, total)

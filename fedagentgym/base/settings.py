@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
@@ -200,11 +201,8 @@ class Choice:
         return found if isinstance(found, type) and issubclass(found, Settings) else None
 
     def __get_pydantic_core_schema__(self, source: type[NamedSettings], handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(data: object) -> NamedSettings:
-            return self._validate(source, data)
-
         return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.simple_ser_schema("any")
+            partial(self._validate, source), serialization=core_schema.simple_ser_schema("any")
         )
 
     def _name(self, data: object) -> object:

@@ -130,6 +130,8 @@ class TextEnv(gymnasium.Env[str, str]):
     evaluation_splits: ClassVar[tuple[str, ...]] = ("val", "test")
     split_aliases: ClassVar[Mapping[str, str]] = {}
     default_max_turns: ClassVar[int] = 30
+    runs_programs: bool = False
+    """Whether grading runs untrusted programs; records then say how they were confined."""
     reward_names: ClassVar[tuple[str, ...]] = ()
     """The components that `View.rewards` may contain, for methods with several objectives."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()

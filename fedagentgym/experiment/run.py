@@ -31,7 +31,6 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, un
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
-from fedagentgym.envs.reasoning.mixture import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import RESUMABLE, ROUNDS, RunConfig, load_config, make_seed_configs
 from fedagentgym.experiment.estimate.plan import check_fit
@@ -347,7 +346,8 @@ class Run:
         judged = [record for record in records if "evaluation" in record]
         best = next((record for record in judged if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
-        verifier = self.runtime.env.get_verifier_version()
+        env = self.runtime.env
+        verifier = env.get_verifier_version()
         return {
             "schema": SCHEMA,
             "name": self.config.name,
@@ -361,7 +361,7 @@ class Run:
                 "options": self.config.env.options,
                 "pool": client_split.pool.digest,
                 "task_set": client_split.task_set.digest,
-                **self._protections(),
+                **({"protections": describe_protections(start=True)} if env.runs_programs else {}),
             },
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
             **({"evaluation_sets": self._describe_sets()} if self._is_judged_on_sets else {}),
@@ -383,12 +383,6 @@ class Run:
             "seconds": commit.record["seconds_total"],
             "evidence": {"commit": commit.digest, "rounds": len(records), "checked": list(CHECKED)},
         }
-
-    def _protections(self) -> dict[str, str]:
-        """The protections around programs that are active, if the environment runs programs."""
-        if not runs_programs(self.config.env.id, self.config.env.options):
-            return {}
-        return {"protections": describe_protections(start=True)}
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:

@@ -187,6 +187,7 @@ class MixtureEnv(MisleadableEnv):
         else:
             self.members = read_members(members)
         self._envs = {member.name: member.open() for member in self.members}
+        self.runs_programs = any(env.runs_programs for env in self._envs.values())
         if options.get("max_turns") is None:
             options["max_turns"] = max(env.max_turns for env in self._envs.values())
         super().__init__(**options)
@@ -330,15 +331,6 @@ def _make_generated_members(
     if verifier is not None:
         own["math"] = {"verifier": verifier}
     return tuple(Member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
-
-
-def runs_programs(env_id: str, options: Mapping[str, Any]) -> bool:
-    """Whether this environment runs untrusted programs; records then tell how they were confined."""
-    if env_id != MixtureEnv.id:
-        return env_id == CODE
-    if options.get("members") is not None:
-        return any(member.env == CODE for member in read_members(options["members"]))
-    return "code" in (options.get("kinds") or DEFAULT_KINDS)
 
 
 class MixtureExpert:

@@ -14,7 +14,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.envs.reasoning.math import MathEnv
-from fedagentgym.envs.reasoning.mixture import MixtureEnv, runs_programs
+from fedagentgym.envs.reasoning.mixture import MixtureEnv
 from fedagentgym.learning.evaluation import evaluate, find_replay_differences
 from fedagentgym.partitions import federate, load_client_split
 from fedagentgym.testing import check_env
@@ -182,9 +182,10 @@ def test_episodes_are_written_and_replayed(members: list[dict[str, Any]], tmp_pa
 
 
 def test_what_runs_programs_is_known() -> None:
-    assert runs_programs(MIXTURE, {}) and runs_programs(MIXTURE, {"kinds": ["code"]})
-    assert not runs_programs(MIXTURE, {"members": TWO_SEEDS}) and not runs_programs(MIXTURE, {"kinds": ["math"]})
-    assert runs_programs(MIXTURE, {"members": [*TWO_SEEDS, {"name": "x", "env": "Code"}]})
+    coded = [*TWO_SEEDS, {"name": "x", "env": "Code", "options": {"size": "tiny"}}]
+    for options, expected in (({"size": "tiny"}, True), ({"kinds": ["code"]}, True), ({"kinds": ["math"]}, False)):
+        assert open_env(MIXTURE, **options).runs_programs == expected
+    assert open_env(MIXTURE, members=coded).runs_programs and not open_env(MIXTURE, members=TWO_SEEDS).runs_programs
 
 
 def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> None:
