@@ -12,8 +12,8 @@ from inspect import signature
 from rich.table import Table
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.progress import get_console
-from fedagentgym.base.registry import Registry
 from fedagentgym.cli.guard import run_guarded
 
 BENCHMARKS = Registry(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import gymnasium
 
 from fedagentgym.base.errors import OptionError, show_value
-from fedagentgym.base.imports import list_announced_ids
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry, list_announced_ids
 from fedagentgym.envs import ENVIRONMENTS
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ if __name__ != "fedagentgym.agents":
         f"this folder was imported as {__name__!r}: import fedagentgym.agents instead (run pytest, not python -m pytest)"
     )
 
-from fedagentgym.base.imports import attach
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry, attach
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent as TokenAgent

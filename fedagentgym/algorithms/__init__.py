@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.imports import attach
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry, attach
 
 if TYPE_CHECKING:
     from fedagentgym.algorithms.averaging import Averaging as Averaging

@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from fedagentgym.base.encoding import to_plain_numbers
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, find_closest_name, join_names, show_value
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 
 MOST_BITS = 64
 """Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""

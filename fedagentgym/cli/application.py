@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedagentgym.base.registry import resolve
+from fedagentgym.base.imports import resolve
 from fedagentgym.cli.options import Group
 from fedagentgym.version import __version__
 

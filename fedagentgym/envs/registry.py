@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.imports import load_installed_plugins
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry, load_installed_plugins
 from fedagentgym.envs.task import shorten_env_id
 
 ENVIRONMENTS = Registry(

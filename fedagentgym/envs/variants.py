@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
-from fedagentgym.base.imports import load_installed_plugins
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry, load_installed_plugins
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.registry import ENVIRONMENTS

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedagentgym.base.errors import OptionError, describe_error
-from fedagentgym.base.imports import require
+from fedagentgym.base.imports import Registry, require
 from fedagentgym.base.process import get_logger
-from fedagentgym.base.registry import Registry
 from fedagentgym.federation.records import headline_bytes
 
 log = get_logger(__name__)

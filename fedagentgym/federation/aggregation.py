@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.algorithm import ServerState, add_prefix
 from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks, longest_block

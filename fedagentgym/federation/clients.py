@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, create_model, field_validator
 from pydantic_core import PydanticUndefined
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.exchange import LONGEST_ERROR, Operation, Reply, Request, StateName, clean_text
 from fedagentgym.federation.message import Message, Parameters

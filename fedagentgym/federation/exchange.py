@@ -25,9 +25,8 @@ import numpy as np
 
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
 from fedagentgym.base.errors import DataError, ProcessUnusableError
-from fedagentgym.base.imports import load_plugins
+from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
-from fedagentgym.base.registry import resolve
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.learning.trajectory import Group, PerTurn, Trajectory, Values
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings, Settings
 
 

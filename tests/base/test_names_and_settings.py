@@ -8,8 +8,7 @@ import pytest
 from pydantic import Field
 
 from fedagentgym.base.errors import MissingExtraError, OptionError, UnknownNameError, unknown_name_error
-from fedagentgym.base.imports import require
-from fedagentgym.base.registry import Registry, resolve
+from fedagentgym.base.imports import Registry, require, resolve
 from fedagentgym.base.settings import Settings, assign, merge
 
 

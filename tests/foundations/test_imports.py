@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import MissingExtraError
-from fedagentgym.base.imports import EXTRAS, explain_missing
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import EXTRAS, Registry, explain_missing
 
 HEAVY = (
     "torch",

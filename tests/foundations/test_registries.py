@@ -13,7 +13,7 @@ import pytest
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import merge
 from fedagentgym.envs import DATA_SETS, ENVIRONMENTS, open_env
 from fedagentgym.envs.data_sets import list_data_sets

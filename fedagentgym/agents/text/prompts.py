@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedagentgym.base.registry import Registry
+from fedagentgym.base.imports import Registry
 
 SAMPLERS = Registry(
     "sampler",
