@@ -14,7 +14,7 @@ from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task, TaskIds, TaskSet
 from fedagentgym.envs.view import View
-from fedagentgym.envs.webshop import lexicon, pages
+from fedagentgym.envs.webshop import generate, pages
 from fedagentgym.envs.webshop.expert import (
     TURNS,
     Kinds,
@@ -61,7 +61,7 @@ def iter_vocabulary(stock: ShopData) -> Iterator[str]:
         yield instructions.text or ""
         yield from (entry["instruction"] for entry in instructions.human)
     if len(catalogue) > READ_PRODUCTS and stock.folder is not None and "generator" in stock.source:
-        for department in lexicon.DEPARTMENTS:
+        for department in generate.DEPARTMENTS:
             yield from (*department.attributes, *department.looks, *department.materials, *department.uses)
 
 

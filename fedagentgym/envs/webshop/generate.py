@@ -3,30 +3,21 @@
 Products come in families of near-duplicates: same kind, mostly the same attributes, one of which differs from member to
 member, so that a query which leaves out one constraint often finds a sibling first. Options form grids as wide as the real
 shop's in each category, which is what skews its goals towards fashion. Titles, bullet points and descriptions are written by
-a grammar that mentions an attribute only sometimes, as sellers do.
+a grammar that mentions an attribute only sometimes, as sellers do; their words are in `data/lexicon.json`.
 
 Every family has a random stream of its own, so product number n of a seed is the same in a shop of any size.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.webshop.analysis import split_list
 from fedagentgym.envs.webshop.catalogue import Instructions, Product
-from fedagentgym.envs.webshop.lexicon import (
-    BRAND_ENDINGS,
-    CAUTIONS,
-    CLAIMS,
-    DEPARTMENTS,
-    SIZES,
-    SYLLABLES,
-    TITLE_OPENERS,
-    VALUES,
-    Department,
-    ProductKind,
-)
 from fedagentgym.envs.webshop.loading import clean
 
 VERSION = 1
@@ -37,6 +28,61 @@ ASINS = len(ALPHABET) ** 8
 ASIN_STEP = 1_532_495_540_865
 
 T = TypeVar("T")
+
+
+class ProductKind(NamedTuple):
+    """A kind of product: its search category, its category path, its names in titles, its price range."""
+
+    query: str
+    path: str
+    nouns: tuple[str, ...]
+    low: int
+    high: int
+    sizes: str
+
+
+class Department(NamedTuple):
+    """A category: its share among products, its kinds, and the words its sellers use."""
+
+    name: str
+    share: float
+    kinds: tuple[ProductKind, ...]
+    attributes: tuple[str, ...]
+    looks: tuple[str, ...]
+    materials: tuple[str, ...]
+    uses: tuple[str, ...]
+    parts: tuple[str, ...]
+    choices: tuple[str, ...]
+    instructed: float
+
+
+def _parse_kind(line: str, sizes: str) -> ProductKind:
+    """A kind from `query | path | nouns | lowest price | highest price [| name of its sizes]`."""
+    query, path, nouns, low, high, *own = (part.strip() for part in line.split("|"))
+    place = " › ".join(part.strip() for part in path.split(">"))
+    return ProductKind(query, place, split_list(f"{nouns},")[:-1], int(low), int(high), own[0] if own else sizes)
+
+
+def _parse_department(plain: Mapping[str, Any]) -> Department:
+    words = ("attributes", "looks", "materials", "uses", "parts", "choices")
+    return Department(
+        name=plain["name"],
+        share=plain["share"],
+        kinds=tuple(_parse_kind(line, plain["sizes"]) for line in plain["kinds"]),
+        instructed=plain["instructed"],
+        **{name: split_list(plain[name]) for name in words},
+    )
+
+
+_LEXICON = json.loads(files(__package__).joinpath("data/lexicon.json").read_text(encoding="utf-8"))
+"""Plain vocabulary: kinds of product, their descriptions, and their options."""
+SIZES: Mapping[str, tuple[str, ...]] = {name: split_list(text) for name, text in _LEXICON["sizes"].items()}
+VALUES: Mapping[str, tuple[str, ...]] = {name: split_list(text) for name, text in _LEXICON["values"].items()}
+COLORS = VALUES["color"]
+DEPARTMENTS = tuple(_parse_department(plain) for plain in _LEXICON["departments"])
+TITLE_OPENERS, CLAIMS, CAUTIONS, SYLLABLES, BRAND_ENDINGS = (
+    split_list(_LEXICON[name]) for name in ("title openers", "claims", "cautions", "syllables", "brand endings")
+)
 
 
 class ShopLayout(NamedTuple):

@@ -27,6 +27,7 @@ from pydantic import Field
 from fedagentgym.base.streams import Stream, derive, on_grid, stream
 from fedagentgym.envs.variants import ChosenVariant, ClientVariant, Variant
 from fedagentgym.envs.webshop.catalogue import Product
+from fedagentgym.envs.webshop.generate import COLORS, SIZES
 from fedagentgym.envs.webshop.goals import NO_CAP, Goal
 from fedagentgym.envs.webshop.index import (
     FIELDS,
@@ -37,7 +38,6 @@ from fedagentgym.envs.webshop.index import (
     hash_term,
     make_document,
 )
-from fedagentgym.envs.webshop.lexicon import COLORS, SIZES
 from fedagentgym.envs.webshop.reward import NounFunction, compute_purchase_reward, count_matched_options
 from fedagentgym.envs.webshop.search import Rerank, Searcher, Segment, Shop
 from fedagentgym.envs.webshop.stock import ShopData, get_index
