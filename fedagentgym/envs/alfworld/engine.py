@@ -253,38 +253,34 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
 
 
 def _clean(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _match_treatment(game, state, rest, _CLEANABLE, tables_of(game).basins)
-    if treated is None:
-        return None
-    state = _update_won(tables_of(game), state._replace(clean=state.clean | 1 << state.held), "clean")
-    return Outcome(state, "You clean the {} using the {}.".format(*treated))
+    return _treat(game, state, rest, "clean", _CLEANABLE, tables_of(game).basins)
 
 
 def _heat(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _match_treatment(game, state, rest, _HEATABLE, tables_of(game).microwaves)
-    if treated is None:
-        return None
-    bit = 1 << state.held
-    state = _update_won(tables_of(game), state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
-    return Outcome(state, "You heat the {} using the {}.".format(*treated))
+    return _treat(game, state, rest, "heat", _HEATABLE, tables_of(game).microwaves)
 
 
 def _cool(game: Game, state: State, rest: str) -> Outcome | None:
-    treated = _match_treatment(game, state, rest, _COOLABLE, tables_of(game).fridges)
-    if treated is None:
-        return None
-    bit = 1 << state.held
-    state = _update_won(tables_of(game), state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
-    return Outcome(state, "You cool the {} using the {}.".format(*treated))
+    return _treat(game, state, rest, "cool", _COOLABLE, tables_of(game).fridges)
 
 
-def _match_treatment(game: Game, state: State, rest: str, trait: int, tools: int) -> tuple[str, str] | None:
-    """The names of the object in hand and of the tool here, if the one can be treated with the other."""
+def _treat(game: Game, state: State, rest: str, verb: str, trait: int, tools: int) -> Outcome | None:
+    """Clean, heat or cool the object in hand with a tool that is here, if the one can be treated with the other."""
+    tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
-    thing, number = tables_of(game).object_index.get(name, NOWHERE), _find_receptacle_here(game, state, tool)
+    thing, number = tables.object_index.get(name, NOWHERE), _find_receptacle_here(game, state, tool)
     if thing < 0 or thing != state.held or number < 0:
         return None
-    return (name, tool) if game.traits[trait] >> thing & 1 and tools >> number & 1 else None
+    if not (game.traits[trait] >> thing & 1 and tools >> number & 1):
+        return None
+    bit = 1 << thing
+    if verb == "clean":
+        state = _update_won(tables, state._replace(clean=state.clean | bit), "clean")
+    elif verb == "heat":
+        state = _update_won(tables, state._replace(hot=state.hot | bit, cool=state.cool & ~bit), "hot", "cool")
+    else:
+        state = _update_won(tables, state._replace(cool=state.cool | bit, hot=state.hot & ~bit), "hot", "cool")
+    return Outcome(state, f"You {verb} the {name} using the {tool}.")
 
 
 def _use(game: Game, state: State, rest: str) -> Outcome | None:

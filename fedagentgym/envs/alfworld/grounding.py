@@ -282,10 +282,10 @@ class _Grounder:
     def ground_atom(self, predicate: str, terms: list[Entity]) -> Node:
         if predicate not in _ATOMS:
             raise DataError(f"the goal asks for ({predicate} ...), which the engine does not follow")
-        arity, truth = _ATOMS[predicate]
-        if len(terms) != arity:
-            raise DataError(f"the goal gives ({predicate} ...) {len(terms)} arguments instead of {arity}")
-        return truth(self, predicate, *terms)
+        types, truth = _ATOMS[predicate]
+        if len(terms) != len(types):
+            raise DataError(f"the goal gives ({predicate} ...) {len(terms)} arguments instead of {len(types)}")
+        return all(map(_fits, terms, types)) and truth(self, *terms)
 
 
 def parse_typed_variables(words: Goal) -> Iterator[tuple[str, str]]:
@@ -343,91 +343,50 @@ def _negate(node: Node) -> Node:
     return Branch("not", (node,))
 
 
-def _equal(grounder: _Grounder, predicate: str, one: Entity, other: Entity) -> Node:
-    return one == other
+def _has_trait(position: int) -> Callable[..., Node]:
+    return lambda grounder, one: bool(grounder.game.traits[position] >> one.number & 1)
 
 
-def _type_of(grounder: _Grounder, predicate: str, one: Entity, type_entity: Entity) -> Node:
-    wanted = "object" if predicate == "objecttype" else "receptacle"
-    if one.type != wanted:
-        return False
-    return grounder.type_words[wanted][one.number] == type_entity.name
+def _has_condition(kind: str) -> Callable[..., Node]:
+    return lambda grounder, one: Fact(kind, NOWHERE, one.number)
 
 
-def _trait(grounder: _Grounder, predicate: str, one: Entity) -> Node:
-    position = TRAITS.index(TRAIT_PREDICATES[predicate])
-    return one.type == "object" and bool(grounder.game.traits[position] >> one.number & 1)
-
-
-def _condition(grounder: _Grounder, predicate: str, one: Entity) -> Node:
-    return Fact(CONDITION_PREDICATES[predicate], NOWHERE, one.number) if one.type == "object" else False
-
-
-def _openable(grounder: _Grounder, predicate: str, one: Entity) -> Node:
-    return one.type == "receptacle" and bool(grounder.game.openable >> one.number & 1)
-
-
-def _opened(grounder: _Grounder, predicate: str, one: Entity) -> Node:
-    return Fact("opened", one.number, NOWHERE) if one.type == "receptacle" else False
-
-
-def _in_receptacle(grounder: _Grounder, predicate: str, one: Entity, holder: Entity) -> Node:
-    fits = one.type == "object" and holder.type == "receptacle"
-    return Fact("in", holder.number, one.number) if fits else False
-
-
-def _in_object(grounder: _Grounder, predicate: str, one: Entity, holder: Entity) -> Node:
-    fits = one.type == "object" and holder.type == "object"
-    return fits and bool(grounder.inner.get(holder.number, 0) >> one.number & 1)
-
-
-def _object_at(grounder: _Grounder, predicate: str, one: Entity, place: Entity) -> Node:
-    fits = one.type == "object" and place.type == "location"
-    return Fact("laid", place.number, one.number) if fits else False
-
-
-def _receptacle_at(grounder: _Grounder, predicate: str, one: Entity, place: Entity) -> Node:
-    fits = one.type == "receptacle" and place.type == "location"
-    return fits and grounder.game.receptacle_places[one.number] == place.number
-
-
-_AGENT = ("agent", "type")
-"""What may be in the agent's position: a variable for it, or its name, which no game keeps."""
-
-
-def _agent_at(grounder: _Grounder, predicate: str, agent: Entity, place: Entity) -> Node:
-    return Fact("place", place.number, NOWHERE) if agent.type in _AGENT and place.type == "location" else False
-
-
-def _holds(grounder: _Grounder, predicate: str, agent: Entity, one: Entity) -> Node:
-    return Fact("held", NOWHERE, one.number) if agent.type in _AGENT and one.type == "object" else False
-
-
-def _holds_any(grounder: _Grounder, predicate: str, agent: Entity) -> Node:
-    return Fact("holding", NOWHERE, NOWHERE) if agent.type in _AGENT else False
-
-
-def _can_contain(grounder: _Grounder, predicate: str, holder: Entity, held: Entity) -> Node:
+def _can_contain(grounder: _Grounder, holder: Entity, held: Entity) -> Node:
     table = grounder.game.can_contain
     pairs = {(f"{kind}type".lower(), f"{one}type".lower()) for kind, kinds in table.items() for one in kinds}
     return (holder.name, held.name) in pairs
 
 
+def _fits(entity: Entity, type_name: str) -> bool:
+    """Whether an entity may be in a place of a type. The agent may be named, by a name that no game keeps."""
+    return type_name in ("any", entity.type) or (type_name == "agent" and entity.type == "type")
+
+
 _KIND_OF = {"objecttype": "object", "receptacletype": "receptacle"}
-_ATOMS: Mapping[str, tuple[int, Callable[..., Node]]] = {
-    "=": (2, _equal),
-    "objecttype": (2, _type_of),
-    "receptacletype": (2, _type_of),
-    **dict.fromkeys(TRAIT_PREDICATES, (1, _trait)),
-    **dict.fromkeys(CONDITION_PREDICATES, (1, _condition)),
-    "openable": (1, _openable),
-    "opened": (1, _opened),
-    "inreceptacle": (2, _in_receptacle),
-    "inreceptacleobject": (2, _in_object),
-    "objectatlocation": (2, _object_at),
-    "receptacleatlocation": (2, _receptacle_at),
-    "atlocation": (2, _agent_at),
-    "holds": (2, _holds),
-    "holdsany": (1, _holds_any),
-    "cancontain": (2, _can_contain),
+_ATOMS: Mapping[str, tuple[tuple[str, ...], Callable[..., Node]]] = {
+    "=": (("any", "any"), lambda g, one, other: one == other),
+    "objecttype": (("object", "type"), lambda g, one, kind: g.type_words["object"][one.number] == kind.name),
+    "receptacletype": (
+        ("receptacle", "type"),
+        lambda g, one, kind: g.type_words["receptacle"][one.number] == kind.name,
+    ),
+    **{name: (("object",), _has_trait(TRAITS.index(trait))) for name, trait in TRAIT_PREDICATES.items()},
+    **{name: (("object",), _has_condition(kind)) for name, kind in CONDITION_PREDICATES.items()},
+    "openable": (("receptacle",), lambda g, one: bool(g.game.openable >> one.number & 1)),
+    "opened": (("receptacle",), lambda g, one: Fact("opened", one.number, NOWHERE)),
+    "inreceptacle": (("object", "receptacle"), lambda g, one, holder: Fact("in", holder.number, one.number)),
+    "inreceptacleobject": (
+        ("object", "object"),
+        lambda g, one, holder: bool(g.inner.get(holder.number, 0) >> one.number & 1),
+    ),
+    "objectatlocation": (("object", "location"), lambda g, one, place: Fact("laid", place.number, one.number)),
+    "receptacleatlocation": (
+        ("receptacle", "location"),
+        lambda g, one, place: g.game.receptacle_places[one.number] == place.number,
+    ),
+    "atlocation": (("agent", "location"), lambda g, agent, place: Fact("place", place.number, NOWHERE)),
+    "holds": (("agent", "object"), lambda g, agent, one: Fact("held", NOWHERE, one.number)),
+    "holdsany": (("agent",), lambda g, agent: Fact("holding", NOWHERE, NOWHERE)),
+    "cancontain": (("type", "type"), _can_contain),
 }
+"""Predicates: the types of their arguments, and what they say of a game; of other types they are false."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -310,11 +310,40 @@ class _Problem:
             raise self.source.make_error(
                 f"({fact.items[0]} ...) takes ({' '.join(signature)}), not ({' '.join(types)})", fact.position
             )
-        note = _NOTES.get(predicate)
-        if note is None:
-            self.marks[arguments[0]].add(predicate)
-        else:
-            note(self, fact, *arguments)
+        self.note(predicate, arguments, fact)
+
+    def note(self, predicate: str, arguments: tuple[str, ...], fact: Form) -> None:
+        """Keep what a fact says."""
+        name, other = arguments[0], arguments[-1]
+        match predicate:
+            case "receptacletype" | "objecttype":
+                self.set_once(self.kinds, name, self.check_type_name(other, fact), fact)
+            case "receptacleatlocation" | "objectatlocation":
+                self.set_once(self.places, name, other, fact)
+            case "inreceptacle":
+                self.inside.setdefault(name, []).append(other)
+            case "inreceptacleobject":
+                self.inner.setdefault(other, []).append(name)
+            case "cancontain":
+                holder, held = (self.spelling[self.check_type_name(kind, fact)][: -len("Type")] for kind in arguments)
+                self.can_contain.setdefault(holder, set()).add(held)
+            case "atlocation":
+                if self.agent_place not in (None, other):
+                    raise self.source.make_error("the agent starts at two locations", fact.position)
+                self.agent_place = other
+            case "holds":
+                self.held.append(other)
+            case "holdsany":
+                self.hands_full = True
+            case _:
+                self.marks[name].add(predicate)
+
+    def check_type_name(self, kind: str, fact: Form) -> str:
+        if not kind.endswith("type") or kind == "type":
+            raise self.source.make_error(
+                f"the type {self.spelling[kind]} does not end in 'Type' as all of this domain do", fact.position
+            )
+        return kind
 
     def unknown_predicate_error(self, fact: Form) -> DataError:
         guess = find_closest_name(fact.items[0], SIGNATURES)
@@ -356,64 +385,6 @@ class _Problem:
             condition=frozenset(state for predicate, state in CONDITION_PREDICATES.items() if predicate in marks),
             inner=tuple(self.inner.get(name, ())),
         )
-
-
-def _note_kind(problem: _Problem, fact: Form, name: str, kind: str) -> None:
-    _check_type_name(problem, fact, kind)
-    problem.set_once(problem.kinds, name, kind, fact)
-
-
-def _note_place(problem: _Problem, fact: Form, name: str, place: str) -> None:
-    problem.set_once(problem.places, name, place, fact)
-
-
-def _note_inside(problem: _Problem, fact: Form, name: str, holder: str) -> None:
-    problem.inside.setdefault(name, []).append(holder)
-
-
-def _note_inner(problem: _Problem, fact: Form, name: str, holder: str) -> None:
-    problem.inner.setdefault(holder, []).append(name)
-
-
-def _note_can_contain(problem: _Problem, fact: Form, holder: str, held: str) -> None:
-    kinds = [problem.spelling[_check_type_name(problem, fact, kind)][: -len("Type")] for kind in (holder, held)]
-    problem.can_contain.setdefault(kinds[0], set()).add(kinds[1])
-
-
-def _note_agent(problem: _Problem, fact: Form, agent: str, place: str) -> None:
-    if problem.agent_place not in (None, place):
-        raise problem.source.make_error("the agent starts at two locations", fact.position)
-    problem.agent_place = place
-
-
-def _note_held(problem: _Problem, fact: Form, agent: str, name: str) -> None:
-    problem.held.append(name)
-
-
-def _note_hands(problem: _Problem, fact: Form, agent: str) -> None:
-    problem.hands_full = True
-
-
-def _check_type_name(problem: _Problem, fact: Form, kind: str) -> str:
-    if not kind.endswith("type") or kind == "type":
-        raise problem.source.make_error(
-            f"the type {problem.spelling[kind]} does not end in 'Type' as all of this domain do", fact.position
-        )
-    return kind
-
-
-_NOTES: Mapping[str, Callable[..., None]] = {
-    "receptacletype": _note_kind,
-    "objecttype": _note_kind,
-    "receptacleatlocation": _note_place,
-    "objectatlocation": _note_place,
-    "inreceptacle": _note_inside,
-    "inreceptacleobject": _note_inner,
-    "cancontain": _note_can_contain,
-    "atlocation": _note_agent,
-    "holds": _note_held,
-    "holdsany": _note_hands,
-}
 
 
 def _describe_item(item: Any) -> str:

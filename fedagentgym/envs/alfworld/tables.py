@@ -10,7 +10,7 @@ and there is one. The real engine plays such a game, and so do we.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, list_members
@@ -149,14 +149,37 @@ class _Reach:
             self.usable |= self.holdable & tables.accepts[number]
 
     def can_become_true(self, fact: Fact) -> bool:
-        return _REACHABLE_TESTS[fact.kind](self, fact.where, 1 << fact.what if fact.what != NOWHERE else 0)
+        """Whether a fact holds at the start or is the effect of some action."""
+        game, where = self.game, fact.where
+        bit = 1 << fact.what if fact.what != NOWHERE else 0
+        match fact.kind:
+            case "in":
+                fits = self.holdable & self.tables.accepts[where] & bit and where in self.placed
+                return bool(game.contents[where] & bit or fits)
+            case "laid":
+                return self.can_lie(where, bit)
+            case "held":
+                return bool(self.holdable & bit)
+            case "holding":
+                return self.holdable != 0
+            case "place":
+                return self.can_stand(where)
+            case "opened":
+                return bool(game.opened >> where & 1 or (game.openable >> where & 1 and where in self.placed))
+            case "clean":
+                return self.can_be_treated(0, "cleanable", self.tables.basins, bit)
+            case "hot":
+                return self.can_be_treated(1, "heatable", self.tables.microwaves, bit)
+            case "cool":
+                return self.can_be_treated(2, "coolable", self.tables.fridges, bit)
+            case "sliced":
+                near = any(self.can_lie(place, bit) and self.can_stand(place) for place in range(len(game.locations)))
+                cut = self.trait["sliceable"] & bit and near and self.holdable & self.tables.knives
+                return bool(game.conditions[3] & bit or cut)
+            case _:
+                return bool((game.conditions[4] | self.usable & self.trait["toggleable"]) & bit)
 
-    def inside(self, where: int, bit: int) -> bool:
-        game = self.game
-        fits = self.holdable & self.tables.accepts[where] & bit and game.receptacle_places[where] != NOWHERE
-        return bool(game.contents[where] & bit or fits)
-
-    def laid(self, where: int, bit: int) -> bool:
+    def can_lie(self, where: int, bit: int) -> bool:
         arrives = any(
             self.holdable & self.tables.accepts[number] & bit
             for number in self.placed
@@ -164,51 +187,9 @@ class _Reach:
         )
         return bool(self.game.laid[where] & bit) or arrives
 
-    def held(self, where: int, bit: int) -> bool:
-        return bool(self.holdable & bit)
-
-    def holding(self, where: int, bit: int) -> bool:
-        return self.holdable != 0
-
-    def place(self, where: int, bit: int) -> bool:
+    def can_stand(self, where: int) -> bool:
         return where == self.game.start or self.tables.at[where] != 0
 
-    def opened(self, where: int, bit: int) -> bool:
-        openable = self.game.openable >> where & 1 and where in self.placed
-        return bool(self.game.opened >> where & 1 or openable)
-
-    def make_treatment_test(self, condition: int, trait: str, tools: int) -> Callable[[int], bool]:
+    def can_be_treated(self, condition: int, trait: str, tools: int, bit: int) -> bool:
         able = self.holdable & self.trait[trait] if any(tools >> number & 1 for number in self.placed) else 0
-        return lambda bit: bool((self.game.conditions[condition] | able) & bit)
-
-    def clean(self, where: int, bit: int) -> bool:
-        return self.make_treatment_test(0, "cleanable", self.tables.basins)(bit)
-
-    def hot(self, where: int, bit: int) -> bool:
-        return self.make_treatment_test(1, "heatable", self.tables.microwaves)(bit)
-
-    def cool(self, where: int, bit: int) -> bool:
-        return self.make_treatment_test(2, "coolable", self.tables.fridges)(bit)
-
-    def sliced(self, where: int, bit: int) -> bool:
-        near = any(self.laid(place, bit) for place in range(len(self.game.locations)) if self.place(place, 0))
-        cut = self.trait["sliceable"] & bit and near and self.holdable & self.tables.knives
-        return bool(self.game.conditions[3] & bit or cut)
-
-    def toggled(self, where: int, bit: int) -> bool:
-        return bool((self.game.conditions[4] | self.usable & self.trait["toggleable"]) & bit)
-
-
-_REACHABLE_TESTS: Mapping[str, Callable[[_Reach, int, int], bool]] = {
-    "in": _Reach.inside,
-    "laid": _Reach.laid,
-    "held": _Reach.held,
-    "holding": _Reach.holding,
-    "place": _Reach.place,
-    "opened": _Reach.opened,
-    "clean": _Reach.clean,
-    "hot": _Reach.hot,
-    "cool": _Reach.cool,
-    "sliced": _Reach.sliced,
-    "toggled": _Reach.toggled,
-}
+        return bool((self.game.conditions[condition] | able) & bit)
