@@ -325,7 +325,8 @@ class Run:
         plain = found.to_plain() | self._describe_beliefs(found)
         if settings.clients:
             plain["clients"] = judge_mixtures(found, self.runtime.client_split)
-        return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
+        success = plain["overall"]["success"]["mean"]
+        return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several

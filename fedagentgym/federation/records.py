@@ -262,6 +262,9 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
 
 
 def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The evaluated round with the highest success, the earliest of equals; empty before any evaluation."""
-    evaluated = [(record["evaluation"]["success"], -record["round"]) for record in records if "evaluation" in record]
-    return {-max(evaluated)[1]} if evaluated else set()
+    """The round whose evaluation has the highest `choice`, or `success` where it has no `choice`; the earliest of equals. Empty
+    before any evaluation, and if nothing may choose (`choice` is null)."""
+    evaluations = [(record["evaluation"], record["round"]) for record in records if "evaluation" in record]
+    choices = [(found.get("choice", found["success"]), -number) for found, number in evaluations]
+    choosing = [(choice, number) for choice, number in choices if choice is not None]
+    return {-max(choosing)[1]} if choosing else set()

@@ -35,7 +35,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track
-from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSettings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -182,6 +182,8 @@ class Suite(Settings):
     def _check_methods(self) -> None:
         if self.config is None:
             raise ValueError("on the methods track a suite names a configuration")
+        if self.selection.split == TEST_SPLIT:
+            raise ValueError("selection.split is test: a test split chooses no round")
         if self.selection.split == self.ranking.split:
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
         for name, scenario in self.scenarios.items():
