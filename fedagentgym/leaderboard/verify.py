@@ -286,9 +286,10 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
         counts["who-spoke"] = f" ({spoke.about})"
     if cut_short := sum(cell.cut_short for cell in cells):
         counts["tokens"] = f" ({cut_short} episodes)"
+    about = {name: ABOUT[name] + counts.get(name, "") for name in [*proven, *unproven]}
     return [
-        *(Claim(name=name, status="proven", about=ABOUT[name] + counts.get(name, "")) for name in proven),
-        *(Claim(name=name, status="not provable", about=ABOUT[name] + counts.get(name, "")) for name in unproven),
+        Claim(name=name, status="proven" if name in proven else "not provable", about=text)
+        for name, text in about.items()
     ]
 
 

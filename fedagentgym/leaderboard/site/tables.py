@@ -24,7 +24,21 @@ from fedagentgym.pages.render import escape_markdown
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
 MOST_IN_EXCERPT = 4
 """Entries of a suite that the excerpt shows."""
-COLUMNS = ["suite", "version", "entry", "title", "band", "rank", "status", "scenario", "measure", "mean", "low", "high", "runs"]
+COLUMNS = [
+    "suite",
+    "version",
+    "entry",
+    "title",
+    "band",
+    "rank",
+    "status",
+    "scenario",
+    "measure",
+    "mean",
+    "low",
+    "high",
+    "runs",
+]
 
 
 def list_measures(entries: Sequence[ResultFolder]) -> list[str]:
