@@ -288,7 +288,7 @@ class Run:
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
-            write_report(self.folder)
+            write_report(self.folder, finished.records)
         return result
 
     def _write_background(self) -> None:

@@ -6,6 +6,7 @@ report) is validated here first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -242,8 +243,10 @@ class MetricsLog:
         write_atomic(self.path, "".join(lines))
 
     def append(self, record: Record) -> None:
-        self.records.append(record)
-        append_line(self.path, canonical_json(record))
+        """Add the record of a round; it is kept as it would be read from the file."""
+        line = canonical_json(record)
+        self.records.append(json.loads(line))
+        append_line(self.path, line)
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:
