@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Runtime, copy_arrays
+from fedagentgym.algorithms.runtime import Runtime, copy_arrays
 from fedagentgym.base.streams import Stream, derive, stream
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message

@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measurement import Measurement
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import score_by_replay
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.experts import score_by_replay
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import merge

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.curves import Point
 from benchmarks.skills_results import RowResults, TableResults
 from benchmarks.tables import half_width, mean
-from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.imports import require
 from fedagentgym.experiment.config import load_config
 from fedagentgym.partitions.plots import save_figure

@@ -1,4 +1,4 @@
-"""Federated methods, one module each, registered by name."""
+"""Federated methods, registered by name."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __getattr__, __dir__, __all__ = attach(
     },
 )
 
-APPLICATION = "fedagentgym.algorithms.make:build_algorithm"
+APPLICATION = "fedagentgym.algorithms.base:build_algorithm"
 """What workers and clients' machines build for a run: the algorithm with its operations."""
 
 ALGORITHMS = Registry(
     "algorithm",
     {
         "fedagent": "fedagentgym.algorithms.fedagent:FedAgent",
-        "fedavg-grpo": "fedagentgym.algorithms.fedavg_grpo:FedAvgGRPO",
-        "fedprox": "fedagentgym.algorithms.fedprox:FedProx",
+        "fedavg-grpo": "fedagentgym.algorithms.fedagent:FedAvgGRPO",
+        "fedprox": "fedagentgym.algorithms.fedagent:FedProx",
         "scaffold": "fedagentgym.algorithms.scaffold:Scaffold",
         "feddyn": "fedagentgym.algorithms.feddyn:FedDyn",
-        "centralized": "fedagentgym.algorithms.centralized:Centralized",
-        "local": "fedagentgym.algorithms.local:Local",
+        "centralized": "fedagentgym.algorithms.baselines:Centralized",
+        "local": "fedagentgym.algorithms.baselines:Local",
         "fedgrpo": "fedagentgym.algorithms.fedgrpo:FedGRPO",
         "pubswap": "fedagentgym.algorithms.pubswap:PubSwap",
         "fedmoa": "fedagentgym.algorithms.fedmoa:FedMOA",
         "fedpetuning": "fedagentgym.algorithms.fedpetuning:FedPETuning",
         "dpsda-fl": "fedagentgym.algorithms.dpsda_fl:DPSDA",
-        "zero-shot": "fedagentgym.algorithms.zero_shot:ZeroShot",
+        "zero-shot": "fedagentgym.algorithms.baselines:ZeroShot",
     },
 )

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
-from fedagentgym.algorithms.support.reports import (
+from fedagentgym.algorithms.reports import (
     is_idle,
     judge_local_model,
     read_episodes,
@@ -29,7 +29,7 @@ from fedagentgym.algorithms.support.reports import (
     read_metrics,
     summarise_local_models,
 )
-from fedagentgym.algorithms.support.runtime import Site, copy_arrays
+from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState, add_prefix, strip_prefix
@@ -40,7 +40,6 @@ from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form,
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.learning.penalties import Penalty
 
 
@@ -62,9 +61,11 @@ class LocalStepsSettings(NamedSettings):
         return Mean()
 
     @model_validator(mode="after")
-    def _refuse_checks_with_privacy(self) -> Self:
+    def _check_privacy(self) -> Self:
         if self.privacy is not None and self.checks != UpdateChecks():
             raise ValueError("privacy clips every update itself: it cannot be combined with checks")
+        if self.privacy is not None and self.rule.name != "mean":
+            raise ValueError(f"privacy is for the plain mean: it cannot be combined with {self.rule.name}")
         return self
 
 
@@ -77,12 +78,6 @@ class AveragingSettings(LocalStepsSettings):
     def rule(self) -> AggregationRule:
         """The aggregation rule."""
         return self.aggregation
-
-    @model_validator(mode="after")
-    def _refuse_other_rules_with_privacy(self) -> Self:
-        if self.privacy is not None and self.aggregation.name != "mean":
-            raise ValueError(f"privacy is for the plain mean: it cannot be combined with {self.aggregation.name}")
-        return self
 
 
 L = TypeVar("L", bound=LocalStepsSettings)
@@ -161,7 +156,9 @@ class Averaging(BaseAlgorithm[L]):
             after = self.combine(state, used, taken, this_round)
         judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
         own = self.compute_round_metrics(used, this_round)
-        metrics = {**average_metrics(replies), **judged, **exchange.metrics, **own}
+        means = mean_metrics([dict(reply.metrics) for reply in replies])
+        norm = float(np.mean([reply.update_norm for reply in replies])) if replies else 0.0
+        metrics = {**means, "update_norm": norm, **judged, **exchange.metrics, **own}
         return RoundResult(
             after,
             metrics=metrics,
@@ -370,25 +367,13 @@ class Averaging(BaseAlgorithm[L]):
         Returns:
             The message.
         """
-        metrics = {**report.metrics, **self.judge(client, local.agent)}
+        metrics = {**report.metrics, **judge_local_model(self.runtime, client.resources, local.agent, client.round)}
         episodes = self.sample_episodes(report.groups, client)
         return Message(
             weights=freeze({**after.weights, **arrays}),
             control={"examples": client.resources.examples, **control},
             report={"metrics": metrics, "episodes": episodes},
         )
-
-    def judge(self, client: ClientContext[Site], agent: TokenAgent) -> dict[str, float]:
-        """Evaluate the client's trained agent on held-out tasks, if `evaluation.clients` asks for it.
-
-        Args:
-            client: The client.
-            agent: Its agent.
-
-        Returns:
-            Metrics by name; none if not asked for.
-        """
-        return judge_local_model(self.runtime, client.resources, agent, client.round)
 
     def read_start(self, state: Message, message: Message) -> SiteState:
         """Return the state from which a client's learner starts.
@@ -442,12 +427,3 @@ class Averaging(BaseAlgorithm[L]):
         }
         counts = ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)
         return {**moments, f"weights/{OPTIMIZER}counts": counts}
-
-
-def average_metrics(replies: Sequence[AcceptedReply]) -> dict[str, float]:
-    """The clients' metrics averaged (counts are summed), with the mean norm of their updates."""
-    norms = [reply.update_norm for reply in replies]
-    return {
-        **mean_metrics([dict(reply.metrics) for reply in replies]),
-        "update_norm": float(np.mean(norms)) if norms else 0.0,
-    }

@@ -38,8 +38,8 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
-from fedagentgym.algorithms.support.runtime import Runtime, Site, copy_arrays, make_site_state
-from fedagentgym.algorithms.support.synthetic_tasks import (
+from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
+from fedagentgym.algorithms.synthetic_tasks import (
     TEXT_BYTES,
     Candidate,
     CandidateSource,

@@ -10,14 +10,22 @@
 theta is what the agent trains: all weights, or the factors of its LoRA adapter. A round costs 2 * M * bytes(theta).
 Options beyond the paper: other aggregation rules, bounds on updates, FedProx's proximal term, and an optimizer whose state is
 kept from round to round in the client's state (`learning.keep_optimizer`). They are implemented in `averaging.py`.
+
+Two baselines of the papers differ in a default. FedAvg of local GRPO weights clients by their numbers of tasks, as McMahan does.
+The FedMOA paper calls it "FedGRPO" (without all of FedMOA's additions), and PubSwap compares with it: it is not the method
+FedGRPO, in which weights never leave the server. FedProx adds the penalty mu / 2 * ||theta_k - theta||^2 on the distance from the
+round's start.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 
 
 class FedAgentSettings(AveragingSettings):
@@ -30,3 +38,29 @@ class FedAgent(Averaging[FedAgentSettings]):
     """Federated averaging of what clients learn by GRPO on their own tasks."""
 
     settings_class: ClassVar[type[Settings]] = FedAgentSettings
+
+
+class FedAvgGRPOSettings(AveragingSettings):
+    """`algorithm: {name: fedavg-grpo, ...}`."""
+
+    name: Literal["fedavg-grpo"] = "fedavg-grpo"
+    aggregation: Aggregation = WeightedMean()
+
+
+class FedAvgGRPO(Averaging[FedAvgGRPOSettings]):
+    """FedAgent with clients weighted by their numbers of tasks."""
+
+    settings_class: ClassVar[type[Settings]] = FedAvgGRPOSettings
+
+
+class FedProxSettings(AveragingSettings):
+    """`algorithm: {name: fedprox, proximal: 0.01}`; the papers try 0.001, 0.01 and 0.1."""
+
+    name: Literal["fedprox"] = "fedprox"
+    proximal: float = Field(default=0.01, ge=0.0, description="mu: pulls a client back to the round's start")
+
+
+class FedProx(Averaging[FedProxSettings]):
+    """FedAgent with a proximal term on by default."""
+
+    settings_class: ClassVar[type[Settings]] = FedProxSettings

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.exchange import ClientContext, Operation

@@ -43,10 +43,11 @@ from fedagentgym.algorithms.base import (
     SecondModel,
     Work,
 )
-from fedagentgym.algorithms.support.experts import (
+from fedagentgym.algorithms.experts import (
     ESTIMATORS,
     HOLDER,
     Neighbourhoods,
+    Scorer,
     choose_experts,
     compute_competence,
     expert_metrics,
@@ -55,11 +56,10 @@ from fedagentgym.algorithms.support.experts import (
     score_metrics,
     unpack_bits,
 )
-from fedagentgym.algorithms.support.fedgrpo_settings import FedGRPOSettings, check_learning
-from fedagentgym.algorithms.support.reports import read_metrics
-from fedagentgym.algorithms.support.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
-from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
+from fedagentgym.algorithms.fedgrpo_settings import FedGRPOSettings, check_learning
+from fedagentgym.algorithms.reports import read_metrics
+from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
+from fedagentgym.algorithms.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -69,7 +69,7 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import kept_format, objective_values
-from fedagentgym.learning.local import LocalTraining, draw_tasks
+from fedagentgym.learning.local import LocalTraining
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, to_plain
 
@@ -252,9 +252,9 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
             state = self.prepare(state, this_round).state
         seed = this_round.derive("play")
-        tasks = draw_tasks(self.questions, self.learning, seed, int(state.memory.get("step", 0)))
-        experts = self.select_experts(tasks, state, this_round)
         local = self.start_server(state)
+        tasks = local.draw_tasks(seed)
+        experts = self.select_experts(tasks, state, this_round)
         rollouts = local.collect_rollouts(seed, tasks=tasks, group_size=self.candidates)
         scores = self.request_scores(rollouts.groups, experts, this_round)
         combined = [

@@ -33,7 +33,7 @@ from fedagentgym.algorithms.averaging import (
     Exchange,
 )
 from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
-from fedagentgym.algorithms.support.runtime import Site, copy_arrays
+from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream

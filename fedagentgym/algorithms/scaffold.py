@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
-from fedagentgym.algorithms.support.runtime import Site
+from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import RunningMean
 from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix

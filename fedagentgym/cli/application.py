@@ -25,7 +25,7 @@ COMMANDS = {
     "train": ("train:train", "Train agents, federated or not, with a configuration; writes report.html."),
     "eval": (
         "eval:evaluate",
-        "Evaluate an agent on a split: success, score, turns and invalid actions, with intervals.",
+        "Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals.",
     ),
     "episodes": (
         "episodes:episodes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,6 @@ class Option(click.Option):
 
 
 option = partial(click.option, cls=Option)
-repeated = partial(option, multiple=True)
-assignments = partial(repeated, metavar="KEY=VALUE")
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 NOT_NEGATIVE = click.IntRange(min=0)
@@ -64,9 +62,10 @@ def _load_plugins(context: click.Context, parameter: click.Parameter, plugins: t
 
 
 _plugin_option = partial(
-    repeated,
+    option,
     "--plugin",
     "plugins",
+    multiple=True,
     metavar="FILE_OR_MODULE",
     help="A file (mine.py) or module of your own that registers things; may be repeated.",
     callback=_load_plugins,
@@ -79,16 +78,22 @@ PLUGIN_NAMES = _plugin_option()
 
 # ---- environments ---------------------------------------------------------------------------------------------------
 
-ENV_SET = assignments(
-    "--env-set", help="Option of the environment as key=value, for example size=tiny; may be repeated."
+ENV_SET = option(
+    "--env-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the environment as key=value, for example size=tiny; may be repeated.",
 )
 
 
-def parse_assignments(texts: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
+def parse_assignments(assignments: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """`key=value` texts as a mapping; they change `settings`, if given."""
     from fedagentgym.base.settings import assign
 
-    return reduce(assign, texts, settings or {})
+    found = settings or {}
+    for assignment in assignments:
+        found = assign(found, assignment)
+    return found
 
 
 def open_named_env(name: str, options: dict[str, Any]) -> TextEnv:
@@ -123,7 +128,12 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
 
 # ---- agents ---------------------------------------------------------------------------------------------------------
 
-AGENT_SET = assignments("--agent-set", help="Agent setting as key=value, for example context=window.")
+AGENT_SET = option(
+    "--agent-set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Agent setting as key=value, for example context=window.",
+)
 
 
 def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str, Any]:

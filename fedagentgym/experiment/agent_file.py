@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fedagentgym.agents.presets import DEFAULT_MODELS
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.support.spec import EnvSettings
+from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import parse_yaml, read_text, write_atomic
 from fedagentgym.base.settings import Settings, assign

@@ -21,8 +21,8 @@ from pydantic import Field, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.algorithms.support.spec import EnvSettings, ExperimentSpec, PartitionSettings
+from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import (
     DataError,

@@ -22,10 +22,9 @@ from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.reports import judge_mixtures
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.reports import judge_mixtures
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
@@ -288,7 +287,7 @@ class Run:
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
-            write_report(self.folder, finished.records)
+            write_report(self.folder)
         return result
 
     def _write_background(self) -> None:
@@ -325,8 +324,7 @@ class Run:
         plain = found.to_plain() | self._describe_beliefs(found)
         if settings.clients:
             plain["clients"] = judge_mixtures(found, self.runtime.client_split)
-        success = plain["overall"]["success"]["mean"]
-        return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
+        return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several

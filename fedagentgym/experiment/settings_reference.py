@@ -95,7 +95,7 @@ def _iter_model(
 
 def _iter_algorithms() -> Iterator[SettingEntry]:
     from fedagentgym.algorithms import ALGORITHMS
-    from fedagentgym.algorithms.make import get_algorithm_class
+    from fedagentgym.algorithms.base import get_algorithm_class
 
     for name in ALGORITHMS.names():
         settings = get_algorithm_class({"name": name}).settings_class

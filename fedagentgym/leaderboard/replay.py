@@ -69,8 +69,10 @@ def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
     if (found.task, found.seed, found.sample) == due:
         return None
     task, seed, sample = due
-    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
-    return f"{task} with seed {seed}, copy {sample}, belongs here, found {there}"
+    return (
+        f"{task} with seed {seed}, copy {sample}, belongs here, found {found.task} with seed {found.seed}, copy"
+        f" {found.sample}"
+    )
 
 
 def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:
@@ -104,7 +106,7 @@ def find_difference(env: TextEnv, trajectory: Trajectory, speaker: Speaker) -> s
 def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) -> str | None:
     """The first disagreement between the recorded turn and the environment."""
     view = after.view
-    expected = {
+    expected: dict[str, Any] = {
         "observation": before.view.observation,
         "admissible": tuple(before.view.admissible or ()),
         "reward": float(after.reward),
@@ -113,13 +115,10 @@ def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) ->
         "valid": bool(view.valid),
         "learn": True,
     }
-    return _find_odd_value(turn, expected)
-
-
-def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> str | None:
     for name, value in expected.items():
-        if (found := getattr(written, name)) != value:
-            return f"{name} is written as {str(found)[:80]!r}, the environment gives {str(value)[:80]!r}"
+        written = getattr(turn, name)
+        if written != value:
+            return f"{name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
@@ -149,8 +148,11 @@ def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) ->
         "truncated": episode.truncated or not episode.over,
         "last": view.observation,
     }
-    odd = _find_odd_value(trajectory, expected)
-    return None if odd is None else f"at the end {odd}"
+    for name, value in expected.items():
+        written = getattr(trajectory, name)
+        if written != value:
+            return f"at the end {name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
+    return None
 
 
 def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:

@@ -27,6 +27,7 @@ from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, co
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.memory import CHUNK_LOGITS
+from fedagentgym.learning.trajectory import NO_IDS
 
 Ids = NDArray[np.int64]
 EMBEDDED_TEXTS = 32
@@ -269,7 +270,12 @@ def score_choices(
 ) -> TokenLogprobs:
     """Scores of all own tokens. `hidden` holds the states before those that were chosen, row after row; `head` makes logits of
     them, which are divided by the temperature and taken over the allowed tokens."""
-    choices = _collect_choices(rows)
+    counts = [row.allowed_counts if len(row.allowed_counts) else np.zeros(len(row.own), dtype=np.int64) for row in rows]
+    every = np.concatenate([np.zeros(0, dtype=np.int64), *counts]).astype(np.int64)
+    targets = np.concatenate([np.zeros(0, dtype=np.int64), *(row.ids[row.own] for row in rows)])
+    allowed = np.concatenate([NO_IDS, *(row.allowed_ids for row in rows if len(row.allowed_counts))])
+    places = np.flatnonzero(every != 1)
+    choices = _Choices(targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
     size = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cuda"]) // vocabulary)
     free, listed = np.flatnonzero(choices.counts == 0), np.flatnonzero(choices.counts)
     chunks = [kind[first : first + size] for kind in (free, listed) for first in range(0, len(kind), size)]
@@ -278,8 +284,8 @@ def score_choices(
         found = _score_chunks(
             head, hidden, [choices.to_tensors(chunk, hidden.device) for chunk in chunks], temperature, entropy
         )
-        places = torch.from_numpy(choices.places[np.concatenate(chunks)]).to(hidden.device)
-        scores = scores.index_copy(1, places, found)
+        columns = torch.from_numpy(places[np.concatenate(chunks)]).to(hidden.device)
+        scores = scores.index_copy(1, columns, found)
     return TokenLogprobs(scores[0], scores[1] if entropy else None)
 
 
@@ -293,10 +299,8 @@ class _Chunk(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """All chosen tokens of some rows: place among the own tokens, token, number of allowed ones (0: all of them), and where in
-    `allowed` their list begins."""
+    """All chosen tokens of some rows: token, number of allowed ones (0: all of them), where in `allowed` their list begins."""
 
-    places: NDArray[np.int64]
     targets: NDArray[np.int64]
     counts: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -315,17 +319,6 @@ class _Choices(NamedTuple):
         return _Chunk(
             states, targets, torch.from_numpy(table.astype(np.int64)).to(device), torch.from_numpy(filled).to(device)
         )
-
-
-def _collect_choices(rows: Sequence[ScoredRow]) -> _Choices:
-    counts = [row.allowed_counts if len(row.allowed_counts) else np.zeros(len(row.own), dtype=np.int64) for row in rows]
-    every = np.concatenate([np.zeros(0, dtype=np.int64), *counts]).astype(np.int64)
-    targets = np.concatenate([np.zeros(0, dtype=np.int64), *(row.ids[row.own] for row in rows)])
-    allowed = np.concatenate(
-        [np.zeros(0, dtype=np.int32), *(row.allowed_ids for row in rows if len(row.allowed_counts))]
-    )
-    places = np.flatnonzero(every != 1)
-    return _Choices(places, targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
 
 
 def _score_chunks(head: Head, hidden: Tensor, chunks: list[_Chunk], temperature: float, entropy: bool) -> Tensor:

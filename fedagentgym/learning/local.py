@@ -280,7 +280,7 @@ class LocalTraining:
         return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
 
     def draw_tasks(self, seed: int) -> tuple[str, ...]:
-        """Draw the tasks of the present step.
+        """Draw the tasks of the present step, with replacement.
 
         Args:
             seed: Seed of all draws.
@@ -288,7 +288,8 @@ class LocalTraining:
         Returns:
             Their ids.
         """
-        return draw_tasks(self.env, self.settings, seed, self.step)
+        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
+        return tuple(self.env.pool.ids[int(position)] for position in positions)
 
     def update(
         self,
@@ -391,12 +392,6 @@ class LocalTraining:
             The same episodes with other log-probabilities.
         """
         return self._updater.recompute_logprobs(groups)
-
-
-def draw_tasks(env: TextEnv, settings: LearningSettings, seed: int, step: int) -> tuple[str, ...]:
-    """The ids of a step's tasks, drawn with replacement."""
-    positions = stream(seed, "tasks", step).integers(len(env.pool), settings.tasks_per_step)
-    return tuple(env.pool.ids[int(position)] for position in positions)
 
 
 def get_trainable_policy(agent: Player) -> TrainablePolicy:

@@ -93,7 +93,11 @@ def prepare_agent(
         settings = warm_start
         made = pretrain_model(agent, env_id, options, settings)
     else:
-        return agent, _describe_model(agent)
+        model = get_model(agent)
+        if model is None:
+            return agent, {}
+        stored = find_model(model)  # a name may refer to another model later, so its files are identified too
+        return agent, {"model": model} | ({} if stored is None else {"source": stored.source, "files": stored.digest})
     note: dict[str, Any] = {
         "warm_start": settings.model_dump(mode="json"),
         "success": made.note.get("success"),
@@ -101,12 +105,3 @@ def prepare_agent(
         "weights": compute_weights_digest(made.folder),
     }
     return agent.model_copy(update={"model": str(made.folder)}), note
-
-
-def _describe_model(agent: AgentSettings) -> dict[str, Any]:
-    """Identify the model; a name may refer to another model later, so its files are identified too."""
-    model = get_model(agent)
-    if model is None:
-        return {}
-    stored = find_model(model)
-    return {"model": model} if stored is None else {"model": model, "source": stored.source, "files": stored.digest}

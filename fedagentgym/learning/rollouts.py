@@ -23,7 +23,7 @@ from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn, group_trajectories, make_segments
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move, Players
@@ -182,7 +182,8 @@ def collect(
                 if progress is not None:
                     progress.advance()
     ordered = [finished[number] for number in sorted(finished)]
-    return Rollouts(tuple(group_trajectories(ordered, group_size)), stats)
+    starts = range(0, len(ordered), group_size)
+    return Rollouts(tuple(tuple(ordered[start : start + group_size]) for start in starts), stats)
 
 
 def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int, first: int) -> Iterator[_Job]:

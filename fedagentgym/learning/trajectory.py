@@ -251,11 +251,6 @@ def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
     return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
 
 
-def group_trajectories(trajectories: Sequence[Trajectory], group_size: int) -> list[Group]:
-    """Consecutive runs of `group_size` trajectories."""
-    return [tuple(trajectories[start : start + group_size]) for start in range(0, len(trajectories), group_size)]
-
-
 def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
     """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest."""
     return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
@@ -314,17 +309,14 @@ def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[R
 def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:
     """One row per segment; each token has the advantage of its turn."""
     for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
-        yield build_row(segment, advantages[owner], trajectory.task)
-
-
-def build_row(segment: Segment, advantages: NDArray[np.float64], task: str = "") -> Row:
-    """The row of one segment."""
-    places = np.flatnonzero(segment.mask)
-    own = len(segment.prompt_ids) + places
-    if len(own) and own[0] == 0:
-        raise DataError(f"a segment of task {task!r} begins with a token of the agent: nothing precedes it")
-    logprobs = segment.logprobs[places]
-    if not np.isfinite(logprobs).all():
-        raise DataError(f"a segment of task {task!r} holds a log-prob that is not finite")
-    ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
-    return Row(ids, own, logprobs, advantages, segment.allowed_ids, segment.allowed_counts)
+        places = np.flatnonzero(segment.mask)
+        own = len(segment.prompt_ids) + places
+        if len(own) and own[0] == 0:
+            raise DataError(
+                f"a segment of task {trajectory.task!r} begins with a token of the agent: nothing precedes it"
+            )
+        logprobs = segment.logprobs[places]
+        if not np.isfinite(logprobs).all():
+            raise DataError(f"a segment of task {trajectory.task!r} holds a log-prob that is not finite")
+        ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
+        yield Row(ids, own, logprobs, advantages[owner], segment.allowed_ids, segment.allowed_counts)

@@ -67,7 +67,8 @@ class PolicyUpdate:
         penalties: Sequence[Penalty] = (),
         passes: Passes | None = None,
     ) -> None:
-        check_exploration(decoding)
+        if decoding.temperature <= 0:
+            raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
         self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
         self._passes: Passes = WholePasses(policy) if passes is None else passes
         if start is None:
@@ -113,7 +114,7 @@ class PolicyUpdate:
 
     def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
         """One policy step: all passes over the rows. `rate` scales the learning rate, `order` names the shuffling stream."""
-        self.acquire()
+        self._prepare()
         settings = self.settings
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * rate
@@ -128,8 +129,8 @@ class PolicyUpdate:
                     given = [(penalty, [scores[i] for i in part]) for penalty, scores in references]
                     self._train_minibatch([rows[i] for i in part], given, meter)
         self.policy.bump_version()
-        meter.add_up_shares(self._passes, [penalty.name for penalty, _ in references])
-        return meter.compute_metrics() | {"learning_rate": settings.learning_rate * rate}
+        shared = [*_TOKEN_METRICS, *(penalty.name for penalty, _ in references)]
+        return meter.compute_metrics(self._passes, shared) | {"learning_rate": settings.learning_rate * rate}
 
     def _train_minibatch(
         self, rows: Sequence[Row], references: Sequence[tuple[Penalty, Sequence[torch.Tensor]]], meter: _RunningMeans
@@ -139,13 +140,13 @@ class PolicyUpdate:
         live = [index for index, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
         if not terms and not any(len(find_choices(rows[index])) for index in live):
-            meter.increment("update/empty")
+            meter.counts["update/empty"] += 1
             return
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         chosen = [rows[index] for index in live]
         total = 0.0
         self._optimizer.zero_grad(set_to_none=True)
-        for batch in self._iter_batches(chosen):
+        for batch in self._passes.iter_batches(chosen, self._limits):
             places = [live[index] for index in batch]
             given = [(penalty, torch.cat([scores[place] for place in places])) for penalty, scores in references]
             loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
@@ -162,7 +163,7 @@ class PolicyUpdate:
             meter.add("loss", total)
             meter.add("gradient_norm", norm)
         else:
-            meter.increment("update/skipped")
+            meter.counts["update/skipped"] += 1
         self._optimizer.zero_grad(set_to_none=True)
 
     def _compute_loss(
@@ -174,7 +175,8 @@ class PolicyUpdate:
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The part of the mini-batch's loss that these rows make up; `bias` is added to the last block's output."""
-        scores = self._score(rows, self.settings.entropy > 0, bias)
+        kept, temperature = self._limits.kept, self.decoding.temperature
+        scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias)
         lengths = [len(row.own) for row in rows]
         behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
         advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
@@ -186,17 +188,11 @@ class PolicyUpdate:
         meter.add_tokens(parts, scores, [penalty.name for penalty, _ in references])
         return (parts.loss * self._to_tensor(np.repeat(weights, lengths))).sum()
 
-    def _score(self, rows: Sequence[Row], entropy: bool = False, bias: torch.Tensor | None = None) -> TokenLogprobs:
-        kept = 0 if self.settings.checkpointing else self._limits.kept
-        return self._passes.score(rows, self.decoding.temperature, entropy, kept=kept, bias=bias)
-
-    @property
-    def _limits(self) -> PassLimits:
-        return self._passes.find_limits(self.settings.micro_tokens)
-
-    def _iter_batches(self, rows: Sequence[Row], *, shared: bool = True) -> Iterator[list[int]]:
-        """Indices of the rows that go through the model together."""
-        return self._passes.iter_batches(rows, self._limits, shared=shared)
+    def _prepare(self) -> None:
+        """Load the learner's weights, and find how many tokens a pass may have at present."""
+        self.acquire()
+        limits = self._passes.find_limits(self.settings.micro_tokens)
+        self._limits = PassLimits(limits.micro_tokens, 0) if self.settings.checkpointing else limits
 
     # ---- scores under other weights, and other gradients ------------------------------------------------------------
 
@@ -216,13 +212,13 @@ class PolicyUpdate:
         The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
         of any shape. The blocks below need no backward pass.
         """
-        self.acquire()
+        self._prepare()
         model, device = self.policy.model, self.policy.device
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         live = [index for index, row in enumerate(rows) if row.active and len(find_choices(row))]
         width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
         total = np.zeros(width, dtype=np.float64)
-        for batch in self._iter_batches([rows[index] for index in live], shared=False):
+        for batch in self._passes.iter_batches([rows[index] for index in live], self._limits, shared=False):
             places = [live[index] for index in batch]
             bias = torch.zeros(width, device=device, requires_grad=True)
             with self._passes.leave_out_parameters():
@@ -255,13 +251,14 @@ class PolicyUpdate:
     @torch.no_grad()
     def score_rows(self, rows: Sequence[Row]) -> list[torch.Tensor]:
         """Log-probs of the own tokens of each row."""
-        self.acquire()
+        self._prepare()
         result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
         filled = [index for index, row in enumerate(rows) if len(row.own)]
-        for batch in self._iter_batches([rows[index] for index in filled]):
+        for batch in self._passes.iter_batches([rows[index] for index in filled], self._limits):
             places = [filled[index] for index in batch]
             chosen = [rows[place] for place in places]
-            parts = torch.split(self._score(chosen).logprobs, [len(row.own) for row in chosen])
+            scores = self._passes.score(chosen, self.decoding.temperature, kept=self._limits.kept)
+            parts = torch.split(scores.logprobs, [len(row.own) for row in chosen])
             for place, part in zip(places, parts, strict=True):
                 result[place] = part
         return self._passes.add_up_tensors(result)
@@ -297,10 +294,7 @@ class PolicyUpdate:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
 
 
-def check_exploration(decoding: Decoding) -> None:
-    """Refuse to train a greedy policy."""
-    if decoding.temperature <= 0:
-        raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
+_TOKEN_METRICS = ("ratio", "clipped", "surprisal", "entropy")
 
 
 class _RunningMeans:
@@ -309,14 +303,11 @@ class _RunningMeans:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._weights: dict[str, float] = {}
-        self._counts = {"update/skipped": 0.0, "update/empty": 0.0}
+        self.counts = {"update/skipped": 0.0, "update/empty": 0.0}
 
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value * weight
         self._weights[name] = self._weights.get(name, 0.0) + weight
-
-    def increment(self, name: str) -> None:
-        self._counts[name] += 1
 
     @torch.no_grad()
     def add_tokens(self, parts: TokenLosses, scores: TokenLogprobs, penalties: Sequence[str]) -> None:
@@ -329,17 +320,15 @@ class _RunningMeans:
         if scores.entropy is not None:
             self.add("entropy", float(scores.entropy.mean()), size)
 
-    def add_up_shares(self, passes: Passes, penalties: Sequence[str]) -> None:
-        """Combine the token metrics of all shares; all other metrics are the same for all of them."""
-        names = dict.fromkeys(("ratio", "clipped", "surprisal", *penalties, "entropy"))
+    def compute_metrics(self, passes: Passes, shared: Sequence[str]) -> dict[str, float]:
+        """The means. Metrics of tokens are combined over all shares; all others are the same for all of them."""
+        names = dict.fromkeys(shared)
         sums = passes.add_up([self._sums.get(name, 0.0) for name in names])
         weights = passes.add_up([self._weights.get(name, 0.0) for name in names])
         for name, total, weight in zip(names, sums, weights, strict=True):
             if weight:
                 self._sums[name], self._weights[name] = total, weight
-
-    def compute_metrics(self) -> dict[str, float]:
-        return {name: total / self._weights[name] for name, total in self._sums.items()} | self._counts
+        return {name: total / self._weights[name] for name, total in self._sums.items()} | self.counts
 
 
 def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -> None:

@@ -16,8 +16,8 @@ from fedagentgym.agents.protocols import Decoding, SharedModel
 from fedagentgym.algorithms.averaging import Averaging
 from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
 from fedagentgym.algorithms.feddyn import FedDyn, FedDynSettings
+from fedagentgym.algorithms.runtime import ResidentModel, Site
 from fedagentgym.algorithms.scaffold import Scaffold, ScaffoldSettings
-from fedagentgym.algorithms.support.runtime import ResidentModel, Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend

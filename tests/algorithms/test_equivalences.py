@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms.averaging import AcceptedReply
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive, stream

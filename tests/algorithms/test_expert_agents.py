@@ -12,11 +12,10 @@ import torch
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import score_by_replay
-from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.transfer import make_task_records
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.experts import score_by_replay
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.algorithms.transfer import make_task_records
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive

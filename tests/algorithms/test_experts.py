@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedagentgym.algorithms.support.experts import (
+from fedagentgym.algorithms.experts import (
     EPSILON,
     ESTIMATORS,
     choose_experts,

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.experts import choose_experts, compute_competence
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.experts import choose_experts, compute_competence
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend

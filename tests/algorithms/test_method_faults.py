@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.experts import Scorer
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend

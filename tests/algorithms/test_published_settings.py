@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
@@ -20,8 +19,8 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
+from fedagentgym.learning.penalties import KL
 from fedagentgym.learning.supervised import collect_demonstrations, make_examples
-from fedagentgym.learning.update import PolicyUpdate
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 GUESS: dict[str, Any] = {
@@ -91,13 +90,13 @@ def test_pubswaps_step_reaches_its_base_model(tmp_path: Path, monkeypatch: pytes
     )
     initial = {name: np.array(value) for name, value in algorithm.runtime.initial_weights.items()}
     bases: list[bool] = []
-    honest = PolicyUpdate.__init__
+    honest = KL.__init__
 
-    def init(self: PolicyUpdate, *arguments: Any, **more: Any) -> None:
-        bases.append(all(np.array_equal(more["base"][name], value) for name, value in initial.items()))
-        honest(self, *arguments, **more)
+    def init(self: KL, coefficient: float, base: Any = None) -> None:
+        bases.append(all(np.array_equal(base[name], value) for name, value in initial.items()))
+        honest(self, coefficient, base)
 
-    monkeypatch.setattr(PolicyUpdate, "__init__", init)
+    monkeypatch.setattr(KL, "__init__", init)
     commit, _ = run(tmp_path, algorithm, rounds=2)
     assert len(bases) >= 2 * 2 * 4 and all(bases), "also when a client goes on in the middle of its round"
     assert commit.record["metrics"]["kl"] > 0

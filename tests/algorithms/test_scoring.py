@@ -18,10 +18,9 @@ from fedagentgym.algorithms.dpsda_fl import (
     compute_noise_deviation,
     count_votes,
 )
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.scoring import Scorer
-from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.transfer import make_task_records, pool_from_records, to_plain_payload
+from fedagentgym.algorithms.experts import Scorer
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.algorithms.transfer import make_task_records, pool_from_records, to_plain_payload
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
-from fedagentgym.algorithms.support.spec import ExperimentSpec
-from fedagentgym.algorithms.support.synthetic_tasks import WrittenTasks, is_generated, write_replies
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.algorithms.synthetic_tasks import WrittenTasks, is_generated, write_replies
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
@@ -94,7 +93,7 @@ def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp
 def test_variations_are_asked_for_with_the_task_that_is_varied(
     places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fedagentgym.algorithms.support.synthetic_tasks as module
+    import fedagentgym.algorithms.synthetic_tasks as module
 
     asked: list[list[str]] = []
 

@@ -19,7 +19,7 @@ from benchmarks.skills_tables import (
     make_weight_column,
     read_success_elsewhere,
 )
-from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
 from fedagentgym.learning.misconceptions import draw_misconceptions

@@ -11,8 +11,8 @@ import yaml
 
 from benchmarks import paper_tables as experiments
 from benchmarks.tables import ExperimentTable, Row, run_table, slugify, to_markdown, to_measurements
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config

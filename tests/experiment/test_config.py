@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from benchmarks.paper_tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
-from fedagentgym.algorithms.support.spec import ExperimentSpec
+from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 

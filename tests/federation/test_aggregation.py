@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fedagentgym.algorithms.support.reports import is_idle
+from fedagentgym.algorithms.reports import is_idle
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation import aggregation, message

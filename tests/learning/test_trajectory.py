@@ -13,7 +13,7 @@ from fedagentgym.learning.forward import batch_by_length
 from fedagentgym.learning.trajectory import (
     Segment,
     Trajectory,
-    build_row,
+    Turn,
     build_rows,
     from_plain,
     make_segments,
@@ -93,8 +93,9 @@ def test_every_own_token_belongs_to_the_turn_it_was_said_in(make_groups: Callabl
 
 def test_a_reply_without_any_prompt_is_refused() -> None:
     segment = Segment(*(np.array(x, dtype=t) for x, t in (([], "i4"), ([1], "i4"), ([True], "?"), ([0.0], "f4"))))
+    turn = Turn("", "a", "a", 0.0, True, True, tokens=1)
     with pytest.raises(DataError, match="nothing precedes it"):
-        build_row(segment, np.zeros(1))
+        build_rows([(Trajectory("t", 0, (turn,), (segment,)),)], [(np.zeros(1),)])
 
 
 def test_micro_batches_hold_every_row_once_within_the_bound(make_groups: Callable[..., Groups]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.algorithms.make import get_algorithm_class
+from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main

@@ -23,7 +23,7 @@ from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.words import count_tokens
 from fedagentgym.algorithms.base import SecondModel
-from fedagentgym.algorithms.support.spec import EnvSettings
+from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import check_bfloat16
 from fedagentgym.envs import ENVIRONMENTS, open_env

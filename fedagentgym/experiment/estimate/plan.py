@@ -12,9 +12,8 @@ from typing import Any
 
 from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
-from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work
-from fedagentgym.algorithms.make import get_algorithm_class, load_settings
-from fedagentgym.algorithms.support.transfer import TASK_BYTES
+from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work, get_algorithm_class, load_settings
+from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.memory import (

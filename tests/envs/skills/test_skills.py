@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fedagentgym
 from benchmarks.skills_tables import STYLES
 from fedagentgym.agents.text.tokens import make_word_tokenizer
-from fedagentgym.algorithms.make import make_algorithm
-from fedagentgym.algorithms.support.runtime import Runtime
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, TextEnv

@@ -24,7 +24,7 @@ from fedagentgym.envs.verifiers.formats import THINK, last_block
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.algorithms.support.runtime import Runtime
+    from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs.core import TextEnv
 
 TEXT_BYTES = 4096

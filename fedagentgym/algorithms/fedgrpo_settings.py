@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.support.scoring import Answers, Judgement
+from fedagentgym.algorithms.experts import Answers, Judgement
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.learning.advantages import Deviation

@@ -12,6 +12,7 @@ and the update is used all the same.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.support.runtime import Runtime, Site
+from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import derive
@@ -146,13 +147,10 @@ def read_episodes(client: int, reply: Message) -> list[dict[str, Any]]:
     shown = reply.report.get("episodes")
     if not isinstance(shown, list):
         return []
-    first = shown[:MOST_EPISODES]
-    return [{**episode, "client": client} for episode in first if isinstance(episode, Mapping) and _is_json(episode)]
-
-
-def _is_json(value: Mapping[str, Any]) -> bool:
-    try:
-        canonical_json(value)
-    except DataError:
-        return False
-    return True
+    valid = []
+    for episode in shown[:MOST_EPISODES]:
+        with contextlib.suppress(DataError):  # what is not JSON
+            canonical_json(episode)
+            if isinstance(episode, Mapping):
+                valid.append({**episode, "client": client})
+    return valid

@@ -1,0 +1,121 @@
+"""What federated methods are compared with: training on all tasks, training of one client alone, and no training.
+
+    centralized  one site with the tasks of all clients, in the unchanged environment: the upper baseline. `pool: split` gives it
+                 every task of the divided split, including those that no client holds and those of the roles: what the papers'
+                 tables call centralized
+    local        one client alone, with its own tasks and environment, for the whole run: the lower baseline. The paper shows
+                 clients 21, 42 and 84 of 100
+    zero-shot    the initial agent: no client is called and nothing is learned
+
+They run through the same loop as the federated methods, so that they commit, resume and draw a curve; their optimizer state is
+kept between commits. Nothing is sent, and no traffic is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
+from fedagentgym.algorithms.runtime import Site
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
+from fedagentgym.learning.settings import LearningSettings
+
+SITE = 0
+
+
+class CentralizedSettings(AveragingSettings):
+    """`algorithm: {name: centralized, local_steps: 3}`: `local_steps` policy steps between commits."""
+
+    name: Literal["centralized"] = "centralized"
+    pool: Literal["clients", "split"] = Field(
+        default="clients", description="its tasks: those that at least one client holds, or all of the divided split"
+    )
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+
+class Centralized(Averaging[CentralizedSettings]):
+    """FedAgent with a single client that holds the union of all clients' tasks, or the whole split."""
+
+    settings_class: ClassVar[type[Settings]] = CentralizedSettings
+    metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: CentralizedSettings, scale: Scale) -> Work | None:
+        """One site, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps)
+
+    def client_ids(self) -> Sequence[int]:
+        return [SITE]
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+    def resources(self, client: int) -> Site:
+        return self._site
+
+    @cached_property
+    def _site(self) -> Site:
+        client_split = self.runtime.client_split
+        pool = client_split.pool
+        if self.settings.pool == "clients":
+            held = {task for member in client_split for task in member.tasks}
+            pool = pool.subset([task for task in pool.ids if task in held])
+        return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)
+
+
+class LocalSettings(AveragingSettings):
+    """`algorithm: {name: local, client: 21, local_steps: 3}`."""
+
+    name: Literal["local"] = "local"
+    client: int = Field(default=0, ge=0, description="number of the client that trains alone")
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+
+class Local(Averaging[LocalSettings]):
+    """FedAgent with a single client, whose parameters are the mean."""
+
+    settings_class: ClassVar[type[Settings]] = LocalSettings
+    metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: LocalSettings, scale: Scale) -> Work | None:
+        """One site, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps)
+
+    def client_ids(self) -> Sequence[int]:
+        return [self.runtime.client_split.client(self.settings.client).index]
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+
+class ZeroShotSettings(Settings):
+    """`algorithm: zero-shot`, usually with `federation: {rounds: 0}`."""
+
+    name: Literal["zero-shot"] = "zero-shot"
+
+
+class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
+    """A federation without training: the parameters stay as loaded."""
+
+    settings_class: ClassVar[type[Settings]] = ZeroShotSettings
+
+    @classmethod
+    def estimate_round(cls, settings: ZeroShotSettings, scale: Scale) -> Work | None:
+        """Nothing."""
+        return Work()
+
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        return RoundResult(state)

@@ -1,1 +1,0 @@
-"""Shared by several algorithms: the runtime of a process, replies, arrays in states, tasks in messages, scoring."""
