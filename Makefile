@@ -44,7 +44,7 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --out build/leaderboard --link ../../leaderboard/results
-	$(BIN)/python -m fedagentgym.leaderboard.excerpt README.md build/leaderboard
+	$(BIN)/python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md

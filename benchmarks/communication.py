@@ -1,7 +1,8 @@
-"""The bytes that each method sends in the papers' protocols, counted by the byte counter of real runs.
+"""The bytes that each method sends in FedGRPO's figure 2, counted by the byte counter of real runs.
 
-The messages are built from the shapes of the models' layers (no weights are needed: an array that repeats one zero has the size
-of a real one), encoded forms apart. Text is counted at a stated mean length, since no paper publishes one.
+Ranks, rounds, clients and questions are those of the preset `paper-fedgrpo`. The messages are built from the shapes of the
+models' layers (no weights are needed: an array that repeats one zero has the size of a real one), encoded forms apart.
+Text is counted at a stated mean length, since no paper publishes one.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.measurement import Measurement
+from fedagentgym.experiment.config import load_config
 from fedagentgym.federation.message import Message
 
-RANK = 32
-ROUNDS = 320
-QUESTIONS = 2000
-CANDIDATES = 8
-EXPERTS = 2
-CLIENTS = 10
-AUXILIARY = 100
-PARTICIPANTS = 2
+FEDGRPO, LORA, DPSDA = (load_config(f"paper-fedgrpo{row}") for row in ("", ":fedpetuning-grpo", ":dpsda-grpo"))
+assert LORA.agent.adapter is not None and FEDGRPO.partition.clients is not None
+RANK = LORA.agent.adapter.rank
+ROUNDS = FEDGRPO.federation.rounds
+QUESTIONS = ROUNDS * FEDGRPO.learning.tasks_per_step
+CANDIDATES = FEDGRPO.learning.group_size
+EXPERTS = int(FEDGRPO.algorithm["experts"])
+CLIENTS = FEDGRPO.partition.clients
+AUXILIARY = FEDGRPO.partition.roles["auxiliary"]
+SYNTHETIC_ITERATIONS = int(DPSDA.algorithm["iterations"])
+SYNTHETIC_CANDIDATES = int(DPSDA.algorithm["candidates"])
 CANDIDATE_TEXT = 2000
 QUESTION_TEXT = 300
-SYNTHETIC_ITERATIONS = 10
-SYNTHETIC_CANDIDATES = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ SHAPES = {
     "Qwen2.5-3B": ModelShape(2048, 11008, 36, 256),
     "Qwen2.5-7B": ModelShape(3584, 18944, 28, 512),
 }
-PUBLISHED = {"fedgrpo": "paper: 2.4 MB, scope undefined", "dpsda-fl": "paper: 102.5 MB", "7B": "paper: up to 6.1 GB"}
+PUBLISHED = {"fedgrpo": "paper: 2.4 MB, not derivable", "dpsda-fl": "paper: 102.5 MB", "7B": "paper: up to 6.1 GB"}
 
 
 def make_zeros(*shape: int) -> np.ndarray:
@@ -106,8 +109,6 @@ def run(quick: bool = False) -> list[Measurement]:
         one = count_payload_bytes(make_adapter_message(shape))
         note = PUBLISHED["7B"] if name.endswith("7B") else ""
         found.append(Measurement(f"LoRA FedAvg, {name}, one client one way", one / 1e6, "MB"))
-        whole = 2 * PARTICIPANTS * ROUNDS * one
-        found.append(
-            Measurement(f"LoRA FedAvg, {name}, {ROUNDS} rounds of {PARTICIPANTS} clients", whole / 1e9, "GB", note)
-        )
+        whole = 2 * CLIENTS * ROUNDS * one
+        found.append(Measurement(f"LoRA FedAvg, {name}, {ROUNDS} rounds of {CLIENTS} clients", whole / 1e9, "GB", note))
     return found

@@ -14,8 +14,10 @@ identifies clients of the same kind.
     server   theta = sum_c N_c theta_c / sum_c N_c
 
 g_k belongs to a virtual bias added to the block's output, a vector whose length does not depend on the batch. The first step
-of a round has no predecessor and does not change w. `hypergradient: cosine` divides Delta by the two norms, so that the weights
-of a small model change at all. The softmax of 1 / w is close to a maximum when a weight is small: `temperature` softens it.
+of a round has no predecessor and does not change w. Delta depends on how the loss is reduced over tokens, which the paper does
+not state: `hypergradient` is `raw` for the mean that is trained on, `answer` for the sum over an answer's tokens, `sum` for that
+over all; `cosine` divides Delta by the two norms. The softmax of 1 / w is close to a maximum when a weight is small:
+`temperature` softens it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
@@ -38,6 +40,7 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message, Parameters
 from fedagentgym.learning.advantages import list_objectives
+from fedagentgym.learning.local import StepReport
 
 ACCURACY = "accuracy"
 OBJECTIVE_BYTES = 4096
@@ -57,7 +60,17 @@ class FedMOASettings(LocalStepsSettings):
         description="configurations of objectives, dealt to the clients in turn; learning.objectives by default",
     )
     step_size: float = Field(default=0.01, ge=0.0, description="lambda; 0 keeps the weights where they start")
-    hypergradient: Literal["raw", "cosine"] = Field(default="raw", description="raw: the paper's inner product; cosine")
+    local_passes: float | None = Field(
+        default=None,
+        gt=0,
+        description="passes of a client over its own tasks in a round, in place of local_steps, which is then the most; null: all"
+        " clients take local_steps",
+    )
+    hypergradient: Literal["raw", "answer", "sum", "cosine"] = Field(
+        default="raw",
+        description="the paper's inner product of gradients of the loss as it is trained on (raw), summed over the tokens of an "
+        "answer (answer) or of the whole step (sum); cosine: divided by both norms",
+    )
     reset_weights: Literal["broadcast", "uniform"] = Field(
         default="broadcast", description="start of a round: the cluster's weights for shared objectives, or 1/K each"
     )
@@ -77,6 +90,20 @@ class FedMOASettings(LocalStepsSettings):
             )
         return self
 
+    @model_serializer(mode="wrap")
+    def _leave_out_absent_passes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit passes if there are none: a configuration then has the digest that it had before the setting existed."""
+        plain: dict[str, Any] = handler(self)
+        if self.local_passes is None:
+            plain.pop("local_passes", None)
+        return plain
+
+    def count_steps(self, tasks: int, tasks_per_step: int) -> int:
+        """The steps of a client with this many tasks in a round."""
+        if self.local_passes is None:
+            return self.local_steps
+        return min(self.local_steps, max(1, round(self.local_passes * tasks / tasks_per_step)))
+
 
 class FedMOA(Averaging[FedMOASettings]):
     """Server side and client operation of FedMOA; see the module's docstring."""
@@ -88,6 +115,11 @@ class FedMOA(Averaging[FedMOASettings]):
         configured = tuple(part.name for part in runtime.learning.objectives)
         for names in settings.objectives or (configured,):
             check_objectives(names, "algorithm.objectives" if settings.objectives else "learning.objectives")
+        loss = runtime.learning.loss
+        if settings.hypergradient in ("answer", "sum") and (loss.name != "token" or loss.rows is not None):
+            raise OptionError(
+                f"hypergradient: {settings.hypergradient} undoes a mean over tokens: it needs learning.loss=token without rows"
+            )
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
@@ -186,11 +218,11 @@ class FedMOA(Averaging[FedMOASettings]):
         tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
         local = self.open_learner(site, self.read_start(state, message))
         report = local.run(
-            self.settings.local_steps,
+            self.settings.count_steps(len(site.env.pool), self.learning.tasks_per_step),
             seed=client.derive("train"),
             weights=weights,
             gradients_of=names if self.settings.step_size > 0 else (),
-            after_step=lambda step: tracker.update_weights(step.gradients),
+            after_step=lambda step: tracker.update_weights(reduce_gradients(step, self.settings.hypergradient)),
         )
         after = local.get_state()
         told = {"objectives": tracker.weights}
@@ -239,6 +271,13 @@ class FedMOA(Averaging[FedMOASettings]):
         return normalize_weights({**mine, **theirs})
 
 
+def reduce_gradients(step: StepReport, kind: str) -> Mapping[str, NDArray[np.float64]]:
+    """The objectives' gradients under a reduction over tokens; those of the step belong to the mean over all its tokens."""
+    each, episodes = step.metrics["tokens"], step.metrics["episodes"]
+    factor = {"answer": each, "sum": each * episodes}.get(kind, 1.0)
+    return {name: gradient * factor for name, gradient in step.gradients.items()}
+
+
 class HypergradientTracker:
     """The weights of one client during a round."""
 
@@ -261,7 +300,7 @@ class HypergradientTracker:
 
     def _compute_delta(self, before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
         product = float(before @ now)
-        if self._kind == "raw" or product == 0.0:
+        if self._kind != "cosine" or product == 0.0:
             return product
         return product / float(np.linalg.norm(before) * np.linalg.norm(now))
 

@@ -64,6 +64,11 @@ def get_console() -> PlainConsole:
     return PlainConsole(sys.stdout)
 
 
+def print_result(result: object, **style: Any) -> None:
+    """Print a text or a table to standard output, without colours for numbers."""
+    get_console().print(result, highlight=False, **style)
+
+
 def get_error_console() -> PlainConsole:
     """The console for progress and errors: standard error."""
     return PlainConsole(sys.stderr)

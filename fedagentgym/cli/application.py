@@ -25,7 +25,7 @@ COMMANDS = {
     "train": ("train:train", "Train agents, federated or not, with a configuration; writes report.html."),
     "eval": (
         "eval:evaluate",
-        "Evaluate an agent on a split: success, score, turns and invalid actions, with bootstrap intervals.",
+        "Evaluate an agent on a split: success, score, turns and invalid actions, with intervals.",
     ),
     "episodes": (
         "episodes:episodes",

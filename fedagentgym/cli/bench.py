@@ -9,21 +9,24 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import get_console, print_result
 from fedagentgym.cli.options import (
+    AGENT_SET,
     JSON,
     NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
     Group,
+    assignments,
     option,
     parse_agent_settings,
+    repeated,
 )
 from fedagentgym.leaderboard.results import VERIFICATION
-from fedagentgym.leaderboard.suite import list_suites, load_suite
+from fedagentgym.leaderboard.suite import list_suites, load_suite, open_scenario, to_yaml
 
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.entries import Entry
@@ -65,9 +68,8 @@ def list_all(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
         return
-    console = get_console()
     for track in ("methods", "agents"):
-        console.print(f"suites, {track} track", highlight=False)
+        print_result(f"suites, {track} track")
         for suite in suites:
             if suite.track == track:
                 time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
@@ -84,9 +86,9 @@ def _tell_same(suite: Suite) -> str:
 
 def _print_entry(name: str, description: str) -> None:
     """A name and its description, which continues under itself in a narrow terminal."""
-    console = get_console()
-    text = fill(f"  {name:28s} {description}", console.width, subsequent_indent=" " * 31, break_on_hyphens=False)
-    console.print(text, highlight=False, markup=False)
+    width = get_console().width
+    text = fill(f"  {name:28s} {description}", width, subsequent_indent=" " * 31, break_on_hyphens=False)
+    print_result(text)
 
 
 @bench.command()
@@ -95,8 +97,6 @@ def _print_entry(name: str, description: str) -> None:
 @option("--plan", is_flag=True, help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours).")
 def show(name: str, check: bool, plan: bool) -> None:
     """Show the definition of a suite."""
-    from fedagentgym.leaderboard.suite import to_yaml
-
     suite = load_suite(name)
     if plan:
         _print_plans(suite)
@@ -106,13 +106,9 @@ def show(name: str, check: bool, plan: bool) -> None:
     for scenario, one in suite.scenarios.items():
         if not one.methods_differ:
             click.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
-    if check:
-        from fedagentgym.leaderboard.suite import open_scenario
-
-        for scenario in suite.scenarios:
-            click.echo(
-                f"# {scenario}: " + json.dumps(open_scenario(suite, scenario).describe().model_dump(mode="json"))
-            )
+    for scenario in suite.scenarios if check else ():
+        found = open_scenario(suite, scenario).describe()
+        click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")
 
 
 def _print_plans(suite: Suite) -> None:
@@ -124,46 +120,24 @@ def _print_plans(suite: Suite) -> None:
         raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: there is no plan to print")
     for entry in list_baselines(suite):
         for scenario in suite.scenarios:
-            get_console().print(f"{entry.name}, {scenario}, each of {len(suite.seeds)} seeds", highlight=False)
+            print_result(f"{entry.name}, {scenario}, each of {len(suite.seeds)} seeds")
             for line in format_plan(plan_run(make_cell_config(suite, scenario, entry, suite.seeds[0])), 1000.0, None):
-                get_console().print(f"  {line}", highlight=False)
+                print_result(f"  {line}")
 
 
 @bench.command()
 @click.argument("suite_name", metavar="SUITE", help="A suite, or the YAML file of one.")
-@option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    help="Suites: only this one of the suite's own entries; may be repeated.",
-)
+@repeated("--baseline", "baselines", help="Suites: only this one of the suite's own entries; may be repeated.")
 @option("--agent", help="Agents track: an agent, a model's folder or hub id.")
-@option("--agent-set", multiple=True, metavar="KEY=VALUE", help="Agent setting as key=value.")
-@option(
-    "--scenario",
-    "scenarios",
-    multiple=True,
-    metavar="NAME",
-    help="Agents track: only this scenario; may be repeated.",
-)
-@option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Methods track: a setting of your method, as for train.",
-)
+@AGENT_SET
+@repeated("--scenario", "scenarios", metavar="NAME", help="Agents track: only this scenario; may be repeated.")
+@assignments("--set", "changes", help="Methods track: a setting of your method, as for train.")
 @option("--name", help="Name of your entry.")
 @option("--title", help="Title of your entry in the table.")
 @option("--submitted-by", help="Who you are.")
 @option("--link", help="A page that describes the agent or method.")
 @option("--note", help="A note for readers of the table.")
-@option(
-    "--secret",
-    type=PATH,
-    metavar="FILE",
-    help="Maintainers: play the suite with the secret seed in this file.",
-)
+@option("--secret", type=PATH, metavar="FILE", help="Maintainers: play the suite with the secret seed in this file.")
 @option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of all runs and their cells.")
 @WORKERS
 @PLUGIN_NAMES
@@ -176,15 +150,12 @@ def run(
     scenarios: tuple[str, ...],
     changes: tuple[str, ...],
     name: str | None,
-    title: str | None,
-    submitted_by: str | None,
-    link: str | None,
-    note: str | None,
     secret: Path | None,
     out: Path,
     workers: int,
     plugins: tuple[str, ...],
     as_json: bool,
+    **about: str | None,
 ) -> None:
     """Run a suite, with its own entries or with yours.
 
@@ -195,12 +166,12 @@ def run(
         from fedagentgym.leaderboard.suite import make_twin, read_secret
 
         suite = make_twin(suite, read_secret(secret))
-    about = {"title": title or name, "submitted_by": submitted_by, "link": link, "note": note}
+    about["title"] = about["title"] or name
     chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
     if scenarios:
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
     entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins, chosen)
-    _play([(suite, entry) for entry in entries], out, workers, as_json)
+    _play(suite, entries, out, workers, as_json)
 
 
 def play_suite(
@@ -214,8 +185,7 @@ def play_suite(
 ) -> None:
     """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
     suite, about = load_suite(name), {"scenarios": list(scenarios)}
-    entries = _choose_entries(suite, (), agent, agent_set, (), None, plugins, about)
-    _play([(suite, entry) for entry in entries], out, 0, as_json)
+    _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, plugins, about), out, 0, as_json)
 
 
 def _choose_entries(
@@ -248,10 +218,9 @@ def _choose_entries(
         return [make_method_entry(changes, name, **about)]
     if name is not None:
         raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
-    if given := [
-        f"--{key.replace('_', '-').removesuffix('s')}" for key, value in about.items() if value and key != "plugins"
-    ]:
-        raise OptionError(f"{given[0]} is for an entry of your own: name one with --agent or --set")
+    if given := [key for key, value in about.items() if value and key != "plugins"]:
+        told = given[0].replace("_", "-").removesuffix("s")
+        raise OptionError(f"--{told} is for an entry of your own: name one with --agent or --set")
     return list_baselines(suite, baselines)
 
 
@@ -273,12 +242,7 @@ def twin(name: str, to: Path) -> None:
 
 @bench.command()
 @click.argument(
-    "runs",
-    type=PATH,
-    nargs=-1,
-    required=True,
-    metavar="RUN...",
-    help="Folders of runs, or folders that hold several.",
+    "runs", type=PATH, nargs=-1, required=True, metavar="RUN...", help="Folders of runs, or folders that hold several."
 )
 @WORKERS
 @JSON
@@ -302,10 +266,10 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _play(chosen: Sequence[tuple[Suite, Entry]], out: Path, workers: int, as_json: bool) -> None:
+def _play(suite: Suite, entries: Sequence[Entry], out: Path, workers: int, as_json: bool) -> None:
     from fedagentgym.leaderboard.runs import open_run, play_runs
 
-    runs = [open_run(suite, entry, out) for suite, entry in chosen]
+    runs = [open_run(suite, entry, out) for entry in entries]
     play_runs(runs, workers)
     _tell_results(runs, as_json)
 
@@ -320,18 +284,17 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
         plain = [{"run": str(run.folder), "overall": made.model_dump(mode="json")["overall"]} for run, made in found]
         click.echo(json.dumps(plain))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("suite", "entry", "success", "95 % interval", "run"):
-        table.add_column(column, overflow="fold")
+    heads = ("suite", "entry", "success", "95 % interval", "run")
+    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
     for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
         ranked: Interval = made.overall[made.ranked]
         interval = "" if ranked.ends is None else f"{ranked.ends[0]:.3f} to {ranked.ends[1]:.3f}"
         table.add_row(made.suite.name, made.entry.title, f"{ranked.mean:.3f}", interval, str(run.folder))
-    get_console().print(table)
+    print_result(table)
     for run in runs:
         if run.left_out:
-            get_console().print(f"{run.folder}: not played: {', '.join(run.left_out)}", highlight=False)
-    get_console().print("next: fedagentgym bench pack RUN", highlight=False)
+            print_result(f"{run.folder}: not played: {', '.join(run.left_out)}")
+    print_result("next: fedagentgym bench pack RUN")
 
 
 @bench.command()
@@ -343,16 +306,14 @@ def status(run: Path, as_json: bool) -> None:
 
     found = [load_run(folder) for folder in _find_runs([run])]
     if as_json:
-        plain = [
-            {"run": str(one.folder), "cells": {cell.key: cell.describe_state() for cell in one.cells}} for one in found
-        ]
-        click.echo(json.dumps(plain))
+        states = {str(one.folder): {cell.key: cell.describe_state() for cell in one.cells} for one in found}
+        click.echo(json.dumps([{"run": folder, "cells": cells} for folder, cells in states.items()]))
         return
     for one in found:
         done = len(one.cells) - len(one.missing)
-        get_console().print(f"{one.folder}: {done} of {len(one.cells)} cells finished", highlight=False)
+        print_result(f"{one.folder}: {done} of {len(one.cells)} cells finished")
         for cell in one.missing:
-            get_console().print(f"  {cell.key:40s} {cell.describe_state()}", highlight=False)
+            print_result(f"  {cell.key:40s} {cell.describe_state()}")
 
 
 @bench.command()
@@ -377,30 +338,26 @@ def pack(run: Path, to: Path, weights: Path | None) -> None:
         ranked = made.overall[made.ranked]
         interval = "" if ranked.ends is None else f" [{ranked.ends[0]:.3f}, {ranked.ends[1]:.3f}]"
         told = f"{made.ranked} {ranked.mean:.3f}{interval}"
-        get_console().print(
-            f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}", highlight=False
-        )
+        print_result(f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}")
         if weights is not None:
             policies = write_weights(loaded, weights / below)
-            get_console().print(f"{weights / below}: the policies of {len(policies)} cells", highlight=False)
+            print_result(f"{weights / below}: the policies of {len(policies)} cells")
 
 
 @bench.command()
 @click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Packed results.")
 @option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
-@option(
+@repeated(
     "--agent",
     "agents",
     type=PATH,
-    multiple=True,
     metavar="FOLDER",
     help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
 )
 @option("--write", is_flag=True, help="Write verification.json into each result.")
-@option(
+@repeated(
     "--rerun",
     type=PATH,
-    multiple=True,
     metavar="FOLDER",
     help="Maintainers: a result of the same entry that you made yourself, on the suite or its secret twin: its numbers"
     " are written down too; may be repeated.",
@@ -437,8 +394,8 @@ def verify(
         if as_json:
             click.echo(json.dumps(found.model_dump(mode="json")))
             continue
-        get_console().print(f"{folder}: verified", highlight=False)
+        print_result(f"{folder}: verified")
         for claim in found.claims:
-            get_console().print(f"  {claim.status:13s} {claim.name:14s} {claim.about}", highlight=False)
+            print_result(f"  {claim.status:13s} {claim.name:14s} {claim.about}")
         if kept is not None and again is None:
-            get_console().print(f"  {'not provable':13s} {'run again':14s} {UNPROVEN_RERUN}", highlight=False)
+            print_result(f"  {'not provable':13s} {'run again':14s} {UNPROVEN_RERUN}")

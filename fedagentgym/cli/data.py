@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import JSON, PATH, Group, option
 from fedagentgym.envs.data_sets import DataSet, Findings, find_data_set, list_data_sets
 
@@ -46,7 +46,7 @@ def _install(name: str, source: Path | None, subset: str | None) -> None:
     if source is not None and not source.exists():
         raise DataError(f"cannot install {chosen.name} from {source}: there is no such file or folder")
     place = chosen.add(source, subset)
-    get_console().print(f"{chosen.name} is installed: {place}", highlight=False, soft_wrap=True)
+    print_result(f"{chosen.name} is installed: {place}", soft_wrap=True)
 
 
 @data.command()
@@ -67,7 +67,7 @@ def list_data() -> None:
         f" {data.licence}; {data.about}"
         for data in list_data_sets().values()
     ]
-    get_console().print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    print_result("\n".join(lines), soft_wrap=True)
 
 
 def _show_findings(data: DataSet, found: Findings) -> None:
@@ -87,21 +87,10 @@ def _show_findings(data: DataSet, found: Findings) -> None:
     if found.left_out:
         lines["left out"] = "; ".join(f"{count:,} {reason}" for reason, count in found.left_out.items())
     lines["skipped"] = f"{len(found.skipped):,} unusable rows"
-    for name, text in lines.items():
-        _print_line(name, text)
-    for text in _cut(found.skipped):
-        _print_line("", text)
-    for text in found.notes:
-        _print_line("note", text)
-
-
-def _print_line(name: str, text: str) -> None:
-    get_console().print(f"{name:10s}{text}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _cut(texts: Iterable[str]) -> list[str]:
-    every = list(texts)
-    return [*every[:SHOWN], *([f"... and {len(every) - SHOWN:,} more"] if len(every) > SHOWN else [])]
+    more = len(found.skipped) - SHOWN
+    skipped = [*found.skipped[:SHOWN], *([f"... and {more:,} more"] if more > 0 else [])]
+    for name, text in [*lines.items(), *(("", one) for one in skipped), *(("note", one) for one in found.notes)]:
+        print_result(f"{name:10s}{text}", soft_wrap=True)
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
@@ -133,8 +122,8 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
     if as_json:
         click.echo(json.dumps({**found._asdict(), "folder": str(found.folder)}))
         return
-    get_console().print(f"{found.name} is in {found.folder} ({found.bytes / 1e6:.0f} MB, from {found.source})")
-    get_console().print(f"licence: {found.licence or 'none is stated'}")
+    print_result(f"{found.name} is in {found.folder} ({found.bytes / 1e6:.0f} MB, from {found.source})")
+    print_result(f"licence: {found.licence or 'none is stated'}")
 
 
 @model.command("list")
@@ -149,11 +138,9 @@ def list_models(as_json: bool) -> None:
         click.echo(json.dumps([{**one._asdict(), "folder": str(one.folder)} for one in there]))
         return
     for one in there:
-        get_console().print(
-            f"{one.name}: {one.bytes / 1e6:.0f} MB, licence {one.licence or 'not stated'}, from {one.source}"
-        )
+        print_result(f"{one.name}: {one.bytes / 1e6:.0f} MB, licence {one.licence or 'not stated'}, from {one.source}")
     for name in sorted(PACKAGED.keys() - {one.name for one in there}):
-        get_console().print(f"{name}: not here (model add {name})")
+        print_result(f"{name}: not here (model add {name})")
 
 
 @model.command("remove")
@@ -162,4 +149,4 @@ def remove_model(name: str) -> None:
     """Delete a model from the cache."""
     from fedagentgym.agents.models import store
 
-    get_console().print(f"{store.remove_model(name).name} is removed")
+    print_result(f"{store.remove_model(name).name} is removed")

@@ -41,9 +41,8 @@ def doctor(as_json: bool) -> None:
         hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
         _say(f"[{extra}] {hint}", colour="yellow" if missing else "green")
     _say(f"GPU: {report['gpu'] or 'none found'}")
-    told = report["bfloat16"]
-    where = "bfloat16" if told["present"] else "float32"
-    _say(f"under an adapter a CPU stores {where}: {told['reason']}")
+    stored = "bfloat16" if report["bfloat16"]["present"] else "float32"
+    _say(f"under an adapter a CPU stores {stored}: {report['bfloat16']['reason']}")
     _say(f"data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}")
     _say(f"free disk: {report['free_disk_gb']:.0f} GB")
     _say("protections around programs of fedagentgym/Code-v0:")
@@ -60,9 +59,8 @@ def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent
     begin, further = " " * indent, " " * (indent + 4)
-    for number, line in enumerate(
-        textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=further, break_on_hyphens=False)
-    ):
+    lines = textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=further, break_on_hyphens=False)
+    for number, line in enumerate(lines):
         word, space, rest = line.strip().partition(" ")
         head = f"[{colour}]{escape(word)}[/]" if colour is not None and not number else escape(word)
         lead = line[: len(line) - len(line.lstrip())]
@@ -78,8 +76,7 @@ def examine() -> dict[str, Any]:
         "cores": count_usable_cores(),
         "packages": {name: metadata.version(name) for name in CORE},
         "extras": {
-            extra: {"missing": [module for module in modules if find_spec(module) is None]}
-            for extra, modules in EXTRAS.items()
+            name: {"missing": [one for one in modules if not find_spec(one)]} for name, modules in EXTRAS.items()
         },
         "gpu": _gpu(),
         "bfloat16": check_bfloat16()._asdict(),
@@ -109,10 +106,10 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
         protections, refuses = (), str(error)
     finally:
         slots.close()
-    found = [
-        {"name": one.name, "up": one.up, "reason": one.reason, "purpose": PURPOSES[one.name]} for one in protections
-    ]
-    return {"protections": found, "refuses": refuses}
+    return {
+        "protections": [{**one._asdict(), "purpose": PURPOSES[one.name]} for one in protections],
+        "refuses": refuses,
+    }
 
 
 def _gpu() -> str | None:

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from fedagentgym.base.imports import load_installed_plugins
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import get_console, print_result
 from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
@@ -51,8 +51,8 @@ def _list_all(found: list[dict[str, Any]]) -> None:
     for entry in found:
         sizes = [f"{entry['splits'][split]:,}" if split in entry["splits"] else "-" for split in SHOWN_SPLITS]
         table.add_row(entry["id"], entry["takes"], str(entry["max_turns"]), *sizes, str(len(entry["categories"])))
-    get_console().print(table)
-    get_console().print("more about one: fedagentgym envs WebShop; play it: fedagentgym play WebShop", highlight=False)
+    print_result(table)
+    print_result("more about one: fedagentgym envs WebShop; play it: fedagentgym play WebShop")
 
 
 def _show_details(entry: dict[str, Any]) -> None:
@@ -71,11 +71,11 @@ def _show_details(entry: dict[str, Any]) -> None:
         "options (--env-set)": options,
         "pool": entry["pool_digest"],
     }
-    out = get_console()
-    out.print(entry["id"], highlight=False)
+    print_result(entry["id"])
+    width = min(get_console().width, 100) - 2
     for head, text in told.items():
-        for line in textwrap.wrap(f"{head}: {text}" if head else text, min(out.width, 100) - 2, subsequent_indent="  "):
-            out.print(line, highlight=False)
+        for line in textwrap.wrap(f"{head}: {text}" if head else text, width, subsequent_indent="  "):
+            print_result(line)
 
 
 def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_invisible_characters
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def episodes(
     _print(sources, chosen[: None if listing else limit], actions=actions, listing=listing)
     shown = len(chosen) if listing else min(limit, len(chosen))
     how = " side by side" if len(sources) > 1 else ""
-    get_console().print(
-        f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", highlight=False, style="dim"
-    )
+    print_result(f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", style="dim")
 
 
 def _open_sources(source: Path, other: Path | None, *, before: bool, training: bool) -> list[Source]:
@@ -111,14 +109,9 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
         counts: dict[tuple[object, ...], int] = {}
         found: dict[tuple[object, ...], ShownEpisode] = {}
         for shown in source.episodes:
-            identity: tuple[object, ...] = (
-                shown.set,
-                shown.trajectory.task,
-                shown.trajectory.sample,
-                shown.client,
-                shown.round,
-            )
-            identity = identity[:3] if len(sources) > 1 else identity
+            identity: tuple[object, ...] = (shown.set, shown.trajectory.task, shown.trajectory.sample)
+            if len(sources) == 1:
+                identity = (*identity, shown.client, shown.round)
             counts[identity] = counts.get(identity, 0) + 1
             found[(*identity, counts[identity])] = shown
         by_task.append(found)
@@ -137,18 +130,17 @@ def _list_categories(rows: Sequence[Row], category: str | None) -> str:
 
 
 def _print(sources: Sequence[Source], rows: Sequence[Row], *, actions: bool, listing: bool) -> None:
-    out = get_console()
     for row in rows:
         if listing:
-            out.print(_format_line(row), highlight=False)
+            print_result(_format_line(row))
         elif len(row) == 1:
-            out.print(_format(row[0], actions), highlight=False)
+            print_result(_format(row[0], actions))
         else:
             table = Table(expand=True, pad_edge=False, box=box.SIMPLE)
             for source in sources:
                 table.add_column(show_invisible_characters(source.name), ratio=1, overflow="fold")
             table.add_row(*(_format(one, actions) for one in row))
-            out.print(table, soft_wrap=False)
+            print_result(table, soft_wrap=False)
 
 
 def _format_line(row: Row) -> str:
@@ -183,7 +175,7 @@ def chats(source: Path, output: Path, solved: bool, training: bool, only: str | 
 
     env = _find_environment(source)
     count = export_conversations(source, output, solved_only=solved, training=training, only=only, env=env)
-    get_console().print(f"{count:,} conversations are in {output}", highlight=False)
+    print_result(f"{count:,} conversations are in {output}")
 
 
 def _find_environment(source: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 from rich.table import Table
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     CLIENT,
@@ -25,23 +26,17 @@ from fedagentgym.cli.options import (
     option,
     parse_agent_settings,
     parse_assignments,
+    repeated,
 )
 
 if TYPE_CHECKING:
     from fedagentgym.base.statistics import Estimate
     from fedagentgym.experiment.evaluation import OpenedEvaluation
-    from fedagentgym.learning.evaluation import Evaluation, SetsEvaluation
+    from fedagentgym.learning.evaluation import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
 
-COLUMNS = {
-    "success": "success",
-    "score": "score",
-    "turns": "turns",
-    "invalid": "invalid",
-    "format_broken": "malformed",
-    "tokens": "tokens",
-}
-"""The columns of each category, and their headings."""
+COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
+"""The columns of each category."""
 PROCEDURES = ("own", "other")
 """Shares of a category's episodes that followed its own procedure and another one, if the environment has procedures."""
 
@@ -49,8 +44,7 @@ PROCEDURES = ("own", "other")
 @click.command("eval")
 @option("--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder.")
 @option(
-    "--agent",
-    help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder.",
+    "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."
 )
 @option("--run", type=PATH, help="The policy of the run in this folder.")
 @option("--best", is_flag=True, help="With --run: its best round instead of the last.")
@@ -64,17 +58,11 @@ PROCEDURES = ("own", "other")
     help="Sampling temperature, 0 is greedy; default: the run's own, else 0.4.",
 )
 @option("--seed", type=int, help="Seed of episodes, sampling and intervals; default: the run's own, else 0.")
-@option("--parallel", type=POSITIVE, help="Episodes in parallel; default: the run's own, else 64.")
+@option("--parallel", "parallel_episodes", type=POSITIVE, help="Episodes in parallel; default: the run's own, else 64.")
 @CLIENT
 @CLIENT_SPLIT
 @option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
-@option(
-    "--scenario",
-    "scenarios",
-    multiple=True,
-    metavar="NAME",
-    help="With --suite: only this scenario; may be repeated.",
-)
+@repeated("--scenario", "scenarios", metavar="NAME", help="With --suite: only this scenario; may be repeated.")
 @option("--output", type=PATH, help="File for the episodes (JSON lines).")
 @option("--replay", type=PATH, help="Check this file's episodes by replaying them.")
 @option("--set", "only", help="With --replay: only this evaluation set of the file.")
@@ -89,11 +77,7 @@ def evaluate(
     best: bool,
     number: int | None,
     split: str | None,
-    tasks: int | None,
-    repeats: int | None,
-    temperature: float | None,
     seed: int | None,
-    parallel: int | None,
     client: int | None,
     client_split: Path | None,
     suite: str | None,
@@ -105,6 +89,7 @@ def evaluate(
     agent_set: tuple[str, ...],
     plugins: tuple[str, ...],
     as_json: bool,
+    **numbers: float | None,
 ) -> None:
     """Evaluate an agent on a split: success, score, turns and invalid actions, with intervals."""
     if suite is not None:
@@ -125,13 +110,6 @@ def evaluate(
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
 
-    said = {
-        "split": split,
-        "temperature": temperature,
-        "tasks": tasks,
-        "repeats": repeats,
-        "parallel_episodes": parallel,
-    }
     exported = agent is not None and has_agent_file(agent)
     named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
     opened = open_evaluation(
@@ -145,12 +123,11 @@ def evaluate(
             env=env,
             options=options,
             client=find_named_client(client, client_split),
-            evaluation={name: value for name, value in said.items() if value is not None},
+            evaluation={name: value for name, value in {"split": split, **numbers}.items() if value is not None},
             seed=seed,
         )
     )
-    file = output or _choose_file(opened)
-    _play(opened, file, as_json)
+    _play(opened, output or _choose_file(opened), as_json)
 
 
 def _choose_file(opened: OpenedEvaluation) -> Path:
@@ -175,16 +152,16 @@ def _play(opened: OpenedEvaluation, file: Path, as_json: bool) -> None:
         about=about,
         about_set=opened.describe_set,
     )
-    close = getattr(opened.agent, "close", None)
-    if close is not None:
-        close()
+    if hasattr(opened.agent, "close"):
+        opened.agent.close()
     first = opened.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
-        click.echo(_to_json(found, file, beliefs))
+        told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
+        click.echo(json.dumps({**found.to_plain(), **told, "file": str(file)}))
         return
     _show(found, opened, beliefs)
-    get_console().print(f"episodes: {file}", highlight=False)
+    print_result(f"episodes: {file}")
 
 
 def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
@@ -194,33 +171,26 @@ def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: s
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{file} does not replay as recorded: {differences[0]}{more}")
-    get_console().print(f"{file}: every episode replays as recorded")
-
-
-def _to_json(found: SetsEvaluation, file: Path, beliefs: Mapping[str, Belief]) -> str:
-    told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
-    return json.dumps({**found.to_plain(), **told, "file": str(file)})
+    print_result(f"{file}: every episode replays as recorded")
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
     """A line for each category, or for each of several sets, and one for all; then the intervals."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True, overflow="ellipsis")
-    table.add_column("tasks", justify="right", no_wrap=True)
-    for name in (*COLUMNS.values(), *(PROCEDURES if beliefs else ())):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("tasks", *COLUMNS, *(PROCEDURES if beliefs else ())):
+        table.add_column(name.replace("format_broken", "malformed"), justify="right", no_wrap=True)
     for label, count, estimates in [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]:
         belief = beliefs.get(label)
         shares = () if belief is None else (f"{belief.own:.3f}", f"{belief.other:.3f}")
         table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS), *shares)
-    out = get_console()
-    out.print(table)
+    print_result(table)
     for name in ("success", "score"):
         mean, low, high = found.overall[name]
-        out.print(f"{name} {mean:.3f}, {opened.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
+        print_result(f"{name} {mean:.3f}, {opened.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
     if opened.expected is not None:
         same = opened.expected == found.overall["success"].mean
-        out.print("the run itself found the same" if same else f"the run itself found {opened.expected:.3f}")
+        print_result("the run itself found the same" if same else f"the run itself found {opened.expected:.3f}")
 
 
 def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Estimate]]]:
@@ -228,12 +198,5 @@ def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Esti
     if list(found.sets) != [""]:
         return [(name, one.tasks, one.overall) for name, one in found.sets.items()]
     (single,) = found.sets.values()
-    counts = _count_tasks(single)
+    counts = Counter(group[0].category for group in single.groups)
     return [(category, counts[category], estimates) for category, estimates in single.categories.items()]
-
-
-def _count_tasks(evaluation: Evaluation) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for group in evaluation.groups:
-        counts[group[0].category] = counts.get(group[0].category, 0) + 1
-    return counts

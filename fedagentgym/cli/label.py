@@ -10,7 +10,7 @@ import click
 
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
-from fedagentgym.base.progress import get_console, show_progress
+from fedagentgym.base.progress import print_result, show_progress
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.options import (
     ENV_SET,
@@ -36,12 +36,7 @@ ONE_SIDED = 0.1
 @option("--threshold", type=POSITIVE, default=2, help="Successes from which a task counts as solved.")
 @option("--error", type=click.FloatRange(0, 1), help="Handicap: probability of a random action.")
 @option("--turns", type=POSITIVE, help="Handicap: turns per attempt.")
-@option(
-    "--temperature",
-    type=click.FloatRange(0),
-    default=0.4,
-    help="Sampling temperature of an agent with a model.",
-)
+@option("--temperature", type=click.FloatRange(0), default=0.4, help="Sampling temperature of an agent with a model.")
 @option("--seed", type=int, default=0, help="Seed of all attempts.")
 @option("--pack", "packed", type=PATH, help="Also write the compact form for package data.")
 @ENV_SET
@@ -88,13 +83,9 @@ def label(
     found = read_labels(out)
     solved = sum(count >= threshold for count in found.successes.values())
     share = solved / max(len(found.successes), 1)
-    get_console().print(
-        f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})", highlight=False
-    )
+    print_result(f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})")
     if not ONE_SIDED <= share <= 1 - ONE_SIDED:
-        get_console().print(
-            "These labels are one-sided: for splits by hardness take another agent, handicap or threshold."
-        )
+        print_result("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
     if packed is not None:
         write_atomic(packed, pack_labels(found, opened.pool.ids))
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import get_console
-from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option
+from fedagentgym.base.progress import print_result
+from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option, repeated
 
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.compare import Part
@@ -39,20 +39,14 @@ def build(results: tuple[Path, ...], out: Path, link: str | None) -> None:
 
     built = build_site(results, out, link=link)
     count = sum(len(one.entries) for one in built)
-    get_console().print(f"{count:,} results of {len(built)} suites: open {out / 'index.html'}", highlight=False)
+    print_result(f"{count:,} results of {len(built)} suites: open {out / 'index.html'}")
 
 
 @leaderboard.command()
 @RESULTS
 @option("--suite", required=True, metavar="NAME", help="Whose entries.")
 @option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
-@option(
-    "--measure",
-    "measures",
-    multiple=True,
-    metavar="NAME",
-    help="A column, in place of the ranked measure; may be repeated.",
-)
+@repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
 def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...]) -> None:
     """Print the best entries of a suite as a Markdown table."""
     from fedagentgym.leaderboard.results import read_suites
@@ -97,9 +91,8 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected"):
-        table.add_column(column, overflow="fold")
+    heads = ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected")
+    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
     for name in found.names:
         more = found.differences.get(name)
         own = found.values[name] if found.runs > 1 else ()
@@ -107,8 +100,8 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         if more is not None:
             shown = [format_numbers(more, more.values, "+"), format_p(more.p), format_p(more.adjusted)]
         table.add_row(name, format_numbers(found.measured[name][measure], own), *shown)
-    get_console().print(table)
-    get_console().print(f"{found.pairing}; page: {page}", highlight=False)
+    print_result(table)
+    print_result(f"{found.pairing}; page: {page}")
 
 
 def _describe_parts(parts: Mapping[str, Part]) -> dict[str, object]:

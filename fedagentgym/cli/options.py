@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ class Option(click.Option):
 
 
 option = partial(click.option, cls=Option)
+repeated = partial(option, multiple=True)
+assignments = partial(repeated, metavar="KEY=VALUE")
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 NOT_NEGATIVE = click.IntRange(min=0)
@@ -62,10 +64,9 @@ def _load_plugins(context: click.Context, parameter: click.Parameter, plugins: t
 
 
 _plugin_option = partial(
-    option,
+    repeated,
     "--plugin",
     "plugins",
-    multiple=True,
     metavar="FILE_OR_MODULE",
     help="A file (mine.py) or module of your own that registers things; may be repeated.",
     callback=_load_plugins,
@@ -78,22 +79,16 @@ PLUGIN_NAMES = _plugin_option()
 
 # ---- environments ---------------------------------------------------------------------------------------------------
 
-ENV_SET = option(
-    "--env-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Option of the environment as key=value, for example size=tiny; may be repeated.",
+ENV_SET = assignments(
+    "--env-set", help="Option of the environment as key=value, for example size=tiny; may be repeated."
 )
 
 
-def parse_assignments(assignments: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
+def parse_assignments(texts: Iterable[str], settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """`key=value` texts as a mapping; they change `settings`, if given."""
     from fedagentgym.base.settings import assign
 
-    found = settings or {}
-    for assignment in assignments:
-        found = assign(found, assignment)
-    return found
+    return reduce(assign, texts, settings or {})
 
 
 def open_named_env(name: str, options: dict[str, Any]) -> TextEnv:
@@ -128,12 +123,7 @@ def find_named_client(client: int | None, file: Path | None) -> NamedClient | No
 
 # ---- agents ---------------------------------------------------------------------------------------------------------
 
-AGENT_SET = option(
-    "--agent-set",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Agent setting as key=value, for example context=window.",
-)
+AGENT_SET = assignments("--agent-set", help="Agent setting as key=value, for example context=window.")
 
 
 def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str, Any]:

@@ -79,7 +79,9 @@ def play(
     opened = _open(env, split, client, client_split, parse_assignments(env_set))
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
     if agent is not None:
-        _watch(opened, _make_player(agent, opened, seed), seed)
+        from fedagentgym.agents.presets import make_agent
+
+        _watch(opened, make_agent(parse_agent_settings(agent), opened, seed), seed)
         return
     with explain_interruption(lambda: "the episode is not saved (`save FILE` does that while you play)"):
         PlaySession(opened, get_console()).run()
@@ -99,12 +101,6 @@ def _open(
 
 
 # ---- watching -------------------------------------------------------------------------------------------------------
-
-
-def _make_player(name: str, env: TextEnv, seed: int) -> Player:
-    from fedagentgym.agents.presets import make_agent
-
-    return make_agent(parse_agent_settings(name), env, seed)
 
 
 def _watch(env: TextEnv, player: Player, seed: int) -> None:

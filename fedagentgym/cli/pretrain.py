@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     ENV_SET,
     JSON,
     PATH,
     PLUGINS,
+    assignments,
     option,
     parse_agent_settings,
     parse_assignments,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.settings import WarmStartSettings
     from fedagentgym.learning.shipped import Comparison
 
-COLUMNS = ("category", "shown right", "misled", "own procedure", "another", "episodes")
+COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 
 
 @click.command()
@@ -38,13 +39,7 @@ COLUMNS = ("category", "shown right", "misled", "own procedure", "another", "epi
 @ENV_SET
 @AGENT_SET
 @PLUGINS
-@option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Warm-start setting as key=value, for example steps=200.",
-)
+@assignments("--set", "settings", help="Warm-start setting as key=value, for example steps=200.")
 @option("--seed", type=int, default=0, help="Seed of weights, demonstrations and batches.")
 @option("--output", type=PATH, help="Folder; default: in the cache, for 'tiny' the folder that this agent loads.")
 @option("--force", is_flag=True, help="Make it again even if it exists.")
@@ -90,27 +85,22 @@ def pretrain(
         click.echo(json.dumps({"folder": str(made.folder), "reused": made.reused, **made.note}))
         return
     found = "found" if made.reused else "made"
-    get_console().print(f"{found} {made.folder}", highlight=False)
+    print_result(f"{found} {made.folder}")
     judged = f"{made.note['tasks']} tasks of the validation split"
-    get_console().print(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
+    print_result(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
     if "beliefs" in made.note:
-        get_console().print(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
+        print_result(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
 
 
 def _make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[str, Mapping[str, Any]]) -> Table:
     """One line per category; beliefs are the shares of new episodes that followed its own procedure and another one."""
-    table = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == "category" else "right")
+    table = Table("category", *(Column(name, justify="right") for name in COLUMNS), box=None, pad_edge=False)
     for category, about in shown.items():
-        found = beliefs.get(category)
-        measured = ("", "", "0") if found is None else _format_belief(found)
+        measured = ["", "", "0"]
+        if (found := beliefs.get(category)) is not None:
+            measured = [f"{found['own']:.3f}", f"{found['other']:.3f}", str(found["episodes"])]
         table.add_row(category, f"{about['right']:.2f}", "yes" if about["misled"] else "no", *measured)
     return table
-
-
-def _format_belief(belief: Mapping[str, Any]) -> tuple[str, str, str]:
-    return f"{belief['own']:.3f}", f"{belief['other']:.3f}", str(belief["episodes"])
 
 
 def _ship(env_id: str | None, as_json: bool) -> None:
@@ -122,7 +112,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"folder": str(made.folder), **made.note}))
         else:
-            get_console().print(f"made {made.folder}: success {made.note['success']:.3f}", highlight=False)
+            print_result(f"made {made.folder}: success {made.note['success']:.3f}")
 
 
 def _check(env_id: str | None, as_json: bool) -> None:
@@ -133,7 +123,7 @@ def _check(env_id: str | None, as_json: bool) -> None:
     for name, recipe in shipped.list_shipped_recipes(env_id).items():
         found.append(shipped.compare(name, recipe))
         if not as_json:
-            get_console().print(_describe(found[-1]), highlight=False)
+            print_result(_describe(found[-1]))
     if as_json:
         click.echo(json.dumps([{**one._asdict(), "agrees": one.agrees} for one in found]))
     if wrong := [one.name for one in found if not one.agrees]:
@@ -157,10 +147,10 @@ def _choose_settings(
     from fedagentgym.learning.settings import WarmStartSettings
 
     recipe = find_recipe(env_id) if model == "tiny" else None
-    chosen = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
+    start = recipe.warm_start.model_dump(exclude_unset=True) if recipe is not None else {}
     agent = recipe.agent.model_dump(exclude_unset=True) if recipe is not None else {}
-    chosen = parse_assignments(settings, chosen)
     agent = parse_assignments(agent_set, agent | parse_agent_settings(model))
     if model == "tiny" and agent.get("model") is not None:
         raise OptionError("'tiny' is made from scratch: to start from a model, name the model instead of 'tiny'")
-    return AgentSettings.load(agent, "agent"), WarmStartSettings.load(chosen, "warm_start")
+    chosen = WarmStartSettings.load(parse_assignments(settings, start), "warm_start")
+    return AgentSettings.load(agent, "agent"), chosen

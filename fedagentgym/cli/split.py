@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import parse_yaml
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
     ENV_SET,
     JSON,
@@ -23,8 +23,10 @@ from fedagentgym.cli.options import (
     PLUGINS,
     POSITIVE,
     Group,
+    assignments,
     option,
     parse_assignments,
+    repeated,
 )
 from fedagentgym.envs.registry import find_env_id
 
@@ -57,15 +59,9 @@ def split() -> None:
 @option("--max-tasks", type=POSITIVE, help="Coverage: most tasks of a client.")
 @option("--overlap", type=float, help="Mean number of clients that hold a task.")
 @option("--by", help="Natural: the field of the tasks whose values are clients.")
-@option(
-    "--set",
-    "parameters",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any other parameter of the sampler as key=value.",
-)
+@assignments("--set", "parameters", help="Any other parameter of the sampler as key=value.")
 @option("--variant", help="How the clients' environments differ: a kind, or {kind: ..., key: value}.")
-@option("--role", multiple=True, metavar="NAME=NUMBER", help="Tasks set aside, for example public=200.")
+@repeated("--role", metavar="NAME=NUMBER", help="Tasks set aside, for example public=200.")
 @option("--server-overlap", type=float, default=1.0, help="Share of the server's tasks that clients hold.")
 @option("--labels", help="Label file for hardness, or 'pool'.")
 @option("--preset", help="A setting of the papers (`split presets` lists them).")
@@ -115,9 +111,9 @@ def _collect_keywords(
     preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Environment, partition and the other values of a preset."""
-    from fedagentgym.partitions.presets import get_preset as preset_of
+    from fedagentgym.partitions.presets import get_preset
 
-    keywords: dict[str, Any] = preset_of(preset) if preset is not None else {}
+    keywords: dict[str, Any] = get_preset(preset) if preset is not None else {}
     if sampler is not None:
         keywords["partition"] = sampler
     if env is not None:
@@ -156,13 +152,11 @@ def presets(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dict(PRESETS), indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("preset")
-    table.add_column("what it is")
+    table = Table("preset", "what it is", box=None, pad_edge=False)
     for name, keywords in PRESETS.items():
         rest = ", ".join(f"{key} {value}" for key, value in keywords.items() if key not in _DECIDED)
         table.add_row(name, f"{keywords['partition']} of {keywords['env_id']}: {rest}")
-    get_console().print(table)
+    print_result(table)
 
 
 @split.command()
@@ -192,10 +186,10 @@ def verify(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps([check.__dict__ for check in checks], indent=2))
     else:
         table = Table(box=None, pad_edge=False, show_header=False)
+        marks = {True: "ok", False: "FAILED", None: "unknown"}
         for check in checks:
-            mark = {True: "ok", False: "FAILED", None: "unknown"}[check.ok]
-            table.add_row(mark, check.name, check.detail)
-        get_console().print(table)
+            table.add_row(marks[check.ok], check.name, check.detail)
+        print_result(table)
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
     if unknown:
@@ -211,7 +205,7 @@ def verify(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
 def plot(file: Path, out: Path, env_set: tuple[str, ...]) -> None:
     """Draw the figure for the sampler of a split."""
     _open_split(file, env_set).plot(out)
-    get_console().print(f"drawn: {out}", highlight=False, markup=False)
+    print_result(f"drawn: {out}")
 
 
 @split.command()
@@ -260,7 +254,7 @@ def compare(
         return
     _print_comparison(made)
     if out is not None:
-        get_console().print(f"drawn: {out}", highlight=False, markup=False)
+        print_result(f"drawn: {out}")
 
 
 def _print_comparison(made: Sequence[ClientSplit]) -> None:
@@ -279,7 +273,7 @@ def _print_comparison(made: Sequence[ClientSplit]) -> None:
             f"{found.distances.mean():.3f}",
             f"{found.jaccard_mean:.3f}",
         )
-    get_console().print(table, highlight=False)
+    print_result(table)
 
 
 def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: Iterable[str]) -> ClientSplit:
@@ -322,20 +316,16 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
         click.echo(json.dumps(found.to_dict(), indent=2))
         return
     if found.identical:
-        get_console().print(
-            f"{first} and {second} are the same split ({found.digests[0]})", highlight=False, markup=False
-        )
+        print_result(f"{first} and {second} are the same split ({found.digests[0]})")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("what", str(first), str(second)):
-        table.add_column(column, overflow="fold")
+    heads = ("what", str(first), str(second))
+    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
     for name, (left, right) in found.fields.items():
         table.add_row(name, str(left), str(right))
-    get_console().print(table)
-    get_console().print(
+    print_result(table)
+    print_result(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
-        f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})",
-        highlight=False,
+        f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})"
     )
 
 
@@ -371,24 +361,21 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         return
     found = statistics.to_dict()
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    columns = (Column(style="bold"), Column(overflow="fold"))
+    table = Table(*columns, box=None, pad_edge=False, show_header=False)
     sizes, mixture, overlap = found["sizes"], found["mixture"], found["overlap"]
+    options = "".join(f", {key} {value}" for key, value in record.env_options.items())
+    worst = ", ".join(f"{name} {share:.0%}" for name, share in _get_worst_mixture(statistics))
     rows = [
         ("split", where),
-        (
-            "environment",
-            f"{record.env_id} ({record.env_split}{_format_options(record.env_options)}), {found['tasks_in_pool']:,} tasks",
-        ),
+        ("environment", f"{record.env_id} ({record.env_split}{options}), {found['tasks_in_pool']:,} tasks"),
         ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
         ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_format_sizes(sizes)}"),
         ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _take_largest(mixture["pool"]))),
         (
             "distance to pool",
-            f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}: "
-            + ", ".join(f"{name} {share:.0%}" for name, share in _get_worst_mixture(statistics))
-            + ")",
+            f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}:"
+            f" {worst})",
         ),
         (
             "overlap",
@@ -400,12 +387,8 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
     ]
     if "hardness" in found:
         hard = found["hardness"]
-        rows.append(
-            (
-                "solved share",
-                f"pool {hard['pool_solved']:.1%}; clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}",
-            )
-        )
+        spread = f"clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}"
+        rows.append(("solved share", f"pool {hard['pool_solved']:.1%}; {spread}"))
     if record.roles:
         rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())))
     if record.variant is not None:
@@ -413,11 +396,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
     rows.append(("digest", record.digest))
     for name, text in rows:
         table.add_row(name, text)
-    get_console().print(table, highlight=False)
-
-
-def _format_options(options: Mapping[str, Any]) -> str:
-    return "".join(f", {key} {value}" for key, value in options.items())
+    print_result(table)
 
 
 def _format_sizes(sizes: Mapping[str, float]) -> str:

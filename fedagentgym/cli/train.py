@@ -8,14 +8,15 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder
-from fedagentgym.base.progress import get_console
-from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, Group, option
+from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, Group, assignments, option
 from fedagentgym.version import __version__
 
 POSITIVE_NUMBER = click.FloatRange(1e-3)
@@ -23,13 +24,7 @@ POSITIVE_NUMBER = click.FloatRange(1e-3)
 
 @click.command()
 @click.argument("config", required=False, help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
-@option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change a setting, for example federation.workers=2.",
-)
+@assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
 @PLUGIN_NAMES
 @option("--resume", type=PATH, metavar="RUN", help="Resume the run in this folder.")
 @option("--seeds", metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
@@ -62,9 +57,9 @@ def train(
 
     if listing:
         for name in list_presets():
-            get_console().print(f"{name:16s} {_extract_headline(read_preset(name))}", highlight=False, markup=False)
+            print_result(f"{name:16s} {_extract_headline(read_preset(name))}")
             if variants := list_variants(name):
-                get_console().print(f"{'':16s}   {name}:{', '.join(variants)}", highlight=False, markup=False)
+                print_result(f"{'':16s}   {name}:{', '.join(variants)}")
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
@@ -76,33 +71,13 @@ def train(
             raise OptionError("--plan: name a configuration, a run that was started has no plan to print")
         _print_plan(config, changes, plugins, tokens_per_second, device_memory, as_json)
         return
-    from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
-
-    if seeds is not None:
-        if config is None:
-            raise OptionError(
-                "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
-            )
-        _train_seeds(config, changes, _parse_seeds(seeds), plugins, as_json)
-        return
-    with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
-        if resume is not None:
-            if plugins:
-                raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
-            result = running.resume(resume, changes, observers=watch.observers, on_progress=watch.on_progress)
-        else:
-            result = running.train(
-                config or "",
-                changes,
-                plugins=plugins,
-                observers=watch.observers,
-                on_progress=watch.on_progress,
-            )
-    if as_json:
-        click.echo(canonical_json(result.record))
-    else:
-        print_summary(result.folder, result.record)
+    if seeds is not None and config is None:
+        raise OptionError(
+            "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
+        )
+    if resume is not None and plugins:
+        raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
+    _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, as_json)
 
 
 def _parse_seeds(text: str) -> list[int]:
@@ -112,24 +87,33 @@ def _parse_seeds(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _train_seeds(
-    config: str, changes: Sequence[str], seeds: Sequence[int], plugins: Sequence[str], as_json: bool
+def _run(
+    config: str | None,
+    resume: Path | None,
+    changes: Sequence[str],
+    seeds: Sequence[int] | None,
+    plugins: Sequence[str],
+    as_json: bool,
 ) -> None:
-    """Run each seed, and print how to compare the runs."""
+    """Train or resume, once or with each seed, and print the results and how to compare several."""
+    from fedagentgym.experiment import run as running
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
-    from fedagentgym.experiment.run import train as train_run
 
     with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
-        results = train_run(
-            config, changes, seeds=seeds, plugins=plugins, observers=watch.observers, on_progress=watch.on_progress
-        )
+        watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
+        if resume is not None:
+            results = [running.resume(resume, changes, **watching)]
+        elif seeds is not None:
+            results = running.train(config or "", changes, seeds=seeds, plugins=plugins, **watching)
+        else:
+            results = [running.train(config or "", changes, plugins=plugins, **watching)]
     for result in results:
         if as_json:
             click.echo(canonical_json(result.record))
         else:
             print_summary(result.folder, result.record)
-    if not as_json:
-        get_console().print(f"all seeds together: fedagentgym compare {results[0].folder.parent}", highlight=False)
+    if seeds is not None and not as_json:
+        print_result(f"all seeds together: fedagentgym compare {results[0].folder.parent}")
 
 
 def _print_settings(config: str | None, resume: Path | None, changes: Sequence[str], plugins: Sequence[str]) -> None:
@@ -165,7 +149,7 @@ def _print_plan(
         click.echo(canonical_json(make_plain(planned, tokens_per_second)))
         return
     for line in format_plan(planned, tokens_per_second, device_bytes):
-        get_console().print(line, highlight=False)
+        print_result(line)
 
 
 def _extract_headline(text: str) -> str:
@@ -191,14 +175,13 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     if markdown:
         click.echo(to_markdown(found), nl=False)
         return
-    out = get_console()
-    width = max(min(out.width, 100) - 4, 20)
+    width = max(min(get_console().width, 100) - 4, 20)
     for entry in found:
-        out.print(f"{entry.key} = {entry.default}" if entry.default else entry.key, highlight=False)
+        print_result(f"{entry.key} = {entry.default}" if entry.default else entry.key)
         belongs = f" [{', '.join(entry.names)}]" if entry.names else ""
         told = "; ".join(part for part in (entry.meaning, entry.kind) if part)
         for line in textwrap.wrap(f"{told}{belongs}", width):
-            out.print(f"    {line}", highlight=False)
+            print_result(f"    {line}")
 
 
 # ---- export ---------------------------------------------------------------------------------------------------------
@@ -218,7 +201,7 @@ def export(run: Path, output: Path, best: bool, number: int | None, adapter: boo
     from fedagentgym.experiment.export import export_policy
 
     chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter)
-    get_console().print(f"round {chosen} of {run} is in {output}", highlight=False)
+    print_result(f"round {chosen} of {run} is in {output}")
 
 
 # ---- Flower ---------------------------------------------------------------------------------------------------------
@@ -254,6 +237,20 @@ from fedagentgym.experiment.flower_app import client_app, server_app
 
 __all__ = ["client_app", "server_app"]
 '''
+DEPLOYMENT = """the app is in {folder}; on the server's machine:
+  export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+  flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
+    --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation
+for each client's machine (one SuperNode may serve several clients), a key made there:
+  ssh-keygen -t ecdsa -b 384 -N "" -f node.key
+registered on the server's, with the connection in $FLWR_HOME/config.toml:
+  flwr supernode register node.key.pub CONNECTION
+and then the node:
+  flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\
+    --auth-supernode-private-key node.key \\
+    --node-config 'clients="0,1" workplace="/var/lib/fedagentgym"'
+finally:  flwr run {folder} CONNECTION"""
+"""The commands that start a deployment."""
 
 
 @click.group(cls=Group)
@@ -276,31 +273,8 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
         raise OptionError(f"output.folder is {chosen.output.folder!r}: Flower starts elsewhere, give an absolute path")
     with atomic_folder(folder) as part:
         named = [str(Path(plugin).absolute()) if plugin.endswith(".py") else plugin for plugin in plugins]
-        text = PROJECT.format(
-            version=__version__,
-            run=canonical_json(str(config.absolute())),
-            plugins=canonical_json(",".join(named)),
-        )
+        run, loaded = canonical_json(str(config.absolute())), canonical_json(",".join(named))
+        text = PROJECT.format(version=__version__, run=run, plugins=loaded)
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
-    _print_commands(folder)
-
-
-def _print_commands(folder: Path) -> None:
-    say = get_console().print
-    say(f"the app is in {folder}; on the server's machine:", highlight=False)
-    say("  export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1", highlight=False)
-    say(
-        "  flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\",
-        highlight=False,
-    )
-    say("    --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation", highlight=False)
-    say("for each client's machine (one SuperNode may serve several clients), a key made there:", highlight=False)
-    say('  ssh-keygen -t ecdsa -b 384 -N "" -f node.key', highlight=False)
-    say("registered on the server's, with the connection in $FLWR_HOME/config.toml:", highlight=False)
-    say("  flwr supernode register node.key.pub CONNECTION", highlight=False)
-    say("and then the node:", highlight=False)
-    say("  flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\", highlight=False)
-    say("    --auth-supernode-private-key node.key \\", highlight=False)
-    say('    --node-config \'clients="0,1" workplace="/var/lib/fedagentgym"\'', highlight=False)
-    say(f"finally:  flwr run {folder} CONNECTION", highlight=False)
+    print_result(DEPLOYMENT.format(folder=folder))

@@ -126,7 +126,9 @@ def _choose_round(place: Path, rounds: CommitStore, chain: Chain, number: int | 
     if best:
         found = best_rounds(chain.list_records())
         if not found:
-            raise DataError(f"{place} was never evaluated: leave --best out")
+            raise DataError(
+                f"{place} was never evaluated on a split that chooses (a test split does not): leave --best out"
+            )
         number = found.pop()
     if number is None:
         return chain.newest.round

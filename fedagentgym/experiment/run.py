@@ -287,7 +287,7 @@ class Run:
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
-            write_report(self.folder)
+            write_report(self.folder, finished.records)
         return result
 
     def _write_background(self) -> None:
@@ -324,7 +324,8 @@ class Run:
         plain = found.to_plain() | self._describe_beliefs(found)
         if settings.clients:
             plain["clients"] = judge_mixtures(found, self.runtime.client_split)
-        return {"success": plain["overall"]["success"]["mean"], "policy": policy, "digest": file_digest(file), **plain}
+        success = plain["overall"]["success"]["mean"]
+        return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fedagentgym.federation.progress import TrainingProgress as TrainingProgress
     from fedagentgym.federation.server import ServerConfig as ServerConfig
     from fedagentgym.federation.server import run_rounds as run_rounds
-    from fedagentgym.federation.states import StateStore as StateStore
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -41,6 +40,5 @@ __getattr__, __dir__, __all__ = attach(
         ".exchange": ("Operation",),
         ".progress": ("TrainingProgress",),
         ".server": ("ServerConfig", "run_rounds"),
-        ".states": ("StateStore",),
     },
 )

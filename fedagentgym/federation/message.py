@@ -421,13 +421,15 @@ class Form:
                 raise DataError(f"message lacks the declared array {name!r}")
         if encoded_size > self.limit:
             raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are allowed by its declaration")
-        if (plain := sum(_plain_bytes(getattr(message, kind)) for kind in KINDS)) > 2 * self.text + _FRAMING:
+        plain = sum(
+            len(name) + _flat_bytes(value)
+            for kind in KINDS
+            for name, value in getattr(message, kind).items()
+            if not isinstance(value, np.ndarray)
+        )
+        if plain > 2 * self.text + _FRAMING:
             raise DataError(f"message with {plain} bytes of plain values: {self.text} were declared")
         return distances
-
-
-def _plain_bytes(section: Mapping[str, Any]) -> int:
-    return sum(len(name) + _flat_bytes(value) for name, value in section.items() if not isinstance(value, np.ndarray))
 
 
 def _flat_bytes(value: Any) -> int:

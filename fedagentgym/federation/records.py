@@ -6,6 +6,7 @@ report) is validated here first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -242,8 +243,10 @@ class MetricsLog:
         write_atomic(self.path, "".join(lines))
 
     def append(self, record: Record) -> None:
-        self.records.append(record)
-        append_line(self.path, canonical_json(record))
+        """Add the record of a round; it is kept as it would be read from the file."""
+        line = canonical_json(record)
+        self.records.append(json.loads(line))
+        append_line(self.path, line)
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:
@@ -262,6 +265,9 @@ def read_metrics_log(path: Path) -> Iterator[Record]:
 
 
 def best_rounds(records: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The evaluated round with the highest success, the earliest of equals; empty before any evaluation."""
-    evaluated = [(record["evaluation"]["success"], -record["round"]) for record in records if "evaluation" in record]
-    return {-max(evaluated)[1]} if evaluated else set()
+    """The round whose evaluation has the highest `choice`, or `success` where it has no `choice`; the earliest of equals. Empty
+    before any evaluation, and if nothing may choose (`choice` is null)."""
+    evaluations = [(record["evaluation"], record["round"]) for record in records if "evaluation" in record]
+    choices = [(found.get("choice", found["success"]), -number) for found, number in evaluations]
+    choosing = [(choice, number) for choice, number in choices if choice is not None]
+    return {-max(choosing)[1]} if choosing else set()

@@ -58,7 +58,8 @@ class ServerConfig:
         seed: The run's seed.
         settings: Rounds, participants, quorum and deadline.
         keep_rounds: How many of the newest commits are kept.
-        evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`.
+        evaluate: Evaluates a global state, given the round and the state, and returns a mapping with at least `success`, and
+            with `choice` if another number than success names the best round (none: null).
         evaluate_every: Rounds between evaluations; the first state and the last are evaluated too.
         observers: Objects with `begin(rounds)` and `round_done(record)`.
         streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.

@@ -42,18 +42,7 @@ class StateStore:
         self._stored = _scan(folder) if folder is not None else set()
 
     def get(self, client: int, name: StateName | None) -> bytes | None:
-        """Return the bytes of a state.
-
-        Args:
-            client: The client.
-            name: Name of the state, its round and call; None for a client that has none yet.
-
-        Returns:
-            The bytes; None if there is no state yet.
-
-        Raises:
-            DataError: If the state is lost or damaged.
-        """
+        """The bytes of a state; None for a client that has none yet."""
         if name is None:
             return None
         found = self._memory.get((client, name))
@@ -64,13 +53,7 @@ class StateStore:
         return found
 
     def put(self, client: int, name: StateName, state: bytes | None) -> None:
-        """Keep a state.
-
-        Args:
-            client: The client.
-            name: The call that made the state.
-            state: Its bytes; None if the call did not change the client's state.
-        """
+        """Keep the state that a call made; None if it changed nothing."""
         if state is None:
             return
         if self._write_through:
@@ -79,49 +62,25 @@ class StateStore:
             self._memory[client, name] = state
 
     def put_answer(self, client: int, name: StateName, request: str, answer: bytes) -> None:
-        """Store the reply to a request, so that a repeated request gets the same one.
-
-        Args:
-            client: The client.
-            name: Name of the state that the request makes.
-            request: Digest of the request.
-            answer: Bytes of the reply.
-        """
+        """Store the whole reply to a request, so that a repeated request gets the same reply without running again."""
         write_atomic(self._get_path(client, name, "answer"), _prepend_digest(request.encode("ascii") + b"\n" + answer))
         self._stored.add((client, name))
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
-        """Return the stored reply to a request.
-
-        Args:
-            client: The client.
-            name: Name of the state that the request makes.
-            request: Digest of the request.
-
-        Returns:
-            Bytes of the reply; None if there is none.
-        """
+        """The stored reply to this request, found by its digest."""
         if self._folder is None or not self._get_path(client, name, "answer").is_file():
             return None
         asked, _, answer = _read_verified(self._get_path(client, name, "answer")).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
-        """Write the states to which a round is about to refer.
-
-        Args:
-            heads: The present state of each client.
-        """
+        """Write the states to which a round is about to refer."""
         for client, name in heads.items():
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])
 
     def prune(self, heads: Heads) -> None:
-        """Remove the states to which neither these heads nor those of the call before refer.
-
-        Args:
-            heads: The present state of each client, committed.
-        """
+        """After the commit of `heads`: remove states to which neither it nor the previous commit refers."""
         kept = set(heads.items()) | set(self._previous.items())
         self._previous = dict(heads)
         if self._folder is None:
@@ -131,12 +90,7 @@ class StateStore:
             self._remove({key for key in self._stored if key not in kept})
 
     def prune_before(self, client: int, base: StateName | None) -> None:
-        """Remove the states of a client that are older than the one from which a later call starts.
-
-        Args:
-            client: The client.
-            base: Name of the state from which the call starts.
-        """
+        """On a client's own machine: once a later call starts from `base`, older states are not needed again."""
         if base is not None:
             self._remove({key for key in self._stored if key[0] == client and key[1] < base})
 

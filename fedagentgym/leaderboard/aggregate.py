@@ -140,11 +140,7 @@ def measure_clients(clients: Sequence[ClientRecord], overall: float) -> dict[str
     own = [client.success for client in clients if client.success is not None]
     if not own:
         return {}
-    return {
-        "worst_client": min(own),
-        "client_p10": float(np.percentile(own, 10)),
-        "own_gap": mean(own) - overall,
-    }
+    return {"worst_client": min(own), "client_p10": float(np.percentile(own, 10)), "own_gap": mean(own) - overall}
 
 
 def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
@@ -202,7 +198,7 @@ def describe_clients(client_split: ClientSplit, groups: Sequence[Group]) -> tupl
     success = measure_categories(groups)
     names = client_split.table.names
     return tuple(
-        describe_client(number, dict(zip(names, (int(count) for count in counts), strict=True)), success)
+        describe_client(number, dict(zip(names, map(int, counts), strict=True)), success)
         for number, counts in enumerate(count_categories(client_split))
     )
 
@@ -242,6 +238,12 @@ class Tabulated:
     def get_means(self) -> dict[str, float]:
         """One number a measure."""
         return {**dict(zip(self.names, self.values.mean(axis=0).tolist(), strict=True)), **self.whole}
+
+    def get_column(self, name: str) -> Values:
+        """One number a task; a measure of the whole cell is the same for each."""
+        if name in self.names:
+            return self.values[:, self.names.index(name)]
+        return np.full(len(self.values), self.whole[name])
 
 
 def aggregate(suite: Suite, cells: Sequence[CellData]) -> tuple[Measures, dict[str, Measures]]:
@@ -308,10 +310,8 @@ def add_uniform_loss(
         base = None if axis is None else even.get(axis)
         added: Measures = {}
         if base is not None and base != name and len(tables.get(base, ())) == len(tables[name]):
-            pairs = zip(tables[base], tables[name], strict=True)
-            added["uniform_loss"] = _spread(
-                [one.get_means()["success"] - other.get_means()["success"] for one, other in pairs]
-            )
+            here, there = ([cell.get_means()["success"] for cell in tables[each]] for each in (name, base))
+            added["uniform_loss"] = _spread([one - other for one, other in zip(there, here, strict=True)])
         completed[name] = {**measures, **added}
     return completed
 
@@ -323,12 +323,5 @@ def collect_ranked(suite: Suite, cells: Sequence[CellData], ranked: str) -> dict
     for scenario, rows in _tabulate(suite, cells).items():
         if any(ranked not in cell.get_means() for cell in rows):
             return None
-        found[scenario] = np.stack(
-            [
-                cell.values[:, cell.names.index(ranked)]
-                if ranked in cell.names
-                else np.full(len(cell.values), cell.whole[ranked])
-                for cell in rows
-            ]
-        )
+        found[scenario] = np.stack([cell.get_column(ranked) for cell in rows])
     return found

@@ -103,47 +103,28 @@ class Cell:
 def make_cell(opened: OpenedScenario, entry: Entry, seed: int, root: Path) -> Cell:
     """The cell of an entry, in the folder of its digest."""
     suite = opened.suite
-    identity = (
-        identify_method_cell(opened, entry, seed)
-        if suite.track == "methods"
-        else identify_agent_cell(opened, entry, seed)
-    )
+    identity = identify_cell(opened, entry, seed)
     name = digest(identity).removeprefix("sha256:")[:20]
     return Cell(suite, entry, opened.name, seed, root / "cells" / name, identity)
 
 
-def identify_agent_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
-    """The inputs that determine the episodes of a cell of the agents track."""
-    agent = describe_player(opened, entry)
-    plain = opened.describe().model_dump(mode="json")
-    kept = ("env", "options", "split", "tasks", "repeats", "pool", "task_ids", "verifier")
-    temperature = opened.suite.ranking.temperature
-    scenario = {key: plain[key] for key in kept}
-    return {
-        "format": FORMAT,
-        "track": "agents",
-        **scenario,
-        "temperature": temperature,
-        "seed": seed,
-        "agent": identify_agent(agent),
-    }
-
-
-def identify_method_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
-    """The inputs that determine a run and its ranked episodes."""
-    config = make_cell_config(opened.suite, opened.name, entry, seed)
-    plain = opened.describe().model_dump(mode="json")
-    kept = ("split", "tasks", "repeats", "pool", "task_ids", "verifier", "client_split")
-    return {
-        "format": FORMAT,
-        "track": "methods",
-        "config": config.digest,
-        "rounds": config.federation.rounds,
-        "plugins": [one.model_dump(mode="json") for one in describe_plugins(entry.plugins)],
-        "temperature": opened.suite.ranking.temperature,
-        "seed": seed,
-        **{key: plain[key] for key in kept},
-    }
+def identify_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
+    """The inputs that determine the ranked episodes of a cell, and on the methods track its run."""
+    suite, plain = opened.suite, opened.describe().model_dump(mode="json")
+    found = {"format": FORMAT, "track": suite.track, "temperature": suite.ranking.temperature, "seed": seed}
+    for key in ("split", "tasks", "repeats", "pool", "task_ids", "verifier"):
+        found[key] = plain[key]
+    if suite.track == "agents":
+        return {
+            **found,
+            "env": plain["env"],
+            "options": plain["options"],
+            "agent": identify_agent(describe_player(opened, entry)),
+        }
+    config = make_cell_config(suite, opened.name, entry, seed)
+    plugins = [one.model_dump(mode="json") for one in describe_plugins(entry.plugins)]
+    run = {"config": config.digest, "rounds": config.federation.rounds, "plugins": plugins}
+    return {**found, **run, "client_split": plain["client_split"]}
 
 
 def describe_player(opened: OpenedScenario, entry: Entry) -> AgentRecord:
@@ -152,8 +133,7 @@ def describe_player(opened: OpenedScenario, entry: Entry) -> AgentRecord:
 
 
 def load_player(opened: OpenedScenario, entry: Entry) -> AgentSettings:
-    settings = load_settings(entry, opened.suite.ranking.temperature)
-    return prepare_player(settings, opened.env)
+    return prepare_player(load_settings(entry, opened.suite.ranking.temperature), opened.env)
 
 
 def make_cell_config(suite: Suite, scenario: str, entry: Entry, seed: int) -> RunConfig:
@@ -246,7 +226,7 @@ def play_tasks(cell: Cell, opened: OpenedScenario, player: Player, played: Playe
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    usage = None if after is None else subtract_usage(after, before)
+    usage = after if after is None or before is None else add_usage(after, before, -1)
     return Played(
         tasks=played.tasks + len(tasks),
         bytes=played.bytes + len(text),
@@ -285,14 +265,9 @@ def charge(player: object, spent: Usage | None) -> None:
             setattr(endpoint.usage, name, value)
 
 
-def subtract_usage(after: Usage, before: Usage | None) -> Usage:
-    if before is None:
-        return after
-    return Usage(**{name: value - getattr(before, name) for name, value in after.model_dump().items()})
-
-
-def add_usage(one: Usage, other: Usage) -> Usage:
-    return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.model_fields})
+def add_usage(one: Usage, other: Usage, sign: int = 1) -> Usage:
+    """The sum of two usages; with the sign -1 their difference."""
+    return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in Usage.model_fields})
 
 
 def sum_usage(played: Sequence[Played]) -> Usage | None:
@@ -315,15 +290,13 @@ class BudgetGuard:
         """Reset the counts."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
-        budget = self.suite.budget
+        name, budget = self.suite.name, self.suite.budget
         self.episodes += record["metrics"].get("episodes", 0.0)
         sent = headline_bytes(record["bytes_total"])
         if budget.episodes is not None and self.episodes > budget.episodes:
-            raise OptionError(
-                f"{self.suite.name}: at most {budget.episodes:,} episodes to learn from, this method used more"
-            )
+            raise OptionError(f"{name}: at most {budget.episodes:,} episodes to learn from, this method used more")
         if budget.bytes is not None and sent > budget.bytes:
-            raise OptionError(f"{self.suite.name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
+            raise OptionError(f"{name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
 
 
 def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
@@ -347,10 +320,8 @@ def run_training(cell: Cell) -> None:
         resume(cell.run_folder, observers=[BudgetGuard(cell.suite, chain.list_records() if chain else ())])
     else:
         config = make_cell_config(cell.suite, cell.scenario, cell.entry, cell.seed)
-        train(
-            load_config(config, [f"output.folder={json.dumps(str(cell.run_folder))}"]),
-            observers=[BudgetGuard(cell.suite)],
-        )
+        config = load_config(config, [f"output.folder={json.dumps(str(cell.run_folder))}"])
+        train(config, observers=[BudgetGuard(cell.suite)])
 
 
 def rank_run(cell: Cell, opened: OpenedScenario) -> str:

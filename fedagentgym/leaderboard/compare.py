@@ -85,10 +85,9 @@ def load_played(path: Path, name: str | None = None) -> Played:
     called = name or path.name
     if (path / MANIFEST).is_file():
         result = ResultFolder(path)
-        episodes = {
-            (cell.scenario, cell.seed): _index_groups(result.read_groups(cell)) for cell in result.manifest.cells
-        }
-        return Played(name or result.manifest.entry.title, episodes, result.manifest.suite.track == "methods", path)
+        manifest = result.manifest
+        episodes = {(cell.scenario, cell.seed): _index_groups(result.read_groups(cell)) for cell in manifest.cells}
+        return Played(name or manifest.entry.title, episodes, manifest.suite.track == "methods", path)
     if path.is_file():
         return Played(called, _by_set(path, 0), False, path)
     runs = list_runs(path)
@@ -98,9 +97,8 @@ def load_played(path: Path, name: str | None = None) -> Played:
     for run in runs:
         more = _read_run(run)
         if double := next((key for key in more if key in found), None):
-            raise DataError(
-                f"{format_path(path)}: two of its runs have the seed {double[1]}: compare them by themselves"
-            )
+            told = f"two of its runs have the seed {double[1]}: compare them by themselves"
+            raise DataError(f"{format_path(path)}: {told}")
         found |= more
     return Played(called, found, True, path)
 
@@ -160,7 +158,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         f"paired on {sum(map(len, tasks.values()))} tasks; {_tell_runs(runs)}",
         runs,
         {name: tuple(_average(values)) for name, values in zip(names, picked, strict=True)} if runs else {},
-        _compare_parts(names, picked, _find_scenarios(tasks), comparing),
+        _compare_parts(names, picked, {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}, comparing),
         _compare_parts(names, picked, _find_categories(played[0], tasks), comparing),
         {name: tuple(seeds) for name, seeds in zip(names, kept, strict=True)},
         {name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
@@ -226,10 +224,6 @@ Places = Mapping[str, list[int]]
 """Some tasks, by scenario: their places among the common tasks."""
 
 
-def _find_scenarios(tasks: Mapping[str, list[str]]) -> dict[str, Places]:
-    return {scenario: {scenario: list(range(len(common)))} for scenario, common in tasks.items()}
-
-
 def _find_categories(played: Played, tasks: Mapping[str, list[str]]) -> dict[str, Places]:
     """The common tasks by category; a category that several scenarios have is one."""
     found: dict[str, dict[str, list[int]]] = {}
@@ -282,11 +276,11 @@ def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
     scenarios = dict.fromkeys(name for name, _ in played[0].episodes)
     found = {}
     for scenario in scenarios:
-        cells = [tasks for one in played for (name, _), tasks in one.episodes.items() if name == scenario]
-        if all(any(name == scenario for name, _ in one.episodes) for one in played):
-            common = [task for task in cells[0] if all(task in tasks for tasks in cells)]
-            if common:
-                found[scenario] = common
+        cells = [[tasks for (name, _), tasks in one.episodes.items() if name == scenario] for one in played]
+        each = [tasks for own in cells for tasks in own]
+        common = [task for task in each[0] if all(task in tasks for tasks in each)]
+        if common and all(cells):
+            found[scenario] = common
     if not found:
         raise DataError("these have no task in common: only episodes of the same tasks can be compared")
     return found

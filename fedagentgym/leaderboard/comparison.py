@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_json
@@ -34,6 +34,8 @@ NO_CURVES: Mapping[str, Sequence[LearningCurve]] = MappingProxyType({})
 COLOURS = 6
 """Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
 Cell = str | tuple[str, str]
+View = dict[str, Any]
+"""A part of the page as its template reads it."""
 
 
 def write_comparison(
@@ -131,43 +133,7 @@ def _describe_significance(difference: Difference, count: int, runs: int) -> str
 # ---- the whole ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Track:
-    """An interval with its mean, drawn on an axis: places in hundredths of its width."""
-
-    low: float
-    mean: float
-    high: float
-    title: str
-    zero: float | None = None
-    runs: Sequence[float] = ()
-    """The runs themselves, where there is no interval."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """An entry of the table; `difference` is to the first entry: cells, a drawing, cells."""
-
-    name: str
-    colour: int
-    seeds: str
-    value: Cell
-    track: Track
-    difference: tuple[Cell, Track, str, str] | None
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The table of all entries, with the ticks of its two axes."""
-
-    heads: Sequence[tuple[str, bool]]
-    rows: Sequence[Row]
-    value_ticks: Sequence[tuple[float, str]]
-    difference_ticks: Sequence[tuple[float, str]]
-    comparisons: int
-
-
-def _view_whole(found: Comparison, metric: Metric) -> Whole:
+def _view_whole(found: Comparison, metric: Metric) -> View:
     """Every entry with its interval, and its difference to the first with that of the difference."""
     values = {name: found.measured[name][found.measure] for name in found.names}
     runs = {name: found.values[name] if found.runs > 1 else () for name in found.names}
@@ -183,20 +149,24 @@ def _view_whole(found: Comparison, metric: Metric) -> Whole:
     for name, value in values.items():
         more = found.differences.get(name)
         path = found.paths.get(name)
-        rows.append(
-            Row(
-                name,
-                _get_colour(found, name),
-                "" if path is not None and path.is_file() else describe_seeds(found.seeds[name]),
-                _format_interval(value, metric, runs[name]),
-                _draw(value, value_axis, format_spread(value, runs[name], metric), runs[name]),
-                None if more is None else _view_difference(more, metric, difference_axis),
-            )
-        )
-    return Whole(heads, rows, _list_ticks(value_axis, metric, ""), _list_ticks(difference_axis, metric, "+"), count)
+        row = {
+            "name": name,
+            "colour": _get_colour(found, name),
+            "seeds": "" if path is not None and path.is_file() else describe_seeds(found.seeds[name]),
+            "value": _format_interval(value, metric, runs[name]),
+            "track": _draw(value, value_axis, format_spread(value, runs[name], metric), runs[name]),
+            "difference": None if more is None else _view_difference(more, metric, difference_axis),
+        }
+        rows.append(row)
+    ticks = {
+        "value_ticks": _list_ticks(value_axis, metric, ""),
+        "difference_ticks": _list_ticks(difference_axis, metric, "+"),
+    }
+    return {"heads": heads, "rows": rows, "comparisons": count, **ticks}
 
 
-def _view_difference(found: Difference, metric: Metric, axis: Scale) -> tuple[Cell, Track, str, str]:
+def _view_difference(found: Difference, metric: Metric, axis: Scale) -> tuple[Cell, View, str, str]:
+    """A cell, a drawing, and two cells."""
     mean, ends = _format_difference(found, metric)
     track = _draw(found, axis, ends, found.values, axis.share_across(0.0))
     return (mean, ends), track, format_p(found.adjusted), read_difference(found)
@@ -245,10 +215,12 @@ def _make_axis(shown: Sequence[Interval | Difference], points: Sequence[float]) 
 
 def _draw(
     found: Interval | Difference, axis: Scale, title: str, runs: Sequence[float], zero: float | None = None
-) -> Track:
+) -> View:
+    """An interval with its mean, or the runs where there is none: places in hundredths of the axis."""
     low, high = map(axis.share_across, found.ends or (found.mean, found.mean))
     shown = () if found.ends else [axis.share_across(one) for one in runs]
-    return Track(low, axis.share_across(found.mean), high, title, zero, shown)
+    places = {"low": low, "mean": axis.share_across(found.mean), "high": high, "zero": zero, "runs": shown}
+    return {"title": title, **places}
 
 
 def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str]]:
@@ -262,21 +234,9 @@ def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str
 # ---- parts: scenarios and categories ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PartsView:
+def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[str, Part]) -> View:
     """Parts with the entries' values and differences. For two entries with intervals those in which they differ are
     dumbbells, `same` names the others. A difference in the table is marked as good or bad where it is significant."""
-
-    title: str
-    less: bool
-    dumbbells: Sequence[Dumbbell] | None
-    same: str
-    heads: Sequence[tuple[str, bool]]
-    rows: Sequence[tuple[str, str, Sequence[Cell], Sequence[tuple[str, str, str]]]]
-    note: str
-
-
-def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[str, Part]) -> PartsView:
     first, *others = found.names
     ordered = sorted(parts.items(), key=lambda item: -max(one.mean for one in item[1].differences.values()))
     unit = ", points" if metric.unit == "share" else ""
@@ -293,13 +253,13 @@ def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[st
     ]
     count = len(parts) * len(others)
     note = f"* significant: p below {LEVEL:g} after Holm's correction for all {count} differences here."
-    dumbbells = None
-    same = ""
+    view = {"title": title, "less": metric.better == "lower", "heads": heads, "rows": rows, "note": note}
     if len(found.names) == 2 and metric.unit == "share" and all(one.ends for one in found.differences.values()):
         paired = [_make_dumbbell(name, part, first, others[0]) for name, part in ordered]
         dumbbells = [one for one in paired if one.change is not None and one.change.mean]
         same = ", ".join(f"{one.name} {format_percent(one.after.mean)}" for one in paired if one not in dumbbells)
-    return PartsView(title, metric.better == "lower", dumbbells, same, heads, rows, note)
+        return {**view, "dumbbells": dumbbells, "same": same}
+    return {**view, "dumbbells": None, "same": ""}
 
 
 def _make_dumbbell(name: str, part: Part, first: str, second: str) -> Dumbbell:
@@ -324,20 +284,13 @@ Averaged = Mapping[str, Sequence[MeanPoint]]
 """The mean curve of every entry that has one."""
 
 
-@dataclass(frozen=True)
-class CurvesView:
+def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequence[LearningCurve]]) -> View:
     """The charts of every scenario: by round in the whole width; by episodes and bytes where these show more."""
-
-    charts: Sequence[tuple[Chart, Sequence[Chart]]]
-    note: str
-
-
-def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequence[LearningCurve]]) -> CurvesView:
     scenarios = dict.fromkeys(one.scenario for each in curves.values() for one in each)
     by_scenario = {scenario: _average(found, curves, scenario) for scenario in scenarios}
     drawn = {name for averaged in by_scenario.values() for name in averaged}
     if not drawn:
-        return CurvesView([], f"None of these has a recorded curve of {metric.title}.")
+        return {"charts": [], "note": f"None of these has a recorded curve of {metric.title}."}
     missing = ", ".join(name for name in found.names if name not in drawn)
     note = (
         f"{metric.title.capitalize()} in the evaluations of each run; in packed results on the split val, by which their round"
@@ -345,7 +298,7 @@ def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequenc
         f" its interval. {f'No learning curve of {metric.title} is recorded for {missing}.' if missing else ''}"
     )
     charts = [_make_charts(found, metric, scenario, each) for scenario, each in by_scenario.items() if each]
-    return CurvesView(charts, note)
+    return {"charts": charts, "note": note}
 
 
 def _average(found: Comparison, curves: Mapping[str, Sequence[LearningCurve]], scenario: str) -> Averaged:
@@ -426,9 +379,8 @@ def _describe_run(folder: Path) -> str:
 
 def _list_commands(found: Comparison, page: Path) -> Iterator[tuple[str, str]]:
     """The commands that make the comparison and its runs again."""
-    places = [str(path) for path in found.paths.values()]
-    again = ["fedagentgym", "compare", *places, "--measure", found.measure, "--page", str(page)]
-    yield "this comparison again", shlex.join(again)
+    again = ["fedagentgym", "compare", *found.paths.values(), "--measure", found.measure, "--page", page]
+    yield "this comparison again", shlex.join(map(str, again))
     for name, path in found.paths.items():
         what, command = _find_command(path)
         yield f"{name}: {what}", command

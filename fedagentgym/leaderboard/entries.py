@@ -55,11 +55,6 @@ class Entry(Settings):
         return {"agent": agent, "changes": self.changes, "plugins": self.plugins}
 
 
-def load_entry(plain: Mapping[str, Any]) -> Entry:
-    """A recorded entry."""
-    return Entry.load(plain, "entry")
-
-
 def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without a hosted model's options about requests and prices."""
     options = settings.get("options")
@@ -87,11 +82,10 @@ def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **abo
     """An agent as an entry; by default named after itself and its model."""
     chosen = AgentSettings.load(settings, "agent")
     model = get_model(chosen) if chosen.model is not None else None
-    words = "-".join([chosen.name, *([Path(model).name] if model else [])])
+    words = f"{chosen.name}-{Path(model).name}" if model else chosen.name
     short = slugify(words.encode("ascii", "replace").decode("ascii"))[:80]
-    return Entry.load(
-        {"name": name or short, "title": name or model or chosen.name, **about, "agent": dict(settings)}, "entry"
-    )
+    named = {"name": name or short, "title": name or model or chosen.name}
+    return Entry.load({**named, **about, "agent": dict(settings)}, "entry")
 
 
 def make_method_entry(changes: Sequence[str], name: str, **about: Any) -> Entry:
@@ -150,21 +144,14 @@ def describe_agent(settings: AgentSettings) -> AgentRecord:
         return AgentRecord(kind="hosted", settings=_hide_secrets(plain), model=model)
     if model is None:
         return AgentRecord(kind="model" if starts_from_nothing(settings) else "program", settings=plain)
-    stored = find_model(model)
-    folder = Path(model).expanduser()
-    is_path = stored is None and folder.is_dir()
-    shown = folder.resolve().name if is_path else model
+    stored, folder = find_model(model), Path(model).expanduser()
+    shown = folder.resolve().name if stored is None and folder.is_dir() else model
     if "model" in plain:
         plain["model"] = shown
     identity = identify_model(model)
     weights = identity if identity.startswith("sha256:") else None
-    return AgentRecord(
-        kind="model",
-        settings=plain,
-        model=shown,
-        weights=weights,
-        revision=None if stored is None else stored.source,
-    )
+    revision = None if stored is None else stored.source
+    return AgentRecord(kind="model", settings=plain, model=shown, weights=weights, revision=revision)
 
 
 def describe_learner(settings: AgentSettings) -> AgentRecord:
@@ -176,9 +163,8 @@ def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(plain.get("options") or {})
     if isinstance(options.get("url"), str):
         parts = urlsplit(options["url"])
-        host = parts.hostname or ""
         port = "" if parts.port is None else f":{parts.port}"
-        options["url"] = urlunsplit((parts.scheme, host + port, parts.path, "", ""))
+        options["url"] = urlunsplit((parts.scheme, f"{parts.hostname or ''}{port}", parts.path, "", ""))
     return {**plain, "options": options}
 
 
@@ -203,13 +189,5 @@ def describe_entry(entry: Entry, agent: AgentRecord, algorithm: str | None) -> E
     method = None
     if algorithm is not None:
         method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=describe_plugins(entry.plugins))
-    return EntryRecord(
-        name=entry.name,
-        title=entry.title or entry.name,
-        baseline=entry.baseline,
-        agent=agent,
-        method=method,
-        submitted_by=entry.submitted_by,
-        link=entry.link,
-        note=entry.note,
-    )
+    told = entry.model_dump(include={"name", "baseline", "submitted_by", "link", "note"})
+    return EntryRecord(title=entry.title or entry.name, agent=agent, method=method, **told)

@@ -22,7 +22,7 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged
-from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent
+from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent, Usage
 from fedagentgym.leaderboard.replay import (
     Expected,
     Speaker,
@@ -131,11 +131,6 @@ def check_end(place: str, lines: Iterator[Line]) -> None:
         raise RefutedError("complete", f"{place}: there are more episodes than belong here")
 
 
-def count_cut_short(env: TextEnv, episodes: Sequence[Trajectory]) -> int:
-    """How many ended without the environment's doing."""
-    return sum(is_cut_short(env, one) for one in episodes)
-
-
 def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
     """The fields of every line of a file besides its episode, in the written order."""
     verifier = env.get_verifier_version()
@@ -143,44 +138,43 @@ def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
     return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **judged, **more}
 
 
+def check_ranked(folder: Checked, record: CellRecord, agent: str, speaker: Speaker, **more: Any) -> list[Trajectory]:
+    """Check the ranked episodes of a cell, and return them."""
+    opened, ranking = folder.opened[record.scenario], folder.suite.get_ranking(record.scenario)
+    place = f"{EPISODES}/{record.key}.jsonl.gz"
+    about = describe_about(opened.env, agent, split=ranking.split, **more)
+    expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
+    lines = read_lines(folder.place / place)
+    episodes = check_episodes(place, lines, opened.env, expected, about, speaker)
+    check_end(place, lines)
+    return episodes
+
+
 # ---- agents track -----------------------------------------------------------------------------------------------------
 
 
 def examine_agent_cell(folder: Checked, record: CellRecord) -> Examined:
     """A cell of the agents track."""
-    opened, agent = folder.opened[record.scenario], folder.manifest.entry.agent
-    place = f"{EPISODES}/{record.key}.jsonl.gz"
-    ranking = folder.suite.get_ranking(record.scenario)
+    env, agent = folder.opened[record.scenario].env, folder.manifest.entry.agent
     settings = AgentSettings.load(agent.settings, "agent")
-    speaker = describe_speaker(find_packaged(settings, opened.env) or settings, agent.kind)
-    about = describe_about(opened.env, settings.name, split=ranking.split)
-    expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
-    lines = read_lines(folder.place / place)
-    episodes = check_episodes(place, lines, opened.env, expected, about, speaker)
-    check_end(place, lines)
+    speaker = describe_speaker(find_packaged(settings, env) or settings, agent.kind)
+    episodes = check_ranked(folder, record, settings.name, speaker)
     turns = sum(len(trajectory.turns) for trajectory in episodes)
-    _check_usage(record, agent.kind == "hosted", turns)
-    data = CellData(
-        record.scenario,
-        record.seed,
-        group_by_task(episodes),
-        Spent(episodes=len(episodes), env_steps=turns),
-        policy=record.policy,
-        usage=record.usage,
-    )
-    return Examined(data, len(episodes), count_cut_short(opened.env, episodes))
+    if (odd := _find_odd_usage(record.usage, agent.kind == "hosted", turns)) is not None:
+        raise RefutedError("recomputed", f"cell {record.key}: {odd}")
+    groups, spent = group_by_task(episodes), Spent(episodes=len(episodes), env_steps=turns)
+    data = CellData(record.scenario, record.seed, groups, spent, policy=record.policy, usage=record.usage)
+    return Examined(data, len(episodes), sum(is_cut_short(env, one) for one in episodes))
 
 
-def _check_usage(record: CellRecord, is_hosted: bool, turns: int) -> None:
-    usage = record.usage
+def _find_odd_usage(usage: Usage | None, is_hosted: bool, turns: int) -> str | None:
     if (usage is not None) != is_hosted:
-        raise RefutedError(
-            "recomputed", f"cell {record.key}: only a hosted model has a count of requests, and every one has"
-        )
+        return "only a hosted model has a count of requests, and every one has"
     if usage is not None and usage.requests != turns:
-        raise RefutedError("recomputed", f"cell {record.key}: {usage.requests} answers were counted for {turns} turns")
+        return f"{usage.requests} answers were counted for {turns} turns"
     if usage is not None and usage.uncounted > usage.requests:
-        raise RefutedError("recomputed", f"cell {record.key}: more answers without numbers of tokens than answers")
+        return "more answers without numbers of tokens than answers"
+    return None
 
 
 # ---- methods track ----------------------------------------------------------------------------------------------------
@@ -194,21 +188,15 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     points, policies, judged, cut_selection = examine_selection(folder, record, config, speaker)
     chosen = choose_round(points)
     if record.chosen_round != chosen:
-        raise RefutedError(
-            "selection", f"cell {record.key}: round {chosen} did best on `val`, ranked is round {record.chosen_round}"
-        )
+        told = f"round {chosen} did best on `val`, ranked is round {record.chosen_round}"
+        raise RefutedError("selection", f"cell {record.key}: {told}")
     if record.policy is None or record.policy != policies[chosen]:
         raise RefutedError("selection", f"cell {record.key}: the ranked policy is not that of round {chosen}")
-    place = f"{EPISODES}/{record.key}.jsonl.gz"
-    ranking = folder.suite.get_ranking(record.scenario)
-    about = describe_about(opened.env, config.agent.name, split=ranking.split, round=chosen, policy=record.policy)
-    expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
-    lines = read_lines(folder.place / place)
-    episodes = check_episodes(place, lines, opened.env, expected, about, speaker)
-    check_end(place, lines)
+    episodes = check_ranked(folder, record, config.agent.name, speaker, round=chosen, policy=record.policy)
     assert opened.client_split is not None
     groups = group_by_task(episodes)
-    check_spent(folder.suite, record, points, config)
+    if (odd := _find_odd_cost(folder.suite, record, points, config)) is not None:
+        raise RefutedError("budget", f"cell {record.key}: {odd}")
     data = CellData(
         record.scenario,
         record.seed,
@@ -220,7 +208,8 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
         config=record.config,
         epsilon=record.epsilon,
     )
-    return Examined(data, len(episodes) + judged, count_cut_short(opened.env, episodes) + cut_selection)
+    cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
+    return Examined(data, len(episodes) + judged, cut_short + cut_selection)
 
 
 def examine_selection(
@@ -232,9 +221,8 @@ def examine_selection(
     place = f"{SELECTION}/{record.key}.jsonl.gz"
     split = suite.selection.split
     env = open_env(opened.env.id, **{**opened.options, "split": split})
-    expected = Expected(
-        env.pool.ids[: suite.selection.tasks], suite.selection.repeats, derive(record.seed, "evaluation")
-    )
+    ids, seed = env.pool.ids[: suite.selection.tasks], derive(record.seed, "evaluation")
+    expected = Expected(ids, suite.selection.repeats, seed)
     rounds, spent = list_rounds(config), read_spent(folder, record)
     if sorted(spent) != rounds:
         raise RefutedError("complete", f"curves.json, {record.key}: rounds {rounds} were to be evaluated")
@@ -246,7 +234,7 @@ def examine_selection(
         about = describe_about(env, config.agent.name, round=due, policy=policy, split=split)
         rest = lines if first is None else chain([first], lines)
         episodes = check_episodes(f"{place}, round {due}", rest, env, expected, about, speaker)
-        cut_short += count_cut_short(env, episodes)
+        cut_short += sum(is_cut_short(env, one) for one in episodes)
         points.append(make_point(due, group_by_task(episodes), spent[due]))
         policies[due] = str(policy)
     check_end(place, lines)
@@ -327,9 +315,8 @@ def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig,
     if text != format_config(expected):
         raise RefutedError("configuration", f"{place}: not written as this package writes it")
     if record.config != expected.digest:
-        raise RefutedError(
-            "configuration", f"cell {record.key}: the digest of its configuration is not that of {place}"
-        )
+        told = f"the digest of its configuration is not that of {place}"
+        raise RefutedError("configuration", f"cell {record.key}: {told}")
     if algorithm != expected.algorithm["name"]:
         raise RefutedError("configuration", f"the method is called {algorithm!r}, it is {expected.algorithm['name']!r}")
 
@@ -349,32 +336,26 @@ def _read_rounds(expected: RunConfig, packed: Mapping[str, Any], place: str) -> 
     return expected.model_copy(update={"federation": federation})
 
 
-def check_spent(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> None:
-    """Check that the usage begins at nothing, grows, ends where the run ends, and stays within the budget."""
-    where = f"cell {record.key}"
+def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> str | None:
+    """Whether the usage does not begin at nothing, grow, end where the run ends, and stay within the budget."""
+    spent = record.spent
     if points[0].round == 0 and points[0].spent.episodes:
-        raise RefutedError(
-            "budget", f"{where}: {points[0].spent.episodes:,} episodes are said to be spent before round 1"
-        )
-    steps = [*(point.spent for point in points), record.spent]
-    for before, after in pairwise(steps):
+        return f"{points[0].spent.episodes:,} episodes are said to be spent before round 1"
+    for before, after in pairwise([*(point.spent for point in points), spent]):
         if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
-            raise RefutedError(
-                "budget", f"{where}: less is said to be spent at round {after.rounds} than at round {before.rounds}"
-            )
-    if any(point.spent.rounds != point.round for point in points) or record.spent.rounds != config.federation.rounds:
-        raise RefutedError("budget", f"{where}: the rounds that were spent are not those that were played")
-    if points[-1].round == record.spent.rounds and points[-1].spent != record.spent:
-        raise RefutedError("budget", f"{where}: its curve ends with other numbers than what it is said to have spent")
-    budget = suite.budget
-    taken = {"rounds": record.spent.rounds, "episodes": record.spent.episodes}
-    taken["bytes"] = record.spent.bytes_down + record.spent.bytes_up
+            return f"less is said to be spent at round {after.rounds} than at round {before.rounds}"
+    if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
+        return "the rounds that were spent are not those that were played"
+    if points[-1].round == spent.rounds and points[-1].spent != spent:
+        return "its curve ends with other numbers than what it is said to have spent"
+    taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes_down + spent.bytes_up}
     for name, value in taken.items():
-        most = getattr(budget, name)
+        most = getattr(suite.budget, name)
         if most is not None and value > most:
-            raise RefutedError("budget", f"{where}: {value:,} {name} were spent, the suite admits {most:,}")
+            return f"{value:,} {name} were spent, the suite admits {most:,}"
     accounts = config.algorithm.get("privacy") is not None or {"epsilon", "delta"} <= set(config.algorithm)
     if record.epsilon is not None and not accounts:
-        raise RefutedError("budget", f"{where}: an epsilon is written, but this method keeps nothing private")
+        return "an epsilon is written, but this method keeps nothing private"
     if record.epsilon is None and accounts and config.federation.rounds:
-        raise RefutedError("budget", f"{where}: the privacy that this method spends is missing")
+        return "the privacy that this method spends is missing"
+    return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedagentgym.leaderboard.record import Interval
+from fedagentgym.pages.render import format_bytes
 
 
 @dataclass(frozen=True)
@@ -20,62 +21,40 @@ class Metric:
     better: Literal["higher", "lower"] | None = "higher"
 
 
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric("success", "success", "share of episodes that are solved"),
-        Metric("score", "score", "mean score of an episode, with partial credit", "score"),
-        Metric("pass^2", "pass^2", "share of tasks that two episodes in a row would solve"),
-        Metric("pass^4", "pass^4", "share of tasks that four episodes in a row would solve"),
-        Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
-        Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
-        Metric(
-            "client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"
-        ),
-        Metric(
-            "own_gap",
-            "own minus global",
-            "mean success on clients' own mixtures minus that on all tasks",
-            "points",
-            None,
-        ),
-        Metric(
-            "uniform_loss",
-            "loss against uniform",
-            "success under uniform division minus success here",
-            "points",
-            "lower",
-        ),
-        Metric("area", "area under the curve", "mean success on `val` over the training episodes of the budget"),
-        Metric(
-            "bytes_to_target",
-            "bytes to target",
-            "bytes sent when the suite's target was first reached",
-            "bytes",
-            "lower",
-        ),
-        Metric(
-            "rounds_to_target",
-            "rounds to target",
-            "rounds until the suite's target was first reached",
-            "count",
-            "lower",
-        ),
-        Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
-        Metric(
-            "forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"
-        ),
-        Metric("bytes", "bytes", "bytes sent and received, all clients, all rounds", "bytes", "lower"),
-        Metric("invalid", "invalid actions", "share of actions that the environment did not accept", "share", "lower"),
-        Metric("format_broken", "broken format", "share of replies without the required format", "share", "lower"),
-        Metric("turns", "turns", "turns of an episode", "count", "lower"),
-        Metric("tokens", "tokens", "tokens that the agent generated in an episode", "count", "lower"),
-        Metric("prompt_tokens", "prompt tokens", "tokens that a hosted model read, per episode", "count", "lower"),
-        Metric("reply_tokens", "reply tokens", "tokens that a hosted model generated, per episode", "count", "lower"),
-        Metric("cost", "cost", "price of an episode of a hosted model", "money", "lower"),
-        Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
-    )
-}
+_ALL = (
+    Metric("success", "success", "share of episodes that are solved"),
+    Metric("score", "score", "mean score of an episode, with partial credit", "score"),
+    Metric("pass^2", "pass^2", "share of tasks that two episodes in a row would solve"),
+    Metric("pass^4", "pass^4", "share of tasks that four episodes in a row would solve"),
+    Metric("pass^8", "pass^8", "share of tasks that eight episodes in a row would solve"),
+    Metric("worst_client", "worst client", "success of the model on the own mixture of the worst client"),
+    Metric("client_p10", "10th percentile of clients", "success on the own mixture: a tenth of the clients have less"),
+    Metric(
+        "own_gap", "own minus global", "mean success on clients' own mixtures minus that on all tasks", "points", None
+    ),
+    Metric(
+        "uniform_loss", "loss against uniform", "success under uniform division minus success here", "points", "lower"
+    ),
+    Metric("area", "area under the curve", "mean success on `val` over the training episodes of the budget"),
+    Metric(
+        "bytes_to_target", "bytes to target", "bytes sent when the suite's target was first reached", "bytes", "lower"
+    ),
+    Metric(
+        "rounds_to_target", "rounds to target", "rounds until the suite's target was first reached", "count", "lower"
+    ),
+    Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
+    Metric("forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"),
+    Metric("bytes", "bytes", "bytes sent and received, all clients, all rounds", "bytes", "lower"),
+    Metric("invalid", "invalid actions", "share of actions that the environment did not accept", "share", "lower"),
+    Metric("format_broken", "broken format", "share of replies without the required format", "share", "lower"),
+    Metric("turns", "turns", "turns of an episode", "count", "lower"),
+    Metric("tokens", "tokens", "tokens that the agent generated in an episode", "count", "lower"),
+    Metric("prompt_tokens", "prompt tokens", "tokens that a hosted model read, per episode", "count", "lower"),
+    Metric("reply_tokens", "reply tokens", "tokens that a hosted model generated, per episode", "count", "lower"),
+    Metric("cost", "cost", "price of an episode of a hosted model", "money", "lower"),
+    Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
+)
+METRICS = {metric.name: metric for metric in _ALL}
 """Every measure of an episode, a run or a method by name, with its label, meaning and unit, and whether more is better."""
 
 
@@ -90,18 +69,15 @@ def format_value(value: float, metric: Metric) -> str:
     >>> format_value(0.7431, METRICS["success"]), format_value(2.5e6, METRICS["bytes"])
     ('74.3 %', '2.5 MB')
     """
-    if metric.unit == "share":
-        return f"{100 * value:.1f} %"
-    if metric.unit == "points":
-        return f"{100 * value:+.1f}"
     if metric.unit == "bytes":
-        for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-            if value >= size:
-                return f"{value / size:.1f} {unit}"
-        return f"{value:.0f} B"
-    if metric.unit == "money":
-        return f"{value:.4g}"
-    return f"{value:.3f}" if metric.unit == "score" else f"{value:,.4g}"
+        return format_bytes(value)
+    forms = {
+        "share": f"{100 * value:.1f} %",
+        "points": f"{100 * value:+.1f}",
+        "money": f"{value:.4g}",
+        "score": f"{value:.3f}",
+    }
+    return forms.get(metric.unit, f"{value:,.4g}")
 
 
 def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:

@@ -132,26 +132,14 @@ class Compared(NamedTuple):
 def compare_pairs(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
     """The differences of the suite's `pairs` that both have played, corrected for all of them together."""
     unit = Unit(suite.track, suite.rank_by)
-    pairs = [
-        (first, second, scenario)
-        for first, second in suite.pairs
-        for scenario in suite.scenarios
-        if _can_be_paired(values, first, second, scenario)
-    ]
-    found = [
-        unit.compare(
-            {scenario: values[first][scenario]}, {scenario: values[second][scenario]}, suite.smallest_difference
-        )
-        for first, second, scenario in pairs
-    ]
+    pairs, found = [], []
+    for first, second in suite.pairs:
+        for scenario in suite.scenarios:
+            one, other = (values.get(name, {}).get(scenario) for name in (first, second))
+            if one is not None and other is not None and one.shape == other.shape:
+                pairs.append((first, second, scenario))
+                found.append(unit.compare({scenario: one}, {scenario: other}, suite.smallest_difference))
     return [Compared(*pair, one) for pair, one in zip(pairs, correct(found), strict=True)]
-
-
-def _can_be_paired(values: Mapping[str, Scenarios], first: str, second: str, scenario: str) -> bool:
-    tables = [values.get(name, {}).get(scenario) for name in (first, second)]
-    return (
-        all(table is not None for table in tables) and len({table.shape for table in tables if table is not None}) == 1
-    )
 
 
 def read_difference(difference: Difference, margin: float = 0.0) -> str:
@@ -160,11 +148,8 @@ def read_difference(difference: Difference, margin: float = 0.0) -> str:
     >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), 0.04)
     ('above', 'equal within 4 points')
     """
-    found = []
-    if difference.is_decided:
-        found.append("above" if difference.mean > 0 else "below")
-    if difference.is_equal:
-        found.append(f"equal within {100 * margin:g} points")
-    if found:
+    direction = ["above" if difference.mean > 0 else "below"] if difference.is_decided else []
+    equality = [f"equal within {100 * margin:g} points"] if difference.is_equal else []
+    if found := [*direction, *equality]:
         return ", ".join(found)
     return "not decided" if difference.p is not None else "too few runs"

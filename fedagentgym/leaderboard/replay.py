@@ -69,10 +69,8 @@ def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
     if (found.task, found.seed, found.sample) == due:
         return None
     task, seed, sample = due
-    return (
-        f"{task} with seed {seed}, copy {sample}, belongs here, found {found.task} with seed {found.seed}, copy"
-        f" {found.sample}"
-    )
+    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
+    return f"{task} with seed {seed}, copy {sample}, belongs here, found {there}"
 
 
 def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:
@@ -106,7 +104,7 @@ def find_difference(env: TextEnv, trajectory: Trajectory, speaker: Speaker) -> s
 def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) -> str | None:
     """The first disagreement between the recorded turn and the environment."""
     view = after.view
-    expected: dict[str, Any] = {
+    expected = {
         "observation": before.view.observation,
         "admissible": tuple(before.view.admissible or ()),
         "reward": float(after.reward),
@@ -115,10 +113,13 @@ def _find_odd_turn(env: TextEnv, turn: Turn, before: Episode, after: Episode) ->
         "valid": bool(view.valid),
         "learn": True,
     }
+    return _find_odd_value(turn, expected)
+
+
+def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> str | None:
     for name, value in expected.items():
-        written = getattr(turn, name)
-        if written != value:
-            return f"{name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
+        if (found := getattr(written, name)) != value:
+            return f"{name} is written as {str(found)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
@@ -148,11 +149,8 @@ def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) ->
         "truncated": episode.truncated or not episode.over,
         "last": view.observation,
     }
-    for name, value in expected.items():
-        written = getattr(trajectory, name)
-        if written != value:
-            return f"at the end {name} is written as {str(written)[:80]!r}, the environment gives {str(value)[:80]!r}"
-    return None
+    odd = _find_odd_value(trajectory, expected)
+    return None if odd is None else f"at the end {odd}"
 
 
 def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:

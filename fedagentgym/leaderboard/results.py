@@ -89,7 +89,11 @@ def read_document(kind: type[Document], path: Path) -> Document:
     text, where = read_text(path), format_path(path)
     plain = parse_json(text, where)
     if kind is Manifest and isinstance(plain, dict):
-        _check_format(plain.get("format"), where)
+        number = plain.get("format")
+        if not isinstance(number, int) or number < 1:
+            raise DataError(f"{where}: the manifest of a packed result names its format, found {str(number)[:40]!r}")
+        if number > FORMAT:
+            raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
     try:
         found = kind.load(plain, "")
     except OptionError as error:
@@ -97,14 +101,6 @@ def read_document(kind: type[Document], path: Path) -> Document:
     if to_text(found) != text:
         raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
     return found
-
-
-def _check_format(number: object, where: str) -> None:
-    """Refuse another format than this version's in one sentence."""
-    if not isinstance(number, int) or number < 1:
-        raise DataError(f"{where}: the manifest of a packed result names its format, found {str(number)[:40]!r}")
-    if number > FORMAT:
-        raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
 
 
 def format_settings(plain: Mapping[str, Any]) -> str:
@@ -181,18 +177,10 @@ class ResultFolder:
         groups = tuple(sorted(self.read_groups(cell), key=lambda group: group[0].task))
         if len({len(group) for group in groups}) != 1 or len({group[0].task for group in groups}) != len(groups):
             raise DataError(f"{format_path(self.path)}: cell {cell.key} has no episodes, or not as many for every task")
-        curve = [one.points for one in self.curves.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
-        clients = [one.clients for one in self.clients.cells if (one.scenario, one.seed) == (cell.scenario, cell.seed)]
-        return CellData(
-            cell.scenario,
-            cell.seed,
-            groups,
-            cell.spent,
-            points=curve[0] if curve else (),
-            clients=clients[0] if clients else (),
-            usage=cell.usage,
-            epsilon=cell.epsilon,
-        )
+        key = (cell.scenario, cell.seed)
+        points = next((one.points for one in self.curves.cells if (one.scenario, one.seed) == key), ())
+        clients = next((one.clients for one in self.clients.cells if (one.scenario, one.seed) == key), ())
+        return CellData(*key, groups, cell.spent, points, clients, usage=cell.usage, epsilon=cell.epsilon)
 
     def read_values(self) -> Mapping[str, Values]:
         """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
@@ -244,10 +232,9 @@ def _group(entries: Sequence[ResultFolder]) -> SuiteEntries:
     ordered = sorted(entries, key=lambda entry: entry.name)
     first = ordered[0]
     for entry in ordered[1:]:
+        name = first.manifest.suite.name
         if entry.manifest.suite.digest != first.manifest.suite.digest:
-            raise DataError(
-                f"{entry.path} was played under another definition of {first.manifest.suite.name} than {first.path}"
-            )
+            raise DataError(f"{entry.path} was played under another definition of {name} than {first.path}")
     for before, after in pairwise(ordered):
         if before.name == after.name:
             raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
@@ -333,15 +320,16 @@ def make_curves(cells: Sequence[CellData]) -> Curves:
 
 
 def make_client_table(cells: Sequence[CellData]) -> ClientTable:
-    return ClientTable(
-        cells=tuple(CellClients(scenario=one.scenario, seed=one.seed, clients=one.clients) for one in cells)
-    )
+    found = (CellClients(scenario=one.scenario, seed=one.seed, clients=one.clients) for one in cells)
+    return ClientTable(cells=tuple(found))
 
 
 def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:
     """The manifest of cells whose files have these digests."""
     cells = [cell.data for cell in result.cells]
     overall, by_scenario = aggregate(result.suite, cells)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    machine = {"system": platform.system(), "machine": platform.machine(), "cores": str(count_usable_cores())}
     return Manifest(
         suite=result.suite.reference,
         entry=result.entry,
@@ -352,22 +340,11 @@ def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:
         by_scenario=by_scenario,
         cells=tuple(describe_cell(result.suite, cell) for cell in cells),
         files=dict(files),
-        made=describe_making(result),
-    )
-
-
-def describe_making(result: Result) -> Made:
-    """Date, machine and versions."""
-    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-    machine = {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cores": str(count_usable_cores()),
-    }
-    return Made(
-        date=now.isoformat(),
-        seconds=result.seconds,
-        versions=dict(result.versions) or collect_versions(),
-        machine=machine,
-        revision=result.revision,
+        made=Made(
+            date=now.isoformat(),
+            seconds=result.seconds,
+            versions=dict(result.versions) or collect_versions(),
+            machine=machine,
+            revision=result.revision,
+        ),
     )

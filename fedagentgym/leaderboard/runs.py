@@ -25,7 +25,7 @@ from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
-from fedagentgym.base.progress import Progress, set_verbosity, show_progress
+from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import prepare_agents
@@ -48,10 +48,9 @@ from fedagentgym.leaderboard.entries import (
     describe_entry,
     describe_learner,
     find_packaged,
-    load_entry,
     load_settings,
 )
-from fedagentgym.leaderboard.record import AgentRecord, CurvePoint, EntryRecord, Manifest, Spent
+from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, Manifest, Spent
 from fedagentgym.leaderboard.results import SUITE, PackedCell, Result, group_by_task, parse_groups, write_result
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario, parse_suite, to_yaml
 from fedagentgym.learning.trajectory import parse_json_lines
@@ -97,9 +96,8 @@ def choose_scenarios(suite: Suite, entry: Entry) -> dict[str, OpenedScenario]:
             raise unknown_name_error(f"scenario of {suite.name}", name, suite.scenarios)
     if entry.scenarios and suite.track == "methods":
         raise OptionError(f"{suite.name} is on the methods track, which is played as a whole: leave out --scenario")
-    opened = {
-        name: open_scenario(suite, name) for name in suite.scenarios if name in (entry.scenarios or suite.scenarios)
-    }
+    chosen = entry.scenarios or suite.scenarios
+    opened = {name: open_scenario(suite, name) for name in suite.scenarios if name in chosen}
     if suite.track == "methods" or entry.scenarios:
         return opened
     settings = load_settings(entry, suite.ranking.temperature)
@@ -117,33 +115,28 @@ def begin_run(run: SuiteRun) -> None:
             " move it"
         )
     write_atomic(run.folder / SUITE, to_yaml(run.suite))
-    write_atomic(place, _format(plain))
+    write_atomic(place, json.dumps(plain, indent=1, sort_keys=True) + "\n")
 
 
 def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
     """Whether two entries are played alike: a hosted model's requests and prices, and descriptions of an entry, may change."""
     if not isinstance(before, dict) or not isinstance(before.get("entry"), dict):
         return False
-    entries = [load_entry(one) for one in (before["entry"], now["entry"])]
+    entries = [Entry.load(one, "entry") for one in (before["entry"], now["entry"])]
     return bool(before.get("suite") == now["suite"]) and entries[0].identity == entries[1].identity
-
-
-def _format(plain: object) -> str:
-    return json.dumps(plain, indent=1, sort_keys=True) + "\n"
 
 
 def load_run(folder: Path) -> SuiteRun:
     """The recorded run in a folder."""
     place = folder / RUN
     if not place.is_file():
-        raise DataError(
-            f"{format_path(folder)} is not a run of a suite: {RUN} is missing (see `fedagentgym bench run`)"
-        )
+        told = f"{RUN} is missing (see `fedagentgym bench run`)"
+        raise DataError(f"{format_path(folder)} is not a run of a suite: {told}")
     suite = parse_suite(read_text(folder / SUITE), format_path(folder / SUITE))
     plain = read_json(place)
     if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
         raise DataError(f"{format_path(place)}: malformed, or the suite beside it was changed")
-    return open_run(suite, load_entry(plain["entry"]), folder.resolve().parent.parent)
+    return open_run(suite, Entry.load(plain["entry"], "entry"), folder.resolve().parent.parent)
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -157,7 +150,13 @@ def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
     """Play every missing cell, this many at a time (0: as many as there are cores); finished cells are kept."""
     for run in runs:
         begin_run(run)
-    prepare(runs)
+    configs = [
+        make_cell_config(run.suite, cell.scenario, run.entry, cell.seed)
+        for run in runs
+        if run.suite.track == "methods"
+        for cell in run.missing
+    ]
+    prepare_agents(configs)  # each once, before several processes need them
     units = list_units(runs)
     total, left = sum(len(run.cells) for run in runs), sum(len(unit) for unit in units)
     folders = ", ".join(str(run.folder) for run in runs[:3])
@@ -168,14 +167,10 @@ def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
         bar.advance(total - left)
         started = time.monotonic()
         for number, cell in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
-            report(bar, cell, number, left, time.monotonic() - started)
-
-
-def report(bar: Progress, cell: Cell, number: int, of: int, seconds: float) -> None:
-    """Print which cell is finished, how many are left, and the estimated time."""
-    minutes = seconds / number * (of - number) / 60
-    bar.advance(cell=f"{cell.entry.name} {cell.key}", left=of - number)
-    bar.write(f"{cell.entry.name} {cell.key}: finished; {of - number} cells left, about {minutes:.0f} minutes")
+            name, more = f"{cell.entry.name} {cell.key}", left - number
+            minutes = (time.monotonic() - started) / number * more / 60
+            bar.advance(cell=name, left=more)
+            bar.write(f"{name}: finished; {more} cells left, about {minutes:.0f} minutes")
 
 
 def describe_interrupted(runs: Sequence[SuiteRun]) -> str:
@@ -187,17 +182,6 @@ def describe_interrupted(runs: Sequence[SuiteRun]) -> str:
     return f"{saved}; resume with: fedagentgym bench resume {places}"
 
 
-def prepare(runs: Sequence[SuiteRun]) -> None:
-    """Make the agents from which cells start, each once, before several processes need them."""
-    configs = [
-        make_cell_config(run.suite, cell.scenario, run.entry, cell.seed)
-        for run in runs
-        if run.suite.track == "methods"
-        for cell in run.missing
-    ]
-    prepare_agents(configs)
-
-
 def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
     """The cells to be played, grouped if they must be played one after the other; shared cells only once."""
     units: list[list[Cell]] = []
@@ -205,9 +189,7 @@ def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
     for run in runs:
         missing = [cell for cell in run.missing if cell.folder not in seen]
         seen |= {cell.folder for cell in missing}
-        is_hosted = (
-            run.suite.track == "agents" and run.entry.agent is not None and run.entry.agent.get("name") == ENDPOINT
-        )
+        is_hosted = run.suite.track == "agents" and (run.entry.agent or {}).get("name") == ENDPOINT
         units += [missing] if is_hosted and missing else [[cell] for cell in missing]
     return units
 
@@ -265,9 +247,8 @@ def pack_run(run: SuiteRun, folder: Path) -> Manifest:
 def check_weights(run: SuiteRun, folder: Path) -> None:
     """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
     if run.suite.track != "methods":
-        raise OptionError(
-            f"{run.suite.name} is on the agents track, where nothing is trained: there are no weights to write"
-        )
+        told = "on the agents track, where nothing is trained: there are no weights to write"
+        raise OptionError(f"{run.suite.name} is {told}")
     if folder.exists():
         raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")
 
@@ -335,11 +316,12 @@ def pack_agent_cell(cell: Cell, entry: Entry) -> tuple[PackedCell, float]:
 def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     """A cell of the methods track, and how long it took."""
     records = read_records(cell)
-    judged = [record for record in records if "evaluation" in record]
-    texts = {
-        record["round"]: read_text(cell.run_folder / "evaluation" / f"{record['round']:04d}.jsonl") for record in judged
-    }
-    points = make_points(records, texts, cell)
+    rounds = [record["round"] for record in records if "evaluation" in record]
+    texts = {number: read_text(cell.run_folder / "evaluation" / f"{number:04d}.jsonl") for number in rounds}
+    points = tuple(
+        make_point(number, parse_groups(text, f"{cell.run_folder}, round {number}"), sum_spent(records, number))
+        for number, text in texts.items()
+    )
     ranked = read_text(cell.episodes_file)
     episodes = list(parse_json_lines(ranked.splitlines(), str(cell.episodes_file)))
     config = load_config(cell.run_folder / "config.yaml")
@@ -364,14 +346,6 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
     return PackedCell(data, ranked, "".join(texts.values()), format_config(config)), seconds
-
-
-def make_points(records: Sequence[Mapping[str, Any]], texts: Mapping[int, str], cell: Cell) -> tuple[CurvePoint, ...]:
-    """The learning curve of a run."""
-    return tuple(
-        make_point(number, parse_groups(text, f"{cell.run_folder}, round {number}"), sum_spent(records, number))
-        for number, text in texts.items()
-    )
 
 
 def find_epsilon(records: Sequence[Mapping[str, Any]]) -> float | None:

@@ -19,6 +19,7 @@ again; a model plays tasks that were in no training set.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track
-from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSettings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -56,23 +57,12 @@ class Ranking(Settings):
     repeats: int = Field(default=1, ge=1, description="episodes per task")
     temperature: float = Field(default=0.4, ge=0, description="sampling temperature")
 
-    def make_evaluation(self) -> EvaluationSettings:
-        return EvaluationSettings(
-            split=self.split,
-            tasks=self.tasks,
-            repeats=self.repeats,
-            temperature=self.temperature,
-        )
-
 
 class Selection(Ranking):
     """The evaluations by which the ranked round of a run is chosen."""
 
     split: str = Field(default="val", description="split on which the round is chosen, never the ranked one")
     every: int = Field(default=1, ge=1, description="rounds between evaluations")
-
-    def make_evaluation(self) -> EvaluationSettings:
-        return super().make_evaluation().model_copy(update={"every": self.every})
 
 
 class Scenario(Settings):
@@ -163,11 +153,12 @@ class Suite(Settings):
         if odd := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
             raise ValueError(f"scenario {odd[0]!r}: because is the reason for methods_differ: false")
         if self.pass_powers and max(self.pass_powers) > self.ranking.repeats:
-            raise ValueError(
-                f"pass^{max(self.pass_powers)} needs as many repeats of a task, there are {self.ranking.repeats}"
-            )
-        check_track = self._check_agents if self.track == "agents" else self._check_methods
-        check_track()
+            highest, repeats = max(self.pass_powers), self.ranking.repeats
+            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
+        if self.track == "agents":
+            self._check_agents()
+        else:
+            self._check_methods()
         return self
 
     def _check_agents(self) -> None:
@@ -182,15 +173,16 @@ class Suite(Settings):
     def _check_methods(self) -> None:
         if self.config is None:
             raise ValueError("on the methods track a suite names a configuration")
+        if self.selection.split == TEST_SPLIT:
+            raise ValueError("selection.split is test: a test split chooses no round")
         if self.selection.split == self.ranking.split:
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
         for name, scenario in self.scenarios.items():
             if scenario.env is not None or scenario.options or scenario.tasks is not None:
                 raise ValueError(f"scenario {name!r}: on the methods track a scenario is changes to the configuration")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
-            raise ValueError(
-                f"baseline {bad[0]!r}: on the methods track the agent is the suite's, a baseline is a method"
-            )
+            told = "on the methods track the agent is the suite's, a baseline is a method"
+            raise ValueError(f"baseline {bad[0]!r}: {told}")
 
     @property
     def digest(self) -> str:
@@ -269,9 +261,8 @@ def parse_suite(text: str, where: str) -> Suite:
 
 def to_yaml(suite: Suite) -> str:
     """The text of a suite that is written beside results: all set fields, in one canonical form."""
-    text: str = yaml.safe_dump(
-        suite.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True, width=120
-    )
+    plain = suite.model_dump(mode="json", exclude_unset=True)
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 
@@ -325,11 +316,11 @@ class OpenedScenario:
         """The scenario for a record, if it matches the published suite."""
         found = self.describe()
         for name in ("pool", "task_ids", "client_split"):
-            expected = getattr(self.definition, name)
-            if expected is not None and expected != getattr(found, name):
+            expected, here = getattr(self.definition, name), getattr(found, name)
+            if expected not in (None, here):
                 raise DataError(
-                    f"{self.suite.name}, scenario {self.name!r}: {name} is {getattr(found, name)}, the suite was published with "
-                    f"{expected}: these are other tasks than its results are about"
+                    f"{self.suite.name}, scenario {self.name!r}: {name} is {here}, the suite was published with {expected}:"
+                    " these are other tasks than its results are about"
                 )
         return found
 
@@ -360,8 +351,8 @@ def make_config(
 
     chosen = suite.seeds[0] if seed is None else seed
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
-    evaluation = {**suite.selection.make_evaluation().model_dump(mode="json"), "clients": False}
-    judged = [f"evaluation.{key}={_write(value)}" for key, value in evaluation.items()]
+    selection = EvaluationSettings(**suite.selection.model_dump(), clients=False).model_dump(mode="json")
+    judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     assert suite.config is not None
     if any("plugins" in assign({}, change) for change in method):
@@ -382,13 +373,6 @@ def check_budget(suite: Suite, config: RunConfig) -> None:
     most = suite.budget.rounds
     if most is not None and config.federation.rounds > most:
         raise OptionError(f"{suite.name}: at most {most} rounds, this method has {config.federation.rounds}")
-
-
-def _write(value: object) -> str:
-    """A value for an assignment."""
-    import json
-
-    return json.dumps(value)
 
 
 # ---- secret twins -----------------------------------------------------------------------------------------------------
@@ -415,13 +399,11 @@ def draw_secret(suite: Suite) -> Secret:
 
 def read_secret(path: Path) -> Secret:
     """A secret from the maintainers' file."""
-    plain = read_json(path)
-    if not isinstance(plain, dict) or set(plain) != {"suite", "salt", "seed"}:
-        raise DataError(f"{path} holds no secret of a suite")
-    suite, salt, seed = plain["suite"], plain["salt"], plain["seed"]
-    if not (isinstance(suite, str) and isinstance(salt, str) and isinstance(seed, int) and 0 <= seed < 1 << SEED_BITS):
-        raise DataError(f"{path} holds no secret of a suite")
-    return Secret(suite, salt, seed)
+    match read_json(path):
+        case {"suite": str(suite), "salt": str(salt), "seed": int(seed), **others} if not others:
+            if 0 <= seed < 1 << SEED_BITS:
+                return Secret(suite, salt, seed)
+    raise DataError(f"{path} holds no secret of a suite")
 
 
 def name_twin(suite: str) -> str:

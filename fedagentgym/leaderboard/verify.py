@@ -82,7 +82,10 @@ def verify(
     have played, `plugins` the already loaded code of the method.
     """
     result = ResultFolder(folder)
-    manifest = read_checked_manifest(result)
+    try:
+        manifest = result.manifest
+    except DataError as error:
+        raise RefutedError("schema", str(error)) from None
     check_files(folder, manifest)
     chosen = check_suite(folder, manifest, suite)
     opened = check_scenarios(chosen, manifest)
@@ -96,18 +99,8 @@ def verify(
         if models
         else check_program(held, cells) or check_packaged(held, cells)
     )
-    return Verification(
-        manifest=file_digest(folder / MANIFEST),
-        version=__version__,
-        claims=tuple(list_claims(held, cells, spoke)),
-    )
-
-
-def read_checked_manifest(result: ResultFolder) -> Manifest:
-    try:
-        return result.manifest
-    except DataError as error:
-        raise RefutedError("schema", str(error)) from None
+    claims = tuple(list_claims(held, cells, spoke))
+    return Verification(manifest=file_digest(folder / MANIFEST), version=__version__, claims=claims)
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -123,10 +116,8 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             found.add(name)
     found -= {MANIFEST, VERIFICATION}
     if odd := sorted(found ^ set(manifest.files)):
-        is_there = odd[0] in found
-        raise RefutedError(
-            "digests", f"{odd[0]} is {'not in the manifest' if is_there else 'in the manifest, but not here'}"
-        )
+        told = "not in the manifest" if odd[0] in found else "in the manifest, but not here"
+        raise RefutedError("digests", f"{odd[0]} is {told}")
     for name, expected in manifest.files.items():
         if file_digest(folder / name) != expected:
             raise RefutedError("digests", f"{name} is not the file that the manifest names")
@@ -152,9 +143,8 @@ def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
     if carried is None or carried.reference != suite.reference:
         raise RefutedError("suite", f"{SUITE} is missing or another definition than the suite's")
     if manifest.ranked != suite.rank_by or manifest.seeds != suite.seeds:
-        raise RefutedError(
-            "suite", f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
-        )
+        told = f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
+        raise RefutedError("suite", told)
     return suite
 
 
@@ -164,15 +154,13 @@ def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenari
     due = [name for name in suite.scenarios if suite.track == "methods" or name in told]
     if told != due or not due:
         raise RefutedError("complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {told}")
-    described = {record.name: record for record in manifest.scenarios}
     opened = {name: open_scenario(suite, name) for name in due}
-    for name, here in opened.items():
-        expected, found = here.describe().model_dump(), described[name].model_dump()
-        for key, value in expected.items():
+    for record, here in zip(manifest.scenarios, opened.values(), strict=True):
+        found = record.model_dump()
+        for key, value in here.describe().model_dump().items():
             if found[key] != value:
-                raise RefutedError(
-                    "suite", f"scenario {name!r}: {key} is written as {found[key]!r}, it is {value!r} here"
-                )
+                odd = f"{key} is written as {found[key]!r}, it is {value!r} here"
+                raise RefutedError("suite", f"scenario {record.name!r}: {odd}")
     return opened
 
 
@@ -181,19 +169,13 @@ def check_cells_listed(folder: Checked) -> None:
     suite, manifest = folder.suite, folder.manifest
     due = [(scenario, seed) for scenario in folder.opened for seed in suite.seeds]
     if (found := [(cell.scenario, cell.seed) for cell in manifest.cells]) != due:
-        odd = next((one for one in due if one not in found), None)
-        raise RefutedError(
-            "complete", f"cells: {odd or 'their order or number'} is missing or wrong: {len(found)} of {len(due)}"
-        )
+        odd = next((one for one in due if one not in found), "their order or number")
+        raise RefutedError("complete", f"cells: {odd} is missing or wrong: {len(found)} of {len(due)}")
     keys = [cell.key for cell in manifest.cells]
     files = {SUITE, *(f"{EPISODES}/{key}.jsonl.gz" for key in keys)}
     if folder.is_method:
-        files |= {
-            CURVES,
-            CLIENTS,
-            *(f"{SELECTION}/{key}.jsonl.gz" for key in keys),
-            *(f"{CONFIGS}/{key}.yaml" for key in keys),
-        }
+        files |= {CURVES, CLIENTS, *(f"{SELECTION}/{key}.jsonl.gz" for key in keys)}
+        files |= {f"{CONFIGS}/{key}.yaml" for key in keys}
     else:
         files |= {AGENT}
     if odd_files := sorted(files ^ set(manifest.files)):
@@ -207,8 +189,8 @@ def check_entry(folder: Checked) -> None:
     entry, suite = folder.manifest.entry, folder.suite
     if (entry.method is not None) != folder.is_method:
         raise RefutedError("schema", "an entry has a method on the methods track, and only there")
-    if not folder.is_method:
-        check_agent(folder)
+    if not folder.is_method and (odd := _find_odd_agent(folder)) is not None:
+        raise RefutedError("configuration", odd)
     if not entry.baseline:
         return
     try:
@@ -224,32 +206,27 @@ def check_entry(folder: Checked) -> None:
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
-def check_agent(folder: Checked) -> None:
+def _find_odd_agent(folder: Checked) -> str | None:
     """The agent of the agents track: its kind and the name of its model follow from its settings."""
     agent = folder.manifest.entry.agent
     try:
         settings = AgentSettings.load(agent.settings, "agent")
     except FedAgentGymError as error:
-        raise RefutedError("configuration", str(error)) from None
+        return str(error)
     if agent.settings != settings.model_dump(mode="json", exclude_unset=True):
-        raise RefutedError("configuration", "the agent's settings are not written as this package writes them")
+        return "the agent's settings are not written as this package writes them"
     model, many = get_model(settings), starts_from_nothing(settings)
     kind = "hosted" if settings.name == ENDPOINT else "model" if model is not None or many else "program"
     if (agent.kind, agent.model) != (kind, model):
-        raise RefutedError(
-            "configuration",
-            f"the agent is written as {agent.kind} {agent.model or ''}, its settings say {kind} {model or ''}",
-        )
+        return f"the agent is written as {agent.kind} {agent.model or ''}, its settings say {kind} {model or ''}"
     if kind != "model" and (agent.weights, agent.revision) != (None, None):
-        raise RefutedError("configuration", f"a {kind} agent has no weights")
+        return f"a {kind} agent has no weights"
     if any((cell.policy is not None) != many for cell in folder.manifest.cells) or (many and agent.weights is not None):
-        raise RefutedError("configuration", "a tiny agent has a model of its own in every cell, others have one model")
-    told = (agent.settings.get("decoding") or {}).get("temperature")
-    if agent.kind == "hosted" and told != folder.suite.ranking.temperature:
-        raise RefutedError(
-            "configuration",
-            f"the hosted model was called at temperature {told}, not {folder.suite.ranking.temperature}",
-        )
+        return "a tiny agent has a model of its own in every cell, others have one model"
+    told, due = (agent.settings.get("decoding") or {}).get("temperature"), folder.suite.ranking.temperature
+    if agent.kind == "hosted" and told != due:
+        return f"the hosted model was called at temperature {told}, not {due}"
+    return None
 
 
 def check_numbers(folder: Checked, cells: Sequence[Examined]) -> None:
@@ -260,8 +237,9 @@ def check_numbers(folder: Checked, cells: Sequence[Examined]) -> None:
     told = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
     compare(MANIFEST, told, manifest.model_dump(mode="json"))
     if folder.is_method:
-        compare(CURVES, make_curves(data).model_dump(mode="json"), folder.result.curves.model_dump(mode="json"))
-        compare(CLIENTS, make_client_table(data).model_dump(mode="json"), folder.result.clients.model_dump(mode="json"))
+        curves, clients = folder.result.curves, folder.result.clients
+        compare(CURVES, make_curves(data).model_dump(mode="json"), curves.model_dump(mode="json"))
+        compare(CLIENTS, make_client_table(data).model_dump(mode="json"), clients.model_dump(mode="json"))
 
 
 def compare(place: str, expected: Any, found: Any) -> None:
@@ -269,9 +247,8 @@ def compare(place: str, expected: Any, found: Any) -> None:
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for key in [*expected, *(key for key in found if key not in expected)]:
             if (key in expected) != (key in found):
-                raise RefutedError(
-                    "recomputed", f"{place}: {key!r} is {'missing' if key in expected else 'one too many'}"
-                )
+                odd = "missing" if key in expected else "one too many"
+                raise RefutedError("recomputed", f"{place}: {key!r} is {odd}")
             compare(f"{place}: {key}" if place.endswith(".json") else f"{place}.{key}", expected[key], found[key])
     elif isinstance(expected, list) and isinstance(found, list):
         if len(expected) != len(found):
@@ -282,9 +259,8 @@ def compare(place: str, expected: Any, found: Any) -> None:
         if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=1e-12):
             raise RefutedError("recomputed", f"{place} is written as {found!r}, {expected!r} follows from the episodes")
     elif expected != found:
-        raise RefutedError(
-            "recomputed", f"{place} is written as {str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
-        )
+        odd = f"{str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
+        raise RefutedError("recomputed", f"{place} is written as {odd}")
 
 
 def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
@@ -310,9 +286,10 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
         counts["who-spoke"] = f" ({spoke.about})"
     if cut_short := sum(cell.cut_short for cell in cells):
         counts["tokens"] = f" ({cut_short} episodes)"
+    about = {name: ABOUT[name] + counts.get(name, "") for name in [*proven, *unproven]}
     return [
-        *(Claim(name=name, status="proven", about=ABOUT[name] + counts.get(name, "")) for name in proven),
-        *(Claim(name=name, status="not provable", about=ABOUT[name] + counts.get(name, "")) for name in unproven),
+        Claim(name=name, status="proven" if name in proven else "not provable", about=text)
+        for name, text in about.items()
     ]
 
 

@@ -37,7 +37,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.rollouts import Player, RolloutStats, collect
-from fedagentgym.learning.settings import EvaluationSet, EvaluationSettings
+from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSet, EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, read_json_lines, to_json_line
 
 if TYPE_CHECKING:
@@ -320,6 +320,14 @@ class OpenedSet:
     settings: EvaluationSettings
     category: str | None = None
     """The run's category that it evaluates, if its name differs from the set's."""
+    select: bool | None = None
+    """Whether it takes part in choosing the best round; `None`: unless it is a test split."""
+
+    @property
+    def selects(self) -> bool:
+        if self.select is not None:
+            return self.select
+        return type(self.env).canonical_split(self.settings.split) != TEST_SPLIT
 
     def describe(self) -> dict[str, Any]:
         """The description of the set, for records."""
@@ -342,6 +350,15 @@ class SetsEvaluation:
     overall: Mapping[str, Estimate]
     stand_for: Mapping[str, str] = field(default_factory=dict)
     """The category of the run's tasks that a set evaluates, by the set's name."""
+    selecting: tuple[str, ...] = ()
+    """The names of the sets by which the best round is chosen."""
+
+    def describe_choice(self) -> dict[str, float | None]:
+        """What chooses the best round, if it is another number than the mean success of all sets; `None` if nothing does."""
+        if set(self.selecting) == set(self.sets):
+            return {}
+        means = [self.sets[name].overall["success"].mean for name in self.selecting]
+        return {"choice": float(np.mean(means)) if means else None}
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a result file: the sets replace the categories; their own categories are below `sets`."""
@@ -396,7 +413,7 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
         "repeats": settings.repeats if one.repeats is None else one.repeats,
         "temperature": settings.temperature if one.temperature is None else one.temperature,
     }
-    return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved), one.category)
+    return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved), one.category, one.select)
 
 
 def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -444,7 +461,8 @@ def evaluate_sets(
     if file is not None:
         write_atomic(file, "".join(lines))
     stand_for = {one.name: one.category for one in sets if one.category is not None}
-    return SetsEvaluation(found, _average_sets(found, settings), stand_for)
+    selecting = tuple(one.name for one in sets if one.selects)
+    return SetsEvaluation(found, _average_sets(found, settings), stand_for, selecting)
 
 
 def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings) -> Mapping[str, Estimate]:

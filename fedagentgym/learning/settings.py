@@ -205,6 +205,10 @@ class LearningSettings(Settings):
         return self.tasks_per_step * self.group_size
 
 
+TEST_SPLIT = "test"
+"""The split that chooses nothing: neither settings nor the best round of a run."""
+
+
 class EvaluationSet(Settings):
     """A set of tasks for evaluation. The name of an installed data set alone stands for that set."""
 
@@ -227,6 +231,16 @@ class EvaluationSet(Settings):
         description="category of the run's tasks that this set evaluates in a client's own mixture, such as a mixture's member; "
         "null: the one of its name, if there is one",
     )
+    select: bool | None = Field(
+        default=None,
+        description="whether its success takes part in choosing the best round; null: unless its split is test, which never does",
+    )
+
+    @model_validator(mode="after")
+    def _refuse_choice_by_test(self) -> Self:
+        if self.select and self.split == TEST_SPLIT:
+            raise ValueError(f"the set {self.name!r} is a test split, by which no round is chosen: leave out select")
+        return self
 
 
 class EvaluationSettings(Settings):
@@ -242,7 +256,8 @@ class EvaluationSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the intervals")
     sets: tuple[EvaluationSet, ...] = Field(
-        default=(), description="sets to be evaluated instead of `split`; their mean success names the best round"
+        default=(),
+        description="sets to be evaluated instead of `split`; the mean success of those that `select` names the best round",
     )
     clients: bool = Field(
         default=False,

@@ -61,30 +61,14 @@ class Assignment:
 
     @classmethod
     def from_pairs(cls, clients: Ints, items: Ints, count: int) -> Assignment:
-        """Make an assignment of pairs of a client and an item.
-
-        Args:
-            clients: The client of each pair.
-            items: The item of each pair, in any order.
-            count: Number of clients.
-
-        Returns:
-            The assignment.
-        """
+        """Make an assignment of (client, item) pairs, in any order, for `count` clients."""
         span = int(items.max()) + 1 if items.size else 1
         keys = np.sort(clients * span + items)
         return cls(compute_offsets(np.bincount(clients, minlength=count)), keys % span)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Assignment]) -> Assignment:
-        """Join assignments: the clients of one after those of the other.
-
-        Args:
-            parts: The assignments.
-
-        Returns:
-            The assignment of all clients.
-        """
+        """Join assignments: the clients of one after those of the other."""
         parts = list(parts)
         sizes = np.concatenate([part.sizes for part in parts])
         return cls(compute_offsets(sizes), np.concatenate([part.items for part in parts]))
@@ -109,44 +93,19 @@ class Assignment:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def count_copies(self, items: int) -> Ints:
-        """Count how many clients hold each item.
-
-        Args:
-            items: Number of items.
-
-        Returns:
-            The count of each.
-        """
+        """Count how many clients hold each of the items 0 .. items-1."""
         return np.bincount(self.items, minlength=items).astype(np.int64)
 
     def renumber(self, names: Ints) -> Assignment:
-        """Replace item i by `names[i]`.
-
-        Args:
-            names: The new numbers, ascending, so that the order within clients stays.
-
-        Returns:
-            The assignment with other numbers.
-        """
+        """Replace item i by `names[i]`; `names` ascends, so that the order within clients stays."""
         return Assignment(self.offsets, names[self.items])
 
     def same_as(self, other: Assignment) -> bool:
-        """Compare two assignments.
-
-        Args:
-            other: The other one.
-
-        Returns:
-            Whether every client holds the same items in both.
-        """
+        """Whether every client holds the same items in both."""
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.items, other.items)
 
     def has_repeats(self) -> bool:
-        """Look for repeats.
-
-        Returns:
-            Whether some client holds an item twice.
-        """
+        """Whether some client holds an item twice."""
         owners, items = self.owners, np.asarray(self.items)
         return bool(np.any((items[1:] == items[:-1]) & (owners[1:] == owners[:-1])))
 

@@ -1,7 +1,7 @@
 """The interface of samplers, a frozen settings class with one method `sample`; and how one divides a pool.
 
-A division draws roles first, then the clients among the remaining tasks, then the server's tasks. The roles
-`public`, `auxiliary` and `warmup` exclude client tasks, `server` may overlap with them.
+A division draws roles first, then the clients among the remaining tasks, then those of the server's tasks that clients hold. The
+roles `public`, `auxiliary` and `warmup` exclude client tasks; of `server` only the share `server_overlap` is client tasks.
 """
 
 from __future__ import annotations
@@ -253,13 +253,18 @@ def divide(
 
     Without a number of clients there are as many as the sampler finds in the tasks that the roles leave, or else ten.
     """
+    server = role_sizes.get("server", 0)
+    shared = round(server * server_overlap)
     left, drawn = reserve_roles(table, role_sizes, seed)
+    left, unshared = reserve_server_tasks(left, server - shared, seed)
     if clients is None:
         found = sampler.count_clients(left)
         clients = DEFAULT_CLIENTS if found is None else found
     assignment = sample_clients(sampler, left, clients, seed)
-    if "server" in role_sizes:
-        drawn["server"] = left.rows[sample_server_role(left, assignment, role_sizes["server"], server_overlap, seed)]
+    if server:
+        drawn["server"] = np.sort(
+            np.concatenate([left.rows[sample_held_tasks(left, assignment, shared, seed)], unshared])
+        )
     roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}
     return Division(assignment.renumber(left.rows), roles)
 
@@ -298,20 +303,26 @@ def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tupl
     return (table.select(free) if wanted else table), drawn
 
 
-def sample_server_role(table: TaskTable, clients: Assignment, size: int, overlap: float, seed: int) -> Ints:
-    """The server's tasks: a share `overlap` from the clients' tasks, the rest from tasks that no client holds.
-
-    `clients` uses the table's own numbers, so neither part can contain a task of a reserved role.
-    """
-    held = clients.count_copies(len(table)) > 0
-    known, fresh = np.flatnonzero(held), np.flatnonzero(~held)
-    from_clients = round(size * overlap)
-    from_rest = size - from_clients
-    if from_clients > known.size or from_rest > fresh.size:
+def reserve_server_tasks(table: TaskTable, size: int, seed: int) -> tuple[TaskTable, Ints]:
+    """Draw the server's tasks that no client may hold; samplers see the table of the remaining tasks."""
+    if not size:
+        return table, np.zeros(0, dtype=np.int64)
+    if size >= len(table):
         raise OptionError(
-            f"the server's {size:,} tasks at server_overlap {overlap:g} need {from_clients:,} that clients hold (of "
-            f"{known.size:,}) and {from_rest:,} that nobody holds (of {fresh.size:,}): lower the role or the overlap"
+            f"the server's {size:,} tasks that no client holds are all that is left of the pool ({len(table):,}): lower the role"
+            " or raise server_overlap, clients need tasks too"
         )
-    source = stream(seed, "role", "server")
-    chosen = [known[source.choice(known.size, from_clients)], fresh[source.choice(fresh.size, from_rest)]]
-    return np.sort(np.concatenate(chosen))
+    free = np.ones(len(table), dtype=bool)
+    free[stream(seed, "role", "server/unshared").choice(len(table), size)] = False
+    return table.select(free), table.rows[~free]
+
+
+def sample_held_tasks(table: TaskTable, clients: Assignment, size: int, seed: int) -> Ints:
+    """The server's tasks that clients hold too, in the table's own numbers: none of them belongs to a reserved role."""
+    held = np.flatnonzero(clients.count_copies(len(table)) > 0)
+    if size > held.size:
+        raise OptionError(
+            f"the server's tasks at this server_overlap need {size:,} that clients hold (of {held.size:,}): lower the role or the"
+            " overlap"
+        )
+    return held[stream(seed, "role", "server").choice(held.size, size)]

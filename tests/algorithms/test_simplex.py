@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedagentgym.algorithms.fedmoa import (
+    FedMOASettings,
     HypergradientTracker,
     average_shared_weights,
     check_objectives,
     normalize_weights,
     project_to_simplex,
+    reduce_gradients,
     softmax,
 )
 from fedagentgym.base.errors import OptionError
+from fedagentgym.learning.local import StepReport
 
 points = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-3, 3))
 
@@ -67,6 +70,20 @@ def test_cosine_is_free_of_scale() -> None:
         follow.update_weights({"a": scale * np.array([1.0, 1.0]), "b": np.zeros(2)})
         moved.append(follow.update_weights({"a": scale * np.array([1.0, 0.0]), "b": np.zeros(2)}))
     assert moved[0] == pytest.approx(moved[1]) and moved[0]["a"] > 0.5
+
+
+@pytest.mark.parametrize(("kind", "factor"), [("raw", 1), ("cosine", 1), ("answer", 30), ("sum", 120)])
+def test_gradients_of_sums_are_those_of_the_mean_times_tokens(kind: str, factor: int) -> None:
+    step = StepReport({"tokens": 30.0, "episodes": 4.0}, (), {"a": np.array([1.0, -2.0])})
+    assert reduce_gradients(step, kind)["a"].tolist() == [factor, -2 * factor]
+
+
+def test_a_pass_is_as_many_steps_as_a_client_has_tasks() -> None:
+    """One pass over MATH, GSM8K and MBPP, each divided among five clients, and never more than `local_steps`."""
+    passes = FedMOASettings(local_steps=348, local_passes=1)
+    assert [passes.count_steps(tasks, 8) for tasks in (2783, 1455, 75, 1, 9999)] == [348, 182, 9, 1, 348]
+    assert FedMOASettings(local_steps=5).count_steps(1, 8) == 5
+    assert "local_passes" in passes.model_dump() and "local_passes" not in FedMOASettings().model_dump()
 
 
 def test_only_what_all_members_have_is_shared() -> None:

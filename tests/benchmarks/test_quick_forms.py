@@ -17,6 +17,8 @@ from benchmarks.skills_figures import draw_overview
 from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import FEDAGENT, load_kept_results
 from benchmarks.tables import half_width, mean
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.plan import plan_run
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = ("memory of", "share of", "environment's share", "later reset", "open", "dispersion", "figure")
@@ -143,7 +145,15 @@ def test_an_adapter_is_rank_times_the_widths_of_its_layers(name: str, per_rank: 
 
 
 def test_fedgrpo_sends_four_bytes_per_score_and_one_bit_per_example() -> None:
-    assert count_fedgrpo_bytes()["up"] == 2000 * 2 * 8 * 4 + 10 * 13
+    assert count_fedgrpo_bytes()["up"] == 320 * 24 * 2 * 8 * 4 + 8 * 13
+
+
+def test_figure_2_is_that_of_the_presets_plans() -> None:
+    """The benchmark and the plan count from one preset: scores and adapters up."""
+    scores, adapters = (plan_run(load_config(f"paper-fedgrpo{row}")) for row in ("", ":fedpetuning-grpo"))
+    assert count_fedgrpo_bytes()["up"] == pytest.approx(scores.count_bytes_up(scores.total), rel=1e-4)
+    one = count_payload_bytes(make_adapter_message(SHAPES["Qwen2.5-1.5B"]))
+    assert adapters.count_bytes_up(adapters.total) == 320 * 8 * one
 
 
 def test_readme_states_the_kept_results(root: Path) -> None:

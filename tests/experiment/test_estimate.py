@@ -108,7 +108,7 @@ def test_experts_with_a_model_of_their_own_are_resident_too() -> None:
     told = {"answers": "own", "selection": "competence", "expert_agent": {"name": "qwen2.5-1.5b-instruct"}}
     one, trained = (
         plan_run(load_config("paper-fedgrpo", [f"algorithm.{name}={value}" for name, value in settings.items()]))
-        for settings in (told, {**told, "expert_steps": 3})
+        for settings in ({**told, "expert_steps": 0}, {**told, "expert_steps": 3})
     )
     sizes = {part.name: part.size for part in one.memory if part.owner == "experts"}
     assert sizes["weights (experts)"] == 4 * 1_543_714_304
@@ -127,7 +127,11 @@ def test_auxiliary_questions_travel_as_tasks_and_come_back_as_bits() -> None:
     assert plan.preparation.scores_up == 0 and plan.preparation.bits_up >= questions * plan.clients
     assert plan.preparations == 3
     assert plan.total.tasks_down == 3 * plan.preparation.tasks_down + 30 * plan.round.tasks_down
-    asked = plan_run(load_config("paper-fedgrpo", ["algorithm.answers=all", "algorithm.selection=random"]))
+    asked = plan_run(
+        load_config(
+            "paper-fedgrpo", ["algorithm.answers=all", "algorithm.selection=random", "algorithm.expert_steps=0"]
+        )
+    )
     assert asked.preparation == Work()
 
 

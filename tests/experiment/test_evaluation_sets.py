@@ -81,6 +81,28 @@ def test_every_set_is_judged_and_counts_the_same(finished: Path) -> None:
     assert "questions" in page and "Each of 3 clients by its own mixture" in page
 
 
+def test_no_test_set_takes_part_in_choosing_the_best_round(finished: Path) -> None:
+    records = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        found = record["evaluation"]
+        assert found["choice"] == found["sets"]["own"]["overall"]["success"]["mean"], "the other two are test splits"
+    best = read_result(finished)["best"]
+    assert best["categories"]["own"]["success"]["mean"] == max(record["evaluation"]["choice"] for record in records)
+
+
+@pytest.mark.parametrize(
+    ("sets", "choice"), [([{"name": "b"}], None), ([{"name": "a", "split": "val", "select": False}], None)]
+)
+def test_without_a_set_that_chooses_there_is_no_best_round(sets: list[dict[str, Any]], choice: None) -> None:
+    from fedagentgym.agents.presets import make_agent
+
+    settings = EvaluationSettings.load({"tasks": 2, "sets": sets})
+    found = evaluate_sets(make_agent("random"), open_sets(settings, MATH, {"size": "tiny"}), settings, seed=3)
+    assert found.describe_choice() == {"choice": choice}
+    with pytest.raises(OptionError, match="test split, by which no round is chosen"):
+        EvaluationSettings.load({"sets": [{"name": "a", "select": True}]})
+
+
 def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = finished / "evaluation" / "0002.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -66,6 +66,9 @@ def test_the_best_commit_is_kept_beside_the_newest(run_toy: Run, tmp_path: Path)
     assert CommitStore(tmp_path / "rounds").list_rounds() == [1, 5, 6]
     assert best_rounds(lines(tmp_path)) == {1}
     assert best_rounds([]) == set()
+    chosen = [{"round": n, "evaluation": {"success": 1.0 - n, "choice": n}} for n in range(2)]
+    assert best_rounds(chosen) == {1}, "a choice of its own goes before success"
+    assert best_rounds([{"round": 0, "evaluation": {"success": 1.0, "choice": None}}]) == set()
     run_toy(tmp_path / "seldom", rounds=5, plan={"evaluate": evaluate, "evaluate_every": 2})
     assert [record["round"] for record in lines(tmp_path / "seldom") if "evaluation" in record] == [0, 2, 4, 5]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.excerpt import fill_page, write_excerpt
 from fedagentgym.leaderboard.record import Verification
 from fedagentgym.leaderboard.results import VERIFICATION, read_document
+from fedagentgym.leaderboard.site.tables import fill_page, write_excerpt
 from fedagentgym.leaderboard.verify import verify
 
 RESULTS = sorted(

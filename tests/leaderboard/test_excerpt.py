@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.leaderboard.excerpt import BEGIN, END, fill_page, write_excerpt
 from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.site.tables import BEGIN, END, fill_page, write_excerpt
 
 ROOT = Path(__file__).resolve().parents[2]
 

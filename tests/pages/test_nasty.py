@@ -16,10 +16,10 @@ from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
-from fedagentgym.leaderboard.excerpt import BEGIN, END, fill_page, write_excerpt
 from fedagentgym.leaderboard.record import Claim, Verification
 from fedagentgym.leaderboard.results import ResultFolder, to_text
 from fedagentgym.leaderboard.site.build import build_site
+from fedagentgym.leaderboard.site.tables import BEGIN, END, fill_page, write_excerpt
 from fedagentgym.leaderboard.suite import Suite
 from tests.leaderboard.samples import write_methods_sample
 

@@ -50,7 +50,11 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     ),
     "FedAgent, later worlds": cross("paper-webshop", SHOPS),
     "FedAgent, other rows": (
-        *(row for world in WORLDS for row in cross(world, ("published", "lora", "fedprox"))),
+        *(
+            row
+            for world in WORLDS
+            for row in cross(world, ("published", "step-64", "logit-0.1", "logit-0.9", "lora", "fedprox"))
+        ),
         "paper-alfworld:unseen",
     ),
     "FedGRPO, table 1": cross("paper-fedgrpo", MATH_MODELS, ("math", "openr1"), FEDGRPO_METHODS),
@@ -60,7 +64,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "FedGRPO, figure 4": cross(
         "paper-fedgrpo", ("qwen2.5-math-1.5b",), ("experts-1", "experts-4", "experts-6", "experts-8")
     ),
-    "FedGRPO, other rows": cross("paper-fedgrpo", ("published", "iid", "random-experts")),
+    "FedGRPO, other rows": cross(
+        "paper-fedgrpo", ("published", "iid", "random-experts", "fedpetuning-grpo,adapter-rate")
+    ),
     "PubSwap, tables 1 and 7": tuple(
         row
         for model in ("qwen3-1.7b", "qwen2.5-math-1.5b")
@@ -84,14 +90,16 @@ TABLES: Mapping[str, tuple[str, ...]] = {
             ["tau-90", "tau-120"],
         ),
     ),
-    "PubSwap, other rows": cross("paper-pubswap", ["random"]),
+    "PubSwap, other rows": cross("paper-pubswap", ["random", "swap-none"]),
     "FedMOA, table 1": (
         *cross("paper-fedmoa", ("gsm8k", "math"), ("homo-homo", "homo-heter"), FEDMOA_METHODS),
         *cross("paper-fedmoa", ["code"], ("homo-homo", "code-homo-heter"), FEDMOA_METHODS),
         *cross("paper-fedmoa", ["heter-heter"], FEDMOA_METHODS),
     ),
     "FedMOA, table 2": cross("paper-fedmoa", ["heter-heter"], ("fedavg-grpo", "only-alpha", "fedmoa")),
-    "FedMOA, other rows": cross("paper-fedmoa", ("zero-shot", "cosine", "lora", "heter-heter,only-weights")),
+    "FedMOA, other rows": cross(
+        "paper-fedmoa", ("zero-shot", "answer", "sum", "cosine", "reset", "lora", "heter-heter,only-weights")
+    ),
 }
 """Every table and figure whose rows are runs."""
 

@@ -18,8 +18,8 @@ SHARE = 50
 
 TOKENS, TOKENS_OF_SOLUTIONS = 3, 64
 """Tokens of a reply; where the data's own solutions are imitated, there is room for whole ones."""
-STATED_BATCH = 24
-"""Segments of a supervised step, where a preset says so; another number is one that its method has no use for."""
+STATED_BATCHES = (3, 24)
+"""Segments of a supervised step of a client or the server, where a preset says so; others are of no use to their method."""
 
 
 def at_most(most: int) -> Callable[[Any], Any]:
@@ -54,7 +54,7 @@ SIZES: Mapping[str, Callable[[Any], Any]] = {
     "algorithm.synthetic_tasks": at_most(4),
     "algorithm.iterations": at_most(1),
     "algorithm.candidates": at_most(16),
-    "algorithm.supervised.batch_size": lambda value: 2 if value == STATED_BATCH else value,
+    "algorithm.supervised.batch_size": lambda value: 2 if value in STATED_BATCHES else value,
     "evaluation.tasks": at_most(2),
     "evaluation.sets.*.repeats": lambda value: None if value is None else min(value, 2),
 }

@@ -105,7 +105,6 @@ def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any
 
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
-CODE = KINDS["code"]
 _NAME = re.compile(r"[\w.-]{1,60}")
 _NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "render_mode")
 """Options of every environment, which the mixture has for all its members."""

@@ -74,19 +74,15 @@ def read_background(folder: Path) -> Background | None:
         return None
     plain = read_json(place)
     try:
-        return _parse(plain)
+        categories = tuple(str(name) for name in plain["categories"])
+        counts = tuple(tuple(int(count) for count in row) for row in plain["counts"])
+        if any(len(row) != len(categories) or min(row, default=0) < 0 for row in counts):
+            raise ValueError("a client has a count for every category")
+        expert = None if plain.get("expert") is None else float(plain["expert"])
+        by_category = {str(name): float(value) for name, value in plain.get("expert_categories", {}).items()}
+        return Background(int(plain["clients"]), categories, counts, expert, by_category)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise DataError(f"{place} is malformed: it is not what a run of this version writes") from None
-
-
-def _parse(plain: Mapping[str, Any]) -> Background:
-    categories = tuple(str(name) for name in plain["categories"])
-    counts = tuple(tuple(int(count) for count in row) for row in plain["counts"])
-    if any(len(row) != len(categories) or min(row, default=0) < 0 for row in counts):
-        raise ValueError("a client has a count for every category")
-    expert = plain.get("expert")
-    by_category = {str(name): float(value) for name, value in plain.get("expert_categories", {}).items()}
-    return Background(int(plain["clients"]), categories, counts, None if expert is None else float(expert), by_category)
 
 
 def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
@@ -182,7 +178,15 @@ def view_federation(records: Sequence[Record], background: Background | None) ->
     most_often = sorted(rows, key=lambda row: (-len(row.rounds), row.client))[:MOST_ROWS]
     known = background.categories if background is not None else ()
     columns = {name: write for name, write in _COLUMNS.items() if any(write(row) for row in rows)}
-    worst_first = sorted(rows, key=lambda row: (_or_last(row.own), _or_last(row.trained), row.client))
+    unknown = 2.0  # after every share
+    worst_first = sorted(
+        rows,
+        key=lambda row: (
+            unknown if row.own is None else row.own,
+            unknown if row.trained is None else row.trained,
+            row.client,
+        ),
+    )
     table = [(row, [write(row) for write in columns.values()]) for row in worst_first]
     return FederationView(
         _describe_clients(rows, total, records[-1]["round"]),
@@ -195,10 +199,6 @@ def view_federation(records: Sequence[Record], background: Background | None) ->
         table[:FIRST_ROWS],
         table[FIRST_ROWS:],
     )
-
-
-def _or_last(share: float | None) -> float:
-    return 2.0 if share is None else share
 
 
 def collect_clients(records: Sequence[Record], background: Background | None) -> list[ClientRow]:

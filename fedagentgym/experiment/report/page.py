@@ -53,9 +53,9 @@ class RunFiles:
     after: Sequence[ShownEpisode]
 
 
-def write_report(folder: str | Path) -> Path:
-    """Write the report of the run in this folder; returns the page."""
-    run = read_run(Path(folder))
+def write_report(folder: str | Path, records: Sequence[Record] | None = None) -> Path:
+    """Write the report of the run in this folder, whose records are read unless they are given; returns the page."""
+    run = read_run(Path(folder), records)
     records, result = run.records, run.result
     neighbours = find_neighbours(run.place, result)
     split = (result.get("config", {}).get("evaluation") or {}).get("split")
@@ -89,10 +89,11 @@ def read_comparison(folder: str | Path) -> AloneAndTogether | None:
     return compare_alone(run.records, run.result, run.after, run.background, neighbours)
 
 
-def read_run(place: Path) -> RunFiles:
+def read_run(place: Path, records: Sequence[Record] | None = None) -> RunFiles:
     """The files of a run, of which only the rounds are required."""
-    chain = read_chain(place)
-    records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
+    if records is None:
+        chain = read_chain(place)
+        records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
     if not records:
         raise DataError(f"{place} holds no run to report on: metrics.jsonl has no complete line")
     result = read_json(place / "result.json") if (place / "result.json").is_file() else {}

@@ -152,6 +152,12 @@ def print_comparison(found: AloneAndTogether) -> None:
         out.print(sentence, highlight=False)
 
 
+def _describe_best(best: Mapping[str, Any] | None) -> str:
+    if best is None:
+        return "a test split chooses no best round"
+    return f"best {best['overall']['success']['mean']:.3f} in round {best['round']}"
+
+
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     """The summary at the end of a run."""
     out = get_console()
@@ -161,8 +167,7 @@ def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
         begin, end = first["overall"]["success"], final["overall"]["success"]
         lines += [
             f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after {record['rounds']} rounds",
-            f"  interval {end['low']:.3f} to {end['high']:.3f}; best {best['overall']['success']['mean']:.3f} in round"
-            f" {best['round']}",
+            f"  interval {end['low']:.3f} to {end['high']:.3f}; {_describe_best(best)}",
         ]
     lines += [
         f"{record['headline_bytes'] / 1e6:.2f} MB exchanged, {record['env_steps']:,.0f} environment steps,"

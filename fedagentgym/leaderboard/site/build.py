@@ -26,6 +26,7 @@ from fedagentgym.pages.render import to_script_json
 
 MARK = ".fedagentgym-leaderboard"
 """Marks a folder as such a page, so that a newer one may replace it."""
+MARK_TEXT = "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
 MOST_EPISODE_CHARACTERS = 400_000
 OVERALL = ""
 """The key of ranks over all scenarios."""
@@ -35,9 +36,8 @@ def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) ->
     """Write the page of these results; returns them by suite. `link` is their address relative to the page."""
     found = read_suites(places)
     if not found:
-        raise DataError(
-            f"no packed result lies in {', '.join(map(format_path, places))}: `fedagentgym bench pack` makes one"
-        )
+        searched = ", ".join(map(format_path, places))
+        raise DataError(f"no packed result lies in {searched}: `fedagentgym bench pack` makes one")
     _check_target(out)
     fresh = out.with_name(f"{out.name}.new")
     if (fresh / MARK).is_file():
@@ -45,9 +45,7 @@ def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) ->
     with atomic_folder(fresh) as place:
         pages = [_write_suite(one, place, link) for one in found]
         write_atomic(place / "index.html", render_site(pages))
-        write_atomic(
-            place / MARK, "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
-        )
+        write_atomic(place / MARK, MARK_TEXT)
     if out.exists():
         shutil.rmtree(out)
     fresh.replace(out)
@@ -58,9 +56,8 @@ def _check_target(out: Path) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
-        raise OptionError(
-            f"--out {format_path(out)}: the folder holds other files than a leaderboard's; choose another"
-        )
+        told = "the folder holds other files than a leaderboard's; choose another"
+        raise OptionError(f"--out {format_path(out)}: {told}")
 
 
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
@@ -82,7 +79,7 @@ def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]
     ranked = found.entries[0].manifest.ranked
     unit, better = Unit(found.suite.track, ranked), find_metric(ranked).better or "higher"
     shape: dict[str, tuple[int, ...]] = {}
-    for tables in sorted(values.values(), key=_count):
+    for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
         shape |= {name: table.shape for name, table in tables.items()}
     whole = {entry.name for entry in found.entries if entry.is_whole}
     complete = {
@@ -99,10 +96,6 @@ def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]
         }
         ranks[scenario] = rank(members, unit, better)
     return ranks
-
-
-def _count(tables: Mapping[str, Values]) -> int:
-    return sum(table.size for table in tables.values())
 
 
 def _format_episodes(found: SuiteEntries, entry: ResultFolder) -> str:
@@ -122,9 +115,8 @@ def _link_result(found: SuiteEntries, entry: ResultFolder, place: Path, link: st
         return f"{link.rstrip('/')}/{quote(entry.path.name)}"
     target = place / "results" / found.key / entry.name
     target.mkdir(parents=True)
-    kept = [MANIFEST, *entry.manifest.files]
-    kept += [VERIFICATION] if entry.verification is not None else []
-    for name in kept:
+    verified = [] if entry.verification is None else [VERIFICATION]
+    for name in [MANIFEST, *entry.manifest.files, *verified]:
         source = entry.path / name
         if source.is_symlink() or not source.is_file():
             raise DataError(f"{format_path(source)} is named by the manifest and is no file")

@@ -14,12 +14,12 @@ from importlib.resources import files
 from typing import Any
 
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, mean
-from fedagentgym.leaderboard.compare import average_curves
+from fedagentgym.leaderboard.compare import average_curves, format_p
 from fedagentgym.leaderboard.metrics import find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Compared, Place, read_difference
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
-from fedagentgym.leaderboard.site.tables import list_measures, order_entries, tell_status
+from fedagentgym.leaderboard.site.tables import describe_part, list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Series
 from fedagentgym.pages.render import Strong, format_bytes, format_percent, render
@@ -47,20 +47,15 @@ class SuitePage:
 
 def render_site(pages: Sequence[SuitePage]) -> str:
     """The whole page."""
-    papers = read_published()
-    return render(
-        "leaderboard.html",
-        suites=[_view_suite(page) for page in pages],
-        papers=papers,
-        cautions=_read_published_file()["notes"],
-    )
+    suites, cautions = [_view_suite(page) for page in pages], _read_published_file()["notes"]
+    return render("leaderboard.html", suites=suites, papers=read_published(), cautions=cautions)
 
 
 # ---- a suite ----------------------------------------------------------------------------------------------------------
 
 
 def _view_suite(page: SuitePage) -> dict[str, Any]:
-    suite = page.found.suite
+    suite, strips = page.found.suite, _list_strips(page.ordered)
     return {
         "key": page.found.key,
         "suite": suite,
@@ -70,7 +65,7 @@ def _view_suite(page: SuitePage) -> dict[str, Any]:
         "differences": _list_differences(page),
         "pairing": _describe_pairing(suite, len(page.differences)),
         "charts": _make_charts(page.found, page.ordered),
-        "strips": (strips := _list_strips(page.ordered))[:MOST_STRIPS],
+        "strips": strips[:MOST_STRIPS],
         "all_strips": len(strips),
         "paper": find_paper(suite.paper),
         "unproven": _list_unproven(page.found.entries),
@@ -119,11 +114,11 @@ def _describe_pairing(suite: Suite, comparisons: int) -> str:
 
 
 def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
-    suite = page.found.suite
+    suite, limits = page.found.suite, page.found.suite.budget
     budget = [
-        f"{suite.budget.rounds:,} rounds" if suite.budget.rounds is not None else "",
-        f"{suite.budget.episodes:,} episodes" if suite.budget.episodes is not None else "",
-        format_bytes(suite.budget.bytes) if suite.budget.bytes is not None else "",
+        "" if limits.rounds is None else f"{limits.rounds:,} rounds",
+        "" if limits.episodes is None else f"{limits.episodes:,} episodes",
+        "" if limits.bytes is None else format_bytes(limits.bytes),
     ]
     facts = [
         ("entries", f"{len(page.found.entries)}"),
@@ -140,18 +135,12 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
 def _list_differences(page: SuitePage) -> list[list[str]]:
     """The rows of the table of differences."""
     titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
-    return [
-        [
-            titles[first],
-            titles[second],
-            scenario,
-            f"{100 * found.mean:+.1f}",
-            _format_ends(found),
-            "" if found.adjusted is None else f"{found.adjusted:.4f}",
-            read_difference(found, page.found.suite.smallest_difference),
-        ]
-        for first, second, scenario, found in page.differences
-    ]
+    rows = []
+    for first, second, scenario, found in page.differences:
+        finding = read_difference(found, page.found.suite.smallest_difference)
+        numbers = [f"{100 * found.mean:+.1f}", _format_ends(found), format_p(found.adjusted)]
+        rows.append([titles[first], titles[second], scenario, *numbers, finding])
+    return rows
 
 
 def _format_ends(found: Difference) -> str:
@@ -250,30 +239,20 @@ def _make_slopes(suite: Suite, ordered: Sequence[ResultFolder]) -> list[tuple[Ch
             ]
             series.append(_make_series(entry, place, points, "line"))
         names = ["even" if level == 0 else f"{level:g}" for level, _ in levels]
-        chart = Chart(
-            f"Heterogeneity: {axis}", _stack(series), x="level", limits=(0.0, 1.0), percent=True, x_labels=names
-        )
+        title, series = f"Heterogeneity: {axis}", _stack(series)
+        chart = Chart(title, series, x="level", limits=(0.0, 1.0), percent=True, x_labels=names)
         charts.append((chart, "Success as clients' tasks become more different. A flat line means no loss."))
     return charts
 
 
-@dataclass(frozen=True)
-class Strip:
-    """The clients of an entry, each by the success on its own mixture of tasks."""
-
-    name: str
-    title: str
-    shares: Sequence[float]
-    middle: float
-    worst: float
-
-
-def _list_strips(ordered: Sequence[ResultFolder]) -> list[Strip]:
-    return [
-        Strip(entry.name, entry.manifest.entry.title, shares, mean(shares), min(shares))
-        for entry in ordered
-        if len(shares := _list_clients(entry.clients.cells)) > 1
-    ]
+def _list_strips(ordered: Sequence[ResultFolder]) -> list[dict[str, Any]]:
+    """The clients of every entry, each by the success on its own mixture of tasks."""
+    found = []
+    for entry in ordered:
+        if len(shares := _list_clients(entry.clients.cells)) > 1:
+            strip = {"name": entry.name, "title": entry.manifest.entry.title, "shares": shares}
+            found.append({**strip, "middle": mean(shares), "worst": min(shares)})
+    return found
 
 
 def _list_clients(cells: Sequence[CellClients]) -> list[float]:
@@ -290,18 +269,6 @@ def _list_clients(cells: Sequence[CellClients]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class PublishedTable:
-    """A table of a paper: rows of texts, then of values with their spread and the number of their caution."""
-
-    name: str
-    numbers: int
-    heads: Sequence[tuple[str, bool]]
-    rows: Sequence[tuple[Sequence[str], Sequence[tuple[str, str, str]]]]
-    unit: str
-    notes: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Paper:
     """A paper with its numbers, in the order of its tables."""
 
@@ -314,10 +281,11 @@ class Paper:
         return ", ".join(str(self.about[name]) for name in ("venue", "arxiv") if self.about.get(name))
 
     @property
-    def tables(self) -> list[PublishedTable]:
+    def tables(self) -> list[dict[str, Any]]:
+        """Its tables: rows of texts, then of values with their spread and the number of their caution."""
         return [self._lay_out(name) for name in dict.fromkeys(row["table"] for row in self.rows)]
 
-    def _lay_out(self, name: str) -> PublishedTable:
+    def _lay_out(self, name: str) -> dict[str, Any]:
         rows = [row for row in self.rows if row["table"] == name]
         columns = list(dict.fromkeys((row["dataset"], row["metric"]) for row in rows))
         metrics = {metric for _, metric in columns}
@@ -335,7 +303,8 @@ class Paper:
         body = [(line, [found.get(column, ("", "", "")) for column in columns]) for line, found in lines.items()]
         unit = f"unit: {', '.join(sorted({str(row['unit']) for row in rows}))}"
         unit = f"{metrics.pop()}, {unit}" if len(metrics) == 1 else unit
-        return PublishedTable(f"{self.name}, {name}", len(rows), heads, body, unit, notes)
+        about = {"name": f"{self.name}, {name}", "numbers": len(rows), "unit": unit, "notes": notes}
+        return {**about, "heads": heads, "rows": body}
 
 
 def _count_digits(rows: Sequence[Row], column: tuple[str, str]) -> int:
@@ -401,7 +370,7 @@ def _describe_entry(page: SuitePage, entry: ResultFolder) -> dict[str, Any]:
         "link": about.link if about.link.startswith(("https://", "http://")) else "",
         "note": about.note,
         "status": tell_status(entry),
-        "part": "" if entry.is_whole else f"{len(manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios",
+        "part": "" if entry.is_whole else describe_part(entry),
         "rerun": _describe_rerun(rerun, manifest.ranked) if rerun is not None else None,
         "claims": [[one.name, one.status, one.about] for one in verification.claims] if verification else [],
         "date": manifest.made.date,

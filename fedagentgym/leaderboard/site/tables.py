@@ -1,47 +1,71 @@
-"""The tables of a suite as Markdown and CSV, for readers and programs."""
+"""The tables of a suite as Markdown and CSV, for readers and programs, and the excerpt of them that README shows.
+
+    python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
+
+The excerpt stands between two markers, and is made from the tables that the page has as CSV; nothing of it is typed.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from fedagentgym.base.errors import show_invisible_characters, unknown_name_error
+from fedagentgym.base.errors import DataError, show_invisible_characters, unknown_name_error
+from fedagentgym.base.files import write_atomic
 from fedagentgym.leaderboard.metrics import METRICS, find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Place
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
 from fedagentgym.pages.render import escape_markdown
 
+BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
+MOST_IN_EXCERPT = 4
+"""Entries of a suite that the excerpt shows."""
+COLUMNS = [
+    "suite",
+    "version",
+    "entry",
+    "title",
+    "band",
+    "rank",
+    "status",
+    "scenario",
+    "measure",
+    "mean",
+    "low",
+    "high",
+    "runs",
+]
+
 
 def list_measures(entries: Sequence[ResultFolder]) -> list[str]:
     """The measures that at least one entry has, the ranked one first, then in the order of `METRICS`."""
     ranked = entries[0].manifest.ranked
-    known = {name for entry in entries for name in _list_names(entry)}
+    found = [each for entry in entries for each in (entry.overall, *entry.manifest.by_scenario.values())]
+    known = {name for measures in found for name in measures}
     ordered = [name for name in METRICS if name in known and name != ranked]
     return [ranked, *ordered, *sorted(known - {ranked, *METRICS})]
 
 
-def _list_names(entry: ResultFolder) -> set[str]:
-    by_scenario = entry.manifest.by_scenario.values()
-    return {*entry.overall, *(name for found in by_scenario for name in found)}
-
-
 def tell_status(entry: ResultFolder) -> str:
     """How far the result was checked, and how much of the suite it holds if it does not hold all."""
-    told = _list_checks(entry)
-    if not entry.is_whole:
-        told.append(f"{len(entry.manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios")
-    return ", ".join(told)
+    found = entry.verification
+    if found is None:
+        told = "not verified"
+    elif any(claim.status == "refuted" for claim in found.claims):
+        told = "refuted"
+    else:
+        told = "replayed" if found.replayed else "checked"
+        told += "" if found.rerun is None else ", run again by the maintainers"
+    return told if entry.is_whole else f"{told}, {describe_part(entry)}"
 
 
-def _list_checks(entry: ResultFolder) -> list[str]:
-    if entry.verification is None:
-        return ["not verified"]
-    if any(claim.status == "refuted" for claim in entry.verification.claims):
-        return ["refuted"]
-    told = ["replayed"] if entry.verification.replayed else ["checked"]
-    return told if entry.verification.rerun is None else [*told, "run again by the maintainers"]
+def describe_part(entry: ResultFolder) -> str:
+    """How many scenarios of the suite were played."""
+    return f"{len(entry.manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios"
 
 
 def find_secret(entry: ResultFolder) -> Interval | None:
@@ -70,13 +94,8 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
 def _write_table(entries: Sequence[ResultFolder], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
     """The lines of a Markdown table."""
     is_ranked = any(place.rank for place in places.values())
-    heads = [
-        "band",
-        *(["rank"] if is_ranked else []),
-        "entry",
-        *(find_metric(name).title for name in measures),
-        "status",
-    ]
+    titles = [find_metric(name).title for name in measures]
+    heads = ["band", *(["rank"] if is_ranked else []), "entry", *titles, "status"]
     is_run_again = any(find_secret(entry) is not None for entry in entries)
     heads += ["on the secret twin"] if is_run_again else []
     lines = [f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
@@ -94,9 +113,8 @@ def _write_table(entries: Sequence[ResultFolder], places: Mapping[str, Place], m
 
 def order_entries(entries: Sequence[ResultFolder], places: Mapping[str, Place]) -> list[ResultFolder]:
     """Ranked entries first, then those that could not be ranked, by name."""
-    return sorted(
-        entries, key=lambda one: (places[one.name].order if one.name in places else len(places) + 1, one.name)
-    )
+    orders = {name: place.order for name, place in places.items()}
+    return sorted(entries, key=lambda one: (orders.get(one.name, len(places) + 1), one.name))
 
 
 def _format_cell(found: Interval | None, name: str, runs: Sequence[float] = ()) -> str:
@@ -107,23 +125,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     """Every measure of every entry, over all scenarios (`overall`) and in each: one row for each."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(
-        [
-            "suite",
-            "version",
-            "entry",
-            "title",
-            "band",
-            "rank",
-            "status",
-            "scenario",
-            "measure",
-            "mean",
-            "low",
-            "high",
-            "runs",
-        ]
-    )
+    table.writerow(COLUMNS)
     for entry in order_entries(found.entries, places):
         place = places.get(entry.name)
         start = [found.suite.name, found.suite.version, entry.name, _guard(entry.manifest.entry.title)]
@@ -141,3 +143,48 @@ def _guard(text: str) -> str:
     """A text that spreadsheets do not take for a formula."""
     plain = show_invisible_characters(" ".join(text.split()))
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
+
+
+# ---- the excerpt of README -----------------------------------------------------------------------------------------
+
+
+def write_excerpt(site: Path) -> str:
+    """The best entries of every suite over all scenarios, best first; entries without a place are left out."""
+    rows = [row for table in sorted(site.glob("*.csv")) for row in _read_entries(table)]
+    lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
+    for row in rows:
+        title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
+        lines.append(f"| `{row['suite']}` | {row['band']} | {title} | {_format_percent(row)} | {status} |")
+    return "\n".join(lines)
+
+
+def fill_page(text: str, excerpt: str) -> str:
+    """The page with this excerpt between its markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise DataError(f"the page has no place for an excerpt between {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{excerpt}\n\n{END}{after}"
+
+
+def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]
+    yield from [row for row in rows if row["band"]][:MOST_IN_EXCERPT]
+
+
+def _format_percent(row: Mapping[str, str]) -> str:
+    mean, *ends = _to_percent([row["mean"], row["low"], row["high"]])
+    if ends:
+        return f"{mean} % [{', '.join(ends)}]"
+    runs = _to_percent(row["runs"].split())
+    return f"{mean} % ({', '.join(runs)})" if len(runs) > 1 else f"{mean} %"
+
+
+def _to_percent(values: Sequence[str]) -> list[str]:
+    return [f"{100 * float(value):.1f}" for value in values if value]
+
+
+if __name__ == "__main__":
+    page, site = map(Path, sys.argv[1:])
+    write_atomic(page, fill_page(page.read_text("utf-8"), write_excerpt(site)))

@@ -1,0 +1,24 @@
+"""A federated round stays short enough to be read: how many functions and files of the package it touches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_FUNCTIONS, MOST_FILES = 740, 82
+"""What has been reached, with a few to spare; lower them when a round touches less."""
+
+
+def test_a_round_touches_few_functions_and_files() -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(ROOT / "tests" / "count_round.py"), "--files"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    functions, _, _, files, _ = done.stdout.splitlines()[-1].split()
+    assert int(functions) <= MOST_FUNCTIONS and int(files) <= MOST_FILES, done.stdout
