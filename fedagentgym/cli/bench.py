@@ -26,7 +26,7 @@ from fedagentgym.cli.options import (
     repeated,
 )
 from fedagentgym.leaderboard.results import VERIFICATION
-from fedagentgym.leaderboard.suite import list_suites, load_suite, open_scenario, to_yaml
+from fedagentgym.leaderboard.suite import count_tasks, list_suites, load_suite, open_scenario, to_yaml
 
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.entries import Entry
@@ -104,11 +104,22 @@ def show(name: str, check: bool, plan: bool) -> None:
     click.echo(to_yaml(suite), nl=False)
     click.echo(f"# digest: {suite.digest}")
     for scenario, one in suite.scenarios.items():
+        click.echo(f"# {scenario}: {_describe_counts(suite, scenario)}")
         if not one.methods_differ:
             click.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
     for scenario in suite.scenarios if check else ():
         found = open_scenario(suite, scenario).describe()
         click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")
+
+
+def _describe_counts(suite: Suite, scenario: str) -> str:
+    """How many tasks choose and rank; a suite that would rank by nothing is refused."""
+    counts = count_tasks(suite, scenario)
+    return ", ".join(
+        f"{' or '.join(f'{size:,}' for size in sorted(set(sizes)))} tasks of {split}"
+        f" {'rank' if split == suite.ranking.split else 'choose the round'}"
+        for split, sizes in counts.items()
+    )
 
 
 def _print_plans(suite: Suite) -> None:
@@ -118,6 +129,8 @@ def _print_plans(suite: Suite) -> None:
 
     if suite.track != "methods":
         raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: there is no plan to print")
+    for scenario in suite.scenarios:
+        print_result(f"{scenario}: {_describe_counts(suite, scenario)}")
     for entry in list_baselines(suite):
         for scenario in suite.scenarios:
             print_result(f"{entry.name}, {scenario}, each of {len(suite.seeds)} seeds")

@@ -570,6 +570,18 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         return ""
 
+    @classmethod
+    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
+        """Return how many tasks each split has in published data, without opening them; override this where data are installed.
+
+        Args:
+            options: The environment's options.
+
+        Returns:
+            The counts of every form in which the data are published; none for generated tasks and data of one's own.
+        """
+        return ()
+
     def split_sizes(self) -> dict[str, int]:
         """The number of tasks of each split under this environment's options."""
         return {split: len(self.load_pool(split)) for split in self.splits}

@@ -343,6 +343,39 @@ def open_scenario(suite: Suite, name: str) -> OpenedScenario:
     return opened
 
 
+def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
+    """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published. Data
+    that are published are not opened.
+
+    Raises:
+        DataError: If a split has no task, or fewer than are to be played.
+    """
+    from fedagentgym.envs import open_env
+    from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+
+    played = {suite.ranking.split: suite.get_ranking(scenario).tasks}
+    if suite.track == "methods":
+        config = make_config(suite, scenario)
+        env_id, options = config.env.id, config.env.options
+        played = {suite.selection.split: suite.selection.tasks, **played}
+    else:
+        definition = suite.scenarios[scenario]
+        env_id, options = find_env_id(str(definition.env)), definition.options
+    env_class = ENVIRONMENTS.get(env_id)
+    forms = env_class.count_published(options)
+    found = {}
+    for split, tasks in played.items():
+        sizes = tuple(form.get(env_class.canonical_split(split), 0) for form in forms)
+        sizes = sizes or (len(open_env(env_id, **{**options, "split": split}).pool),)
+        if min(sizes) < max(1, tasks or 0):
+            raise DataError(
+                f"{suite.name}, scenario {scenario!r}: the split {split!r} has {min(sizes):,} tasks, so it cannot be played"
+                f" ({'all' if tasks is None else f'{tasks:,}'} are asked for)"
+            )
+        found[split] = sizes if tasks is None else (tasks,)
+    return found
+
+
 def make_config(
     suite: Suite, scenario: str, method: Sequence[str] = (), *, seed: int | None = None, plugins: Sequence[str] = ()
 ) -> RunConfig:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.files import parse_yaml
+from fedagentgym.cli.main import main
+from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 from fedagentgym.experiment.run import open_data
-from fedagentgym.leaderboard.suite import list_suites, load_suite
+from fedagentgym.leaderboard.suite import count_tasks, list_suites, load_suite, to_yaml
 
 from .conftest import Workshop
 from .rows import list_rows
@@ -122,6 +124,41 @@ def test_no_test_set_takes_part_in_choosing_a_round() -> None:
         assert all(one.split == "val" and one.options is None for one in choosing), f"{name} chooses by {choosing}"
     for suite in map(load_suite, list_suites()):
         assert suite.selection.split == "val" != suite.ranking.split or suite.track == "agents", suite.name
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_every_suite_counts_the_tasks_by_which_it_chooses_and_ranks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without data, where these are published."""
+    monkeypatch.setenv("FEDAGENTGYM_DATA", "/nowhere")
+    suite = load_suite(name)
+    splits = [suite.ranking.split] if suite.track == "agents" else [suite.selection.split, suite.ranking.split]
+    for scenario in suite.scenarios:
+        counts = count_tasks(suite, scenario)
+        assert list(counts) == splits and all(min(sizes) > 0 for sizes in counts.values())
+
+
+def test_a_suite_that_would_rank_by_nothing_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The published code's division of WebShop has no test split; that of the original has, and so has the suite."""
+    suite = load_suite("paper-fedagent-webshop-v1")
+    assert count_tasks(suite, "uniform") == {"val": (1000,), "test": (500,)}
+    empty = tmp_path / "empty.yaml"
+    empty.write_text(to_yaml(suite).replace("goal_order: webshop", "goal_order: fedagent"))
+    for command in (["bench", "show", str(empty)], ["bench", "show", str(empty), "--plan"]):
+        assert main(command) == 2
+        assert "the split 'test' has 0 tasks" in capsys.readouterr().err
+    assert main(["bench", "show", "paper-fedgrpo-v1", "--plan"]) == 0
+    assert "500 tasks of val choose the round, 500 or 5,000 tasks of test rank" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_published_counts_follow_the_options() -> None:
+    options = {"source": "math", "merge_splits": True, "holdout": {"test": 1250, "val": 200}}
+    assert MathEnv.count_published(options) == ({"train": 11_050, "val": 200, "test": 1250},) * 2
+    drawn = {"source": "gsm8k", "holdout": 740, "train_tasks": 2100}
+    assert MathEnv.count_published(drawn) == ({"train": 2100, "val": 740, "test": 1319},)
+    assert MathEnv.count_published({"source": "dapo-processed", "subset": "en"})[0]["train"] == 14_116
+    assert MathEnv.count_published({"size": "tiny"}) == ()
 
 
 # ---- FedGRPO's questions, counted --------------------------------------------------------------------------------------

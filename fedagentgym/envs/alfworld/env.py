@@ -14,7 +14,13 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.alfworld.engine import list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
-from fedagentgym.envs.alfworld.folders import INSTALLED, get_folder_index, make_folder_pool, resolve_games_folder
+from fedagentgym.envs.alfworld.folders import (
+    INSTALLED,
+    PUBLISHED_GAMES,
+    get_folder_index,
+    make_folder_pool,
+    resolve_games_folder,
+)
 from fedagentgym.envs.alfworld.game import Game, State
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
 from fedagentgym.envs.alfworld.houses import TURNS, check_house_options, list_house_words, make_house_pool
@@ -135,6 +141,10 @@ class ALFWorldEnv(MisleadableEnv):
         size = str(options.get("size", "full"))
         generated = options.get("games") is None and size in TURNS
         return int(options.get("max_turns") or (TURNS[size] if generated else cls.default_max_turns))
+
+    @classmethod
+    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
+        return (PUBLISHED_GAMES,) if options.get("games") == INSTALLED else ()
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""

@@ -39,6 +39,7 @@ from fedagentgym.envs.data_sets import DataSet, Findings
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import make_task_id
 
+PUBLISHED_GAMES = {"train": 3553, "val": 140, "test": 134}
 NATIVE_SPLITS = {"train": "train", "valid_seen": "val", "valid_unseen": "test"}
 INSTALLED = "installed"
 INDEX_VERSION = 2

@@ -201,6 +201,17 @@ class ReplyEnv(MisleadableEnv):
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
+    @classmethod
+    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
+        if options.get("source") is None:
+            return ()
+        name = find_source(options["source"])
+        forms = SOURCES[name].published
+        subset = check_subset(name, options.get("subset"))
+        if subset is not None and len(forms) == len(SOURCES[name].subsets):
+            forms = (forms[list(SOURCES[name].subsets).index(subset)],)
+        return tuple(_divide_counts(form, options) for form in forms)
+
     def load_pool(self, split: str) -> TaskPool:
         if self._request is None:
             return self._make_generator().make_pool(split)
@@ -322,6 +333,18 @@ class ReplyEnv(MisleadableEnv):
 def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
     """The tasks of a split; environments over the same data share it."""
     return make_loaded_pool(env_id, loaded.tasks, split, loaded.source, strip)
+
+
+def _divide_counts(published: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of splits after merging, holding out and drawing, from those that are published."""
+    sizes = {"train": sum(published.values())} if options.get("merge_splits") else dict(published)
+    held = dict(_read_holdout(options.get("holdout", 0)))
+    if (both := held.pop("both", 0)) > 0:
+        held = {split: both for split in ("val", "test") if split not in sizes}
+    sizes = {"train": 0, "val": 0, "test": 0, **sizes} | held
+    sizes["train"] = max(0, sizes["train"] - sum(held.values()))
+    drawn = options.get("train_tasks")
+    return sizes if drawn is None else {**sizes, "train": min(drawn, sizes["train"])}
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:

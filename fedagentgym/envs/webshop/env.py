@@ -27,7 +27,15 @@ from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.pages import Piece, present_page
 from fedagentgym.envs.webshop.reward import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.site import Site, State, Transition
-from fedagentgym.envs.webshop.stock import INSTALLED, ShopData, ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import (
+    INSTALLED,
+    LOADED_SPLITS,
+    PUBLISHED_GOALS,
+    ShopData,
+    ShopOptions,
+    compute_split_ranges,
+    open_shop_data,
+)
 from fedagentgym.envs.webshop.variants import WEBSHOP_VARIANTS, ShopVariant, make_unchanged_shop
 
 READ_PRODUCTS = 2000
@@ -148,6 +156,18 @@ class WebShopEnv(MisleadableEnv):
             self.site = Site(self.variant.build_shop(self.stock, map(self._get_goal, self.pool), tagger), tagger)
         else:
             self.site = _open_unchanged_site(self.stock, tagger)
+
+    @classmethod
+    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
+        """Return the splits of the 6,910 synthetic goals of the 1,000 products; other goals and products are not counted."""
+        if (
+            options.get("data") != INSTALLED
+            or options.get("goals", "synthetic") != "synthetic"
+            or "products" in options
+        ):
+            return ()
+        ranges = compute_split_ranges(PUBLISHED_GOALS, options.get("goal_order", "webshop"), LOADED_SPLITS)
+        return ({split: len(goals) for split, goals in ranges.items()},)
 
     def load_pool(self, split: str) -> TaskPool:
         goals, splits = self.stock.goals, self.stock.splits

@@ -36,6 +36,10 @@ IN_MEMORY_PRODUCTS = 20_000
 IMPORTED = "webshop.json"
 Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
 INSTALLED = "installed"
+PUBLISHED_GOALS = 6_910
+"""The synthetic goals of the original's 1,000 products."""
+LOADED_SPLITS = (500, 1000, 0)
+"""Goals of test and val, and for the warm start, of loaded data."""
 LAYOUT_VERSION = 1
 
 Entries = Callable[[], Iterable[tuple[Product, Instructions]]]
@@ -167,7 +171,7 @@ def _load_shop_data(choice: ShopOptions, state: Stamps) -> ShopData:
         "seed": choice.seed,
     }
     return ShopData(
-        catalogue, goals, compute_split_ranges(len(goals), choice.goal_order, (500, 1000, 0)), source, folder
+        catalogue, goals, compute_split_ranges(len(goals), choice.goal_order, LOADED_SPLITS), source, folder
     )
 
 
