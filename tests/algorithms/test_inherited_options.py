@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.exchange import Request
+from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
@@ -106,10 +107,8 @@ def run(
 class Dead(SequentialBackend):
     """Nobody is there."""
 
-    def _run(self, request: Request, deadline: float | None) -> Any:
-        from fedagentgym.federation.exchange import Reply
-
-        return Reply(request.client, "dead", error="nobody is there")
+    def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
+        return (Reply(request.client, "dead", error="nobody is there") for request in requests)
 
 
 def same(first: Commit, second: Commit) -> bool:
