@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base import ranks
 from fedagentgym.base.errors import OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -157,11 +158,14 @@ class Runtime:
         from fedagentgym.agents.presets import make_agent
 
         set_threads(settings.threads)
-        if self._device is not None:
-            settings = settings.model_copy(update={"device": self._device})
-        agent: Any = make_agent(settings, self.env, seed=derive(self.seed, purpose))
-        if self.learning.sharding is not None and self.learning.sharding.is_needed:
-            raise OptionError("this version cannot share an update among devices: leave out learning.sharding")
+        device = self._device or ranks.get_device()
+        if device is not None:
+            settings = settings.model_copy(update={"device": str(device)})
+        agent: Any = ranks.make_first(lambda: make_agent(settings, self.env, seed=derive(self.seed, purpose)))
+        if ranks.is_joined() and self.learning.sharding is not None:
+            from fedagentgym.learning.sharding import shard_agent
+
+            agent = shard_agent(agent, self.learning.sharding)
         return ResidentModel(agent, get_trainable_policy(agent).get_weights())
 
     @property

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.ranks import share_of
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
@@ -24,6 +25,7 @@ from fedagentgym.envs.verifiers.formats import THINK, last_block
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.protocols import Completion
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs.core import TextEnv
 
@@ -216,6 +218,14 @@ def write_replies(
 ) -> list[str]:
     """The model's reply to each prompt when its replies begin with these words: small models and models without
     instruction tuning then follow the form of the examples."""
+    replies = share_of(agent.policy, lambda: _generate(agent, prompts, begin, streams, parallel))
+    texts = [agent.tokenizer.decode(reply.token_ids) for reply in replies]
+    return [text if text.lstrip().startswith(begin) else begin + text for text in texts]
+
+
+def _generate(
+    agent: TokenAgent, prompts: Sequence[str], begin: str, streams: Sequence[Stream], parallel: int
+) -> list[Completion]:
     room, replies = get_room(agent), []
     with agent.policy.open_session() as session:
         for start in range(0, len(prompts), parallel):
@@ -228,8 +238,7 @@ def write_replies(
             rows = session.open(batch)
             replies += session.generate(rows, streams[start : start + parallel], agent.decoding)
             session.drop(rows)
-    texts = [agent.tokenizer.decode(reply.token_ids) for reply in replies]
-    return [text if text.lstrip().startswith(begin) else begin + text for text in texts]
+    return replies
 
 
 def encode_prompt(agent: TokenAgent, prompt: str, begin: str) -> tuple[int, ...]:

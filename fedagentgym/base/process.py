@@ -26,6 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from fedagentgym.base.ranks import is_joined
+
 
 def get_logger(name: str) -> logging.Logger:
     """The logger of a module: `get_logger(__name__)`."""
@@ -73,10 +75,11 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
 @contextlib.contextmanager
 def postpone_interruption(told: str) -> Iterator[None]:
     """Delay Ctrl-C until the block ends: the first one prints `told` and takes effect at the end of the block; the second
-    acts at once. Signals reach only the main thread; a program that ignores them is left alone.
+    acts at once. Signals reach only the main thread; a program that ignores them is left alone, and so are the ranks of a sharded
+    run, which torchrun kills half a minute after it passed Ctrl-C on.
     """
     usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+    if is_joined() or threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
         return
     asked = False

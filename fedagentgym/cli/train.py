@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import click
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.base.ranks import find_place
+from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, Group, assignments, option
 from fedagentgym.version import __version__
 
@@ -77,7 +81,34 @@ def train(
         )
     if resume is not None and plugins:
         raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
-    _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, as_json)
+    with _speak_for_all_ranks():
+        _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, as_json)
+
+
+@contextlib.contextmanager
+def _speak_for_all_ranks() -> Iterator[None]:
+    """Among the processes of `torchrun`, rank 0 alone speaks; another one only of what concerns itself. An interruption is an
+    error like others, since `torchrun` tells no kinds of failure apart."""
+    place = find_place()
+    if place is None or place.size == 1:
+        yield
+        return
+    try:
+        with contextlib.ExitStack() as stack:
+            if place.rank > 0:
+                logging.disable(logging.CRITICAL)
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+                stack.enter_context(contextlib.redirect_stderr(nowhere))
+            yield
+    except ProcessUnusableError:
+        raise
+    except BaseException as error:
+        if place.rank > 0:
+            raise click.exceptions.Exit(USER_ERROR) from None
+        if isinstance(error, KeyboardInterrupt):
+            raise ProcessUnusableError(f"interrupted: {str(error) or NOTHING_SAVED}") from None
+        raise
 
 
 def _parse_seeds(text: str) -> list[int]:

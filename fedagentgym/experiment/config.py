@@ -315,17 +315,23 @@ OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory:
 
 
 def _check_sharding(config: RunConfig) -> None:
-    """Check the settings for several devices: they need clients in processes of this machine, with torch for rollouts."""
+    """Check the settings for several devices: they need clients in this process and its ranks, with torch for rollouts."""
     sharding = config.learning.sharding
     if sharding is None or not sharding.is_needed:
         return
     if config.federation.backend != "in-process":
         raise OptionError(
-            f"learning.sharding is for federation.backend=in-process, with or without workers, not for"
-            f" {config.federation.backend}"
+            f"learning.sharding is for federation.backend=in-process, not for {config.federation.backend}"
         )
-    devices = (config.agent.device, *config.federation.device_per_worker)
-    if sharding.offload and "cpu" in devices:
+    if config.federation.workers > 0:
+        raise OptionError("learning.sharding is for clients in this process and its ranks: set federation.workers=0")
+    if config.federation.deadline is not None:
+        raise OptionError("learning.sharding: each rank would time a deadline by itself, leave out federation.deadline")
+    if ":" in config.agent.device:
+        raise OptionError(
+            f"learning.sharding gives each rank a GPU of its own: agent.device=cuda, not {config.agent.device}"
+        )
+    if sharding.offload and config.agent.device == "cpu":
         raise OptionError(OFFLOAD_ON_CPU)
     if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
         raise OptionError(

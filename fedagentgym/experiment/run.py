@@ -12,10 +12,11 @@ folder/report.html      the run on one page
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
@@ -25,13 +26,14 @@ from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.reports import judge_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.config import RESUMABLE, ROUNDS, RunConfig, load_config, make_seed_configs
+from fedagentgym.experiment.config import OFFLOAD_ON_CPU, RESUMABLE, ROUNDS, RunConfig, load_config, make_seed_configs
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import Algorithm, ServerState
@@ -132,6 +134,10 @@ def train(
     """
     chosen = load_config(config, changes, plugins)
     if seeds is not None:
+        if chosen.learning.sharding is not None and chosen.learning.sharding.is_needed:
+            raise OptionError(
+                "learning.sharding is for one run at a time: leave seeds out, and start a run for each of them"
+            )
         return [finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
     return _train_once(chosen, observers, on_progress)
 
@@ -148,15 +154,55 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
 
 def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     folder = Path(chosen.output.folder)
+    with join_ranks(chosen):
+        ranks.share(lambda: _check_new(folder))
+        with ranks.own_folder(folder, filled=False) as place:
+            opened = Run.open(chosen, place)
+            write_atomic(place / "config.yaml", to_yaml(chosen))
+            with explain_interruption(lambda: describe_saved_rounds(place)):
+                return replace(opened.finish(observers, on_progress), folder=folder)
+
+
+def _check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise OptionError(
             f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
             " elsewhere (--set output.folder=FOLDER)"
         )
-    opened = Run.open(chosen, folder)
-    write_atomic(folder / "config.yaml", to_yaml(chosen))
-    with explain_interruption(lambda: describe_saved_rounds(folder)):
-        return opened.finish(observers, on_progress)
+
+
+@contextlib.contextmanager
+def join_ranks(config: RunConfig) -> Iterator[None]:
+    """For a sharded run: be one of the processes that torchrun started for it."""
+    place, sharding = ranks.find_place(), config.learning.sharding
+    size = 1 if place is None else place.size
+    if sharding is None or not sharding.is_needed:
+        if size > 1:
+            raise OptionError(
+                f"torchrun started {size} processes, and nothing says that they share a run: set"
+                f" learning.sharding={{devices: {size}}}, or start one process"
+            )
+        yield
+        return
+    start = f"start torchrun --nproc-per-node {sharding.devices} -m fedagentgym train ..."
+    if place is None:
+        raise OptionError(f"learning.sharding needs a process for each of its devices: {start}")
+    if size != sharding.devices or size != place.machine_size:
+        raise OptionError(
+            f"learning.sharding.devices is {sharding.devices}, but torchrun started {size} processes,"
+            f" {place.machine_size} of them on this machine: {start}"
+        )
+    import torch
+
+    from fedagentgym.agents.engines.loading import choose_device
+
+    kind = choose_device(config.agent.device).type
+    if sharding.offload and kind == "cpu":
+        raise OptionError(OFFLOAD_ON_CPU)
+    if kind == "cuda" and (there := torch.cuda.device_count()) < size:
+        raise OptionError(f"learning.sharding.devices is {size}, but there are {there} GPUs here")
+    with ranks.join(place, kind):
+        yield
 
 
 def resume(
@@ -178,11 +224,12 @@ def resume(
     begun, config = load_config(path / "config.yaml"), load_config(path / "config.yaml", changes)
     if config.federation.rounds != begun.federation.rounds:
         config = _make_longer(begun, config)
-    opened = Run.open(config, path)
-    if config.federation.rounds != begun.federation.rounds:
-        _note_longer(opened)
-    with explain_interruption(lambda: describe_saved_rounds(path)):
-        return opened.finish(observers, on_progress)
+    with join_ranks(config), ranks.own_folder(path, filled=True) as place:
+        opened = Run.open(config, place)
+        if config.federation.rounds != begun.federation.rounds:
+            _note_longer(opened)
+        with explain_interruption(lambda: describe_saved_rounds(place)):
+            return replace(opened.finish(observers, on_progress), folder=path)
 
 
 def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
@@ -210,7 +257,8 @@ def describe_saved_rounds(folder: Path) -> str:
     """The message after an interruption: what is saved, and how to resume."""
     rounds = CommitStore(folder / "rounds").list_rounds()
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
-    return f"{saved}; resume with: fedagentgym train --resume {shlex.quote(str(folder))}"
+    program = f"torchrun --nproc-per-node {ranks.get_size()} -m fedagentgym" if ranks.is_joined() else "fedagentgym"
+    return f"{saved}; resume with: {program} train --resume {shlex.quote(str(folder))}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +276,8 @@ class Run:
     @classmethod
     def open(cls, config: RunConfig, folder: Path) -> Run:
         """Open what a configuration names; data first, so that missing data is reported before any work."""
-        client_split, sets = open_data(config)
-        agent, agent_note = resolve_agent(config)
+        client_split, sets = ranks.make_first(lambda: open_data(config))
+        agent, agent_note = ranks.make_first(lambda: resolve_agent(config))
         spec = config.spec(agent)
         runtime = Runtime(spec, client_split=client_split)
         if spec.evaluation is not None:
@@ -260,9 +308,10 @@ class Run:
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
-        tracked = TrackedRun(self.config.output.trackers, self.config.plain())
+        first = ranks.get_rank() == 0
+        tracked = TrackedRun(self.config.output.trackers if first else (), self.config.plain())
         if self.config.output.report == "html":
-            self._write_background()
+            ranks.share(self._write_background)
         backend = self.open_backend()
         try:
             evaluation = self.config.evaluation
@@ -273,22 +322,25 @@ class Run:
                 keep_rounds=self.config.output.keep_rounds,
                 evaluate=self.evaluate if evaluation is not None else None,
                 evaluate_every=evaluation.every if evaluation is not None else 1,
-                observers=[*observers, tracked],
+                observers=[*observers, tracked] if first else (),
                 inputs=self.inputs,
-                on_progress=on_progress,
+                on_progress=on_progress if first else None,
                 hide_failures=self.config.algorithm.get("privacy") is not None,
             )
             finished = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
-        result = RunResult(self.folder, self.build_record(*finished))
-        write_atomic(self.folder / "result.json", canonical_json(result.record) + "\n")
-        tracked.finish(result.record)
+        return RunResult(self.folder, ranks.share(lambda: self._write_result(*finished, tracked)))
+
+    def _write_result(self, commit: Commit, records: Sequence[Record], tracked: TrackedRun) -> dict[str, Any]:
+        record = self.build_record(commit, records)
+        write_atomic(self.folder / "result.json", canonical_json(record) + "\n")
+        tracked.finish(record)
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
-            write_report(self.folder, finished.records)
-        return result
+            write_report(self.folder, records)
+        return record
 
     def _write_background(self) -> None:
         from fedagentgym.experiment.report.background import write_background

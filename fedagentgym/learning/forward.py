@@ -26,6 +26,7 @@ from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.ranks import share_of
 from fedagentgym.learning.memory import CHUNK_LOGITS
 from fedagentgym.learning.trajectory import NO_IDS
 
@@ -134,12 +135,16 @@ def _add_to_last_block(model: torch.nn.Module, bias: Tensor | None) -> Iterator[
 # ---- embeddings ----------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     """The normalised means of a model's last hidden states: similar texts have near embeddings.
 
     One row per text, with the policy's current weights; a text longer than the context is cut.
     """
+    return share_of(policy, lambda: _embed(policy, texts))
+
+
+@torch.no_grad()
+def _embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
     backbone = split_decoder_and_head(policy.model)
     if backbone is None:
         raise DataError(f"{policy.name} has no hidden states for embeddings")

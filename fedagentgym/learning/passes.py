@@ -1,7 +1,8 @@
 """How the rows of a step go through the model: all of them here, or a share of them on each of several devices.
 
 A step is written once, for both. What it may not know is which of its rows are computed here: it asks for its batches, scores
-them, and adds up what it finds. With a model that is whole there is one share, and adding up changes nothing.
+them, and adds up what it finds. With a model that is whole there is one share, and adding up changes nothing. A policy that is
+sharded makes its passes itself (`learning/sharding.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,12 +21,18 @@ from fedagentgym.learning.memory import PassLimits, find_pass_limits
 from fedagentgym.learning.weights import TrainedModel
 
 
+@runtime_checkable
 class Passes(Protocol):
     """What a step asks of the model that it trains."""
 
     @property
     def rank(self) -> int:
         """Which share this is; the first is 0."""
+        ...
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether activations are recomputed in the backward pass, whatever is configured."""
         ...
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
@@ -67,6 +74,7 @@ class WholePasses:
     """Passes through a model that lies on one device."""
 
     rank = 0
+    recomputes = False
 
     def __init__(self, policy: TrainedModel) -> None:
         self._policy = policy
@@ -107,6 +115,11 @@ class WholePasses:
         finally:
             for parameter in parameters.values():
                 parameter.requires_grad_(True)
+
+
+def get_passes(policy: TrainedModel) -> Passes:
+    """The passes of a policy: its own, if it is sharded."""
+    return policy if isinstance(policy, Passes) else WholePasses(policy)
 
 
 def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from fedagentgym.base import ranks
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
@@ -149,7 +150,22 @@ def collect(
     """
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
-    waiting = _iter_jobs(env, tasks, group_size, seed, first)
+
+    def play() -> Rollouts:
+        return _play(agent, env, _iter_jobs(env, tasks, group_size, seed, first), group_size, seed, parallel, progress)
+
+    return ranks.share_of(getattr(agent, "policy", None), play)
+
+
+def _play(
+    agent: Player,
+    env: TextEnv,
+    waiting: Iterator[_Job],
+    group_size: int,
+    seed: int,
+    parallel: int,
+    progress: Progress | None,
+) -> Rollouts:
     finished: dict[int, Trajectory] = {}
     stats = RolloutStats()
     rows: dict[int, _ActiveEpisode] = {}

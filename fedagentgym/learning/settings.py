@@ -94,7 +94,7 @@ class ObjectiveSettings(Settings):
 class ShardingSettings(Settings):
     """Several devices for one update: each holds a part of the weights, gradients and moments (PyTorch's FSDP2)."""
 
-    devices: int = Field(default=2, ge=1, description="devices of one machine that share an update")
+    devices: int = Field(default=2, ge=1, description="devices of one machine, each with a process of torchrun")
     offload: bool = Field(
         default=False,
         description="keep the parts in the machine's memory, and on the GPU only what a computation needs",
@@ -162,7 +162,8 @@ class LearningSettings(Settings):
     )
     keep_optimizer: bool = Field(default=False, description="carry the optimizer's moments from round to round")
     sharding: ShardingSettings | None = Field(
-        default=None, description="{devices: 4, offload: false}: several devices share an update; null: one makes it"
+        default=None,
+        description="{devices: 4, offload: false}: the processes of torchrun share an update; null: one makes it",
     )
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.streams import derive, generator, stream
 from fedagentgym.learning.memory import map_large_tensors
 from fedagentgym.learning.misconceptions import make_misled_experts
-from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
+from fedagentgym.learning.passes import clip_gradients, get_passes
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings, MisconceptionSettings, SupervisedSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
@@ -90,9 +90,9 @@ class SupervisedTraining:
     It begins with the weights that the model holds.
     """
 
-    def __init__(self, policy: TrainedModel, settings: SupervisedSettings, *, passes: Passes | None = None) -> None:
+    def __init__(self, policy: TrainedModel, settings: SupervisedSettings) -> None:
         self.policy, self.settings = policy, settings
-        self._passes: Passes = WholePasses(policy) if passes is None else passes
+        self._passes = get_passes(policy)
         self._weights = OwnedWeights(policy)
         self._optimizers = self._make_optimizers()
         self.step = 0

@@ -34,7 +34,7 @@ from fedagentgym.base.streams import derive, generator
 from fedagentgym.learning import forward
 from fedagentgym.learning.forward import TokenLogprobs, find_choices
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
-from fedagentgym.learning.passes import Passes, WholePasses, clip_gradients
+from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
 from fedagentgym.learning.penalties import LARGEST_LOG_RATIO, Penalty
 from fedagentgym.learning.settings import LearningSettings, LossSettings
 from fedagentgym.learning.trajectory import Group, Row, Segment, Trajectory, build_trajectory_rows
@@ -65,12 +65,11 @@ class PolicyUpdate:
         *,
         start: tuple[Arrays, Arrays, Arrays] | None = None,
         penalties: Sequence[Penalty] = (),
-        passes: Passes | None = None,
     ) -> None:
         if decoding.temperature <= 0:
             raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
         self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
-        self._passes: Passes = WholePasses(policy) if passes is None else passes
+        self._passes = get_passes(policy)
         if start is None:
             self._begin(OwnedWeights(policy), {}, {})
         else:
@@ -281,12 +280,13 @@ class PolicyUpdate:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed((seed + self._passes.rank) % (1 << 63))
             model.train()
-            if self.settings.checkpointing:
+            recomputing = self.settings.checkpointing or self._passes.recomputes
+            if recomputing:
                 forward.set_checkpointing(model, True)
             try:
                 yield
             finally:
-                if self.settings.checkpointing:
+                if recomputing:
                     forward.set_checkpointing(model, False)
                 model.eval()
 

@@ -7,8 +7,7 @@ never computes with another's weights, and nothing is copied as long as one lear
 The optimizer updates the model's own parameters, or float32 masters if the model has a narrower dtype: bfloat16 has eight bits,
 a step of 1e-6 on a weight of 0.02 rounds to nothing, and a run would not move. The masters are what a learner sends and stores.
 
-Tensors may be sharded over several devices. Then every rank calls these functions in the same order; only rank 0's arrays
-matter, the others pass and receive placeholders of the same shape, so that a machine holds each array once.
+Tensors may be sharded over several devices. Then every rank calls these functions in the same order, and has the same arrays.
 """
 
 from __future__ import annotations
@@ -120,11 +119,7 @@ def to_array(tensor: Tensor) -> NDArray[Any]:
     if not is_sharded(plain):
         array = plain.cpu().numpy().copy()
         return array
-    whole = plain.full_tensor()
-    if torch.distributed.get_rank() != 0:
-        shape, dtype = tuple(plain.shape), torch.zeros((), dtype=plain.dtype).numpy().dtype
-        return np.broadcast_to(np.zeros((), dtype=dtype), shape)  # a placeholder that takes no memory
-    array = whole.cpu().numpy()
+    array = plain.full_tensor().cpu().numpy()
     return array if plain.device.type != "cpu" else array.copy()
 
 
@@ -137,12 +132,9 @@ def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None 
 
     sharded: Any = like
     mesh = sharded.device_mesh
-    if torch.distributed.get_rank() == 0:
-        whole = torch.from_numpy(np.array(array)).to(device=mesh.device_type, dtype=kind)
-    else:
-        whole = torch.empty(tuple(like.shape), dtype=kind, device=mesh.device_type)
-    placed: Tensor = distribute_tensor(whole, mesh, sharded.placements, src_data_rank=0).to(like.device)
-    return placed
+    whole = torch.from_numpy(np.array(array)).to(device=mesh.device_type, dtype=kind)
+    part: Tensor = distribute_tensor(whole, mesh, sharded.placements, src_data_rank=None).to(like.device)
+    return part
 
 
 def to_parameter_tensors(arrays: Arrays, parameters: Tensors) -> Tensors:

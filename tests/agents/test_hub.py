@@ -96,7 +96,7 @@ def add(hub: Hub, tmp_path: Path, *arguments: str) -> subprocess.CompletedProces
         "FEDAGENTGYM_CACHE": str(tmp_path / "cache"),
         "NO_PROXY": "127.0.0.1",
     }
-    command = [sys.executable, "-m", "fedagentgym.cli", "model", "add", *arguments]
+    command = [sys.executable, "-m", "fedagentgym", "model", "add", *arguments]
     return subprocess.run(command, env=surroundings, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

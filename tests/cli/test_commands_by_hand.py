@@ -183,7 +183,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(name: str, capsys: pyte
 
 def test_the_console_script_exits_with_code_2(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fedagentgym.cli", "play", "nowhere"],
+        [sys.executable, "-m", "fedagentgym", "play", "nowhere"],
         capture_output=True,
         text=True,
         check=False,

@@ -98,7 +98,7 @@ def test_what_no_command_takes_is_one_sentence(name: str, capsys: pytest.Capture
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "fedagentgym.cli", *arguments],
+        [sys.executable, "-m", "fedagentgym", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

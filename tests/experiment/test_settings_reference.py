@@ -22,7 +22,7 @@ from fedagentgym.experiment.settings_reference import find_settings, list_settin
 
 def test_the_page_is_made_anew() -> None:
     """In a process of its own: what other tests register would be listed too."""
-    command = [sys.executable, "-m", "fedagentgym.cli", "settings", "--markdown"]
+    command = [sys.executable, "-m", "fedagentgym", "settings", "--markdown"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert made == page.read_text(), "run: fedagentgym settings --markdown > docs/settings.md"

@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> Non
 
     server.answer = slowly
     line = arguments(server, suite, tmp_path / "runs")
-    process = subprocess.Popen([sys.executable, "-m", "fedagentgym.cli", "-q", *line], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "fedagentgym", "-q", *line], stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("runs/cells/*/played.json")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

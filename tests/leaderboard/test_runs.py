@@ -42,7 +42,7 @@ def list_files(folder: Path) -> dict[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "fedagentgym.cli", "-q", *arguments]
+    return [sys.executable, "-m", "fedagentgym", "-q", *arguments]
 
 
 def wait_for(root: Path, pattern: str, process: subprocess.Popen[str]) -> None:

@@ -211,7 +211,8 @@ def _find_shards(plan: RunPlan, device_bytes: int) -> str:
             sharding = ShardingSettings(devices=devices, offload=offload)
             spread = plan.config.learning.model_copy(update={"sharding": sharding})
             if compute_least(plan.agent, spread, plan.kept_copies) <= device_bytes:
-                return f"{{devices: {devices}, offload: {str(offload).lower()}}}"
+                shards = f"learning.sharding={{devices: {devices}, offload: {str(offload).lower()}}}"
+                return f"{shards}, federation.workers=0, torchrun --nproc-per-node {devices}"
     return ""
 
 
@@ -229,7 +230,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
         if compute_least(adapted, learning, plan.kept_copies) <= device_bytes:
             fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
     if shards := _find_shards(plan, device_bytes):
-        fits.append(f"shards (learning.sharding={shards})")
+        fits.append(f"shards ({shards})")
     if not learning.checkpointing:
         recomputed = learning.model_copy(update={"checkpointing": True})
         parts = list_memory_parts(plan.agent, recomputed, plan.kept_copies, plan.vllm_share)

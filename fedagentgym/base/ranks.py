@@ -1,0 +1,271 @@
+"""Processes that `torchrun` started, which run the same program in step: the ranks of a sharded run.
+
+Rank 0 alone plays, looks at clocks and signals, and keeps what is written and printed; the others receive what it found
+(`share`). What follows from the same values, they compute alike. A rank that is lost, or that fails alone, ends all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar
+
+from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_error
+
+T = TypeVar("T")
+EXCHANGE_TIMEOUT = timedelta(minutes=30)
+"""How long ranks wait for each other within a computation that all of them make."""
+PLAY_TIMEOUT = timedelta(days=7)
+"""How long the others wait for rank 0; if it ends, they learn so from its closed connections."""
+FAILURE_TIMEOUT = timedelta(seconds=20)
+"""How long a rank that failed waits for the others to have failed alike."""
+
+
+class Place(NamedTuple):
+    """What `torchrun` tells a process in its environment."""
+
+    rank: int
+    size: int
+    machine_size: int
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """The place among the processes that `torchrun` started; None for a process that it did not start.
+
+    >>> find_place({"RANK": "1", "WORLD_SIZE": "2"})
+    Place(rank=1, size=2, machine_size=2)
+    """
+    if not {"RANK", "WORLD_SIZE"} <= environment.keys():
+        return None
+    size = environment["WORLD_SIZE"]
+    try:
+        return Place(int(environment["RANK"]), int(size), int(environment.get("LOCAL_WORLD_SIZE", size)))
+    except ValueError:
+        raise OptionError(
+            f"RANK and WORLD_SIZE are numbers that torchrun sets, got {environment['RANK']!r}, {size!r}"
+        ) from None
+
+
+@dataclass(eq=False)
+class _Group:
+    """The ranks as one of them sees them."""
+
+    rank: int
+    size: int
+    device: Any
+    objects: Any
+    """The group by which objects are sent: rank 0 may play for hours before it sends one."""
+    failures: Any
+    alone: bool = False
+    """Whether rank 0 computes while the others wait for the outcome."""
+    interrupted: bool = False
+    told: BaseException | None = None
+    """The error of rank 0 that all ranks raised last."""
+
+
+_group: _Group | None = None
+
+
+def is_joined() -> bool:
+    """Whether this process is one of several that run in step."""
+    return _group is not None
+
+
+def get_size() -> int:
+    """How many processes run in step."""
+    return 1 if _group is None else _group.size
+
+
+def get_rank() -> int:
+    """This process's rank; 0 if it runs on its own."""
+    return 0 if _group is None else _group.rank
+
+
+def is_alone() -> bool:
+    """Whether the other ranks take no part in what is computed now."""
+    return _group is not None and _group.alone
+
+
+def get_device() -> Any:
+    """The device of this rank; None for a process on its own."""
+    return None if _group is None else _group.device
+
+
+# ---- joining --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def join(place: Place, kind: str) -> Iterator[None]:
+    """Be one of the ranks for the duration of a block; their devices are of this kind, the first of the machine.
+
+    A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
+    """
+    global _group
+    import torch
+    from torch import distributed
+
+    if distributed.is_initialized():
+        raise OptionError(
+            "learning.sharding needs a torch.distributed group of its own, this process is in one already"
+        )
+    try:
+        with _speak_within_machine():
+            distributed.init_process_group("gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl", timeout=EXCHANGE_TIMEOUT)
+            objects = distributed.new_group(backend="gloo", timeout=PLAY_TIMEOUT)
+            failures = distributed.new_group(backend="gloo", timeout=FAILURE_TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        here = f"rank {place.rank} of {place.size}"
+        raise ProcessUnusableError(f"{here} cannot join the others ({describe_error(error)})") from error
+    device = torch.device("cpu") if kind == "cpu" else torch.device(kind, place.rank)
+    if kind != "cpu":
+        torch.cuda.set_device(device)
+    _group = _Group(place.rank, place.size, device, objects, failures)
+    try:
+        with _take_signals(_group):
+            try:
+                yield
+            except BaseException as error:
+                check_alike(error)
+                raise
+        distributed.destroy_process_group()
+    finally:
+        _group = None
+
+
+@contextlib.contextmanager
+def _speak_within_machine() -> Iterator[None]:
+    """All ranks are on this machine: their traffic does not leave it."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    new = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ]
+    os.environ.update(dict.fromkeys(new, loopback))
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _take_signals(group: _Group) -> Iterator[None]:
+    """Rank 0 alone reacts to Ctrl-C and SIGTERM: at once while it computes alone, else when it next does, since the others
+    would wait for it within a common computation."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        group.interrupted = True
+        if group.alone:
+            raise KeyboardInterrupt
+
+    handler = stop if group.rank == 0 else signal.SIG_IGN
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)
+
+
+# ---- computing ------------------------------------------------------------------------------------------------------
+
+
+def share(make: Callable[[], T]) -> T:
+    """What rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks."""
+    group = _group
+    if group is None or group.alone:
+        return make()
+    from torch import distributed
+
+    sent: list[Any] = [_make_alone(group, make) if group.rank == 0 else None]
+    distributed.broadcast_object_list(sent, src=0, group=group.objects)
+    made: T
+    error: BaseException | None
+    made, error = sent[0]
+    if error is not None:
+        group.told = error
+        raise error
+    return made
+
+
+def share_of(policy: object, make: Callable[[], T]) -> T:
+    """`share` of what rank 0 makes with all weights of a policy, which the others gather for it if it is sharded."""
+    with getattr(policy, "gathered", contextlib.nullcontext)():
+        return share(make)
+
+
+def _make_alone(group: _Group, make: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        group.alone = True
+        if group.interrupted:
+            raise KeyboardInterrupt
+        return make(), None
+    except BaseException as error:
+        return None, _make_sendable(error)
+    finally:
+        group.alone = False
+
+
+def _make_sendable(error: BaseException) -> BaseException:
+    """The error, or one with its text if its class may not make it again from what it was made of."""
+    kind = type(error)
+    plain = all(isinstance(part, str | int) for part in (*error.args, *vars(error).values()))
+    if plain and not isinstance(kind.__init__, FunctionType) and "<locals>" not in kind.__qualname__:
+        return error
+    return RuntimeError(describe_error(error)).with_traceback(error.__traceback__)
+
+
+def make_first(make: Callable[[], T]) -> T:
+    """What `make` makes: first on rank 0, then on the others, which find what it left in caches."""
+    made: list[T] = []
+    share(lambda: made.append(make()))
+    return made[0] if made else make()
+
+
+def check_alike(error: BaseException) -> None:
+    """Pass if every rank has failed, or if this process is on its own; a rank that failed alone, or that lost another, cannot
+    continue with the others."""
+    if _group is None or _group.alone or error is _group.told:
+        return
+    from torch import distributed
+
+    try:
+        distributed.monitored_barrier(_group.failures)
+    except RuntimeError:
+        lost = isinstance(error, distributed.DistError) or " peer " in str(error)  # the words of gloo's errors
+        what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
+        raise ProcessUnusableError(
+            f"rank {_group.rank} of {_group.size} ({_group.device}) {what}; the ranks of a sharded run end together, and --resume"
+            " continues from the last finished round"
+        ) from error
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def own_folder(folder: Path, *, filled: bool) -> Iterator[Path]:
+    """The folder itself on rank 0; on the others a temporary one, removed at the end, `filled` with the same files or empty."""
+    if _group is None:
+        yield folder
+        return
+    with contextlib.ExitStack() as stack:
+        place = folder
+        if _group.rank > 0:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
+            if filled:
+                shutil.copytree(folder, place)
+        from torch import distributed
+
+        distributed.barrier(_group.objects)  # rank 0 changes nothing before
+        yield place
