@@ -21,10 +21,9 @@ import gymnasium
 
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.streams import derive
-from fedagentgym.bridges.generated_pools import lay_out_tasks
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.task import Task, lay_out_tasks
 from fedagentgym.envs.view import View
 
 __all__ = ["GymnasiumTextEnv"]
@@ -147,11 +146,8 @@ class GymnasiumTextEnv(TextEnv):
     def vocabulary(self) -> Iterable[str]:
         opened = [self.begin(task, 0)[1] for task in self.pool.subset(self.pool.ids[:20])]
         said = [self.role, self.action_help, _OVER, _NO_ACTION, *(view.observation for view in opened)]
-        return [
-            word
-            for text in [*said, *(each for view in opened for each in view.admissible or ())]
-            for word in text.split()
-        ]
+        said += [action for view in opened for action in view.admissible or ()]
+        return " ".join(said).split()
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 

@@ -109,11 +109,10 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> TextState:
-        episode = self._episode
-        told = {"env": self._env.id, "episode_id": self._name, "task_set": self._env.task_set.digest}
-        return (
-            TextState(**told) if episode is None else TextState(**told, step_count=episode.turn, task=episode.task.id)
-        )
+        told: dict[str, Any] = {"env": self._env.id, "episode_id": self._name, "task_set": self._env.task_set.digest}
+        if self._episode is not None:
+            told |= {"step_count": self._episode.turn, "task": self._episode.task.id}
+        return TextState(**told)
 
     def get_metadata(self) -> Any:
         """The server's description of the environment."""
@@ -183,12 +182,6 @@ def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
         >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
     """
     make = partial(TextEnvironment, env, threading.Lock())
-    app: FastAPI = _server.create_fastapi_app(
-        make,
-        TextAction,
-        TextObservation,
-        max_concurrent_envs=sessions,
-        env_name=shorten_env_id(env.id),
-        state_cls=TextState,
-    )
+    about = {"max_concurrent_envs": sessions, "env_name": shorten_env_id(env.id), "state_cls": TextState}
+    app: FastAPI = _server.create_fastapi_app(make, TextAction, TextObservation, **about)
     return app

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.imports import require
 from fedagentgym.base.streams import derive
-from fedagentgym.bridges.generated_pools import lay_out_tasks
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.registry import ENVIRONMENTS
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.task import Task, lay_out_tasks
 from fedagentgym.envs.verifiers.formats import ANSWER, format_rewards, last_block
 from fedagentgym.envs.view import View
 
@@ -43,10 +42,7 @@ LEFT_OUT: dict[str, str] = {
         ("isomorphic_strings", "knight_swap", "ransom_note", "word_ladder", "polynomial_multiplication"),
         "its questions depend on Python's hash seed, so that no two processes have the same tasks",
     ),
-    **dict.fromkeys(
-        ("simple_integration", "intermediate_integration"),
-        "its verifier runs the answer as Python code",
-    ),
+    **dict.fromkeys(("simple_integration", "intermediate_integration"), "its verifier runs the answer as Python code"),
 }
 """Generators that this environment leaves out, and why."""
 
@@ -100,12 +96,7 @@ class ReasoningGymEnv(TextEnv):
     shares_pools = True
 
     def __init__(
-        self,
-        *,
-        generators: Sequence[str] | None = None,
-        tasks_per_generator: int = 100,
-        seed: int = 0,
-        **options: Any,
+        self, *, generators: Sequence[str] | None = None, tasks_per_generator: int = 100, seed: int = 0, **options: Any
     ) -> None:
         if tasks_per_generator < 1:
             raise OptionError(f"tasks_per_generator is at least 1, got {tasks_per_generator}")
@@ -145,25 +136,20 @@ class ReasoningGymEnv(TextEnv):
     def advance(self, state: State, action: str) -> tuple[State, View]:
         if state.over:
             return state, View(_OVER, score=state.score, success=state.score == 1.0, done=True, valid=False)
-        answer = last_block(action, ANSWER)
-        score = 0.0 if answer is None else grade(state.problem, answer)
-        said = (
-            "There is no answer in your reply."
-            if answer is None
-            else "Right."
-            if score == 1.0
-            else "That is not right."
-        )
+        score, said = 0.0, "There is no answer in your reply."
+        if (answer := last_block(action, ANSWER)) is not None:
+            score = grade(state.problem, answer)
+            said = "Right." if score == 1.0 else "That is not right."
         rewards = {**format_rewards(action), "accuracy/reasoning": score}
         view = View(said, None, score, score, score == 1.0, True, answer is not None, rewards)
         return State(state.problem, score, True), view
 
     def vocabulary(self) -> Iterable[str]:
         said = [self.role, self.action_help, _OVER, "Right. That is not right. There is no answer in your reply."]
-        first = (Problem(name, derive(self.seed, "vocabulary", name) % (1 << 31), 4, 0) for name in self.generators)
-        return [
-            word for text in [*said, *(str(_make_entry(each)["question"]) for each in first)] for word in text.split()
-        ]
+        for name in self.generators:
+            first = Problem(name, derive(self.seed, "vocabulary", name) % (1 << 31), 4, 0)
+            said.append(str(_make_entry(first)["question"]))
+        return " ".join(said).split()
 
     def expert(self) -> GoldExpert:
         return GoldExpert()
@@ -191,9 +177,8 @@ def grade(problem: Problem, answer: str) -> float:
     if _NO_NUMBER.search(answer) and answer != _make_entry(problem)["answer"]:
         return 0.0
     try:
-        score = float(
-            _open_generator(problem.generator, problem.seed, problem.size).score_answer(answer, _make_entry(problem))
-        )
+        generator = _open_generator(problem.generator, problem.seed, problem.size)
+        score = float(generator.score_answer(answer, _make_entry(problem)))
     except Exception:
         return 0.0
     return min(max(score, 0.0), 1.0) if score == score else 0.0

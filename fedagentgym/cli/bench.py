@@ -217,9 +217,8 @@ def _choose_entries(
     about = {**about, "plugins": list(plugins)}
     if agent is not None:
         if suite.track != "agents":
-            raise OptionError(
-                f"{suite.name} is on the methods track: its agent is the same for all, a method is given by --set"
-            )
+            told = "its agent is the same for all, a method is given by --set"
+            raise OptionError(f"{suite.name} is on the methods track: {told}")
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
     if agent_set:
         raise OptionError("--agent-set changes the agent that --agent names")
@@ -273,9 +272,8 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
 
     found = [place for folder in folders for place in find_runs(folder)]
     if not found:
-        raise OptionError(
-            f"there is no run of a suite in {', '.join(map(str, folders))}: begin one with `fedagentgym bench run`"
-        )
+        searched = ", ".join(map(str, folders))
+        raise OptionError(f"there is no run of a suite in {searched}: begin one with `fedagentgym bench run`")
     return found
 
 

@@ -117,9 +117,8 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
         by_task.append(found)
     common = [identity for identity in by_task[0] if all(identity in found for found in by_task)]
     if not common:
-        raise DataError(
-            "these sources have no episode of the same task" if len(sources) > 1 else "there are no episodes"
-        )
+        several = len(sources) > 1
+        raise DataError("these sources have no episode of the same task" if several else "there are no episodes")
     return [tuple(found[identity] for found in by_task) for identity in common]
 
 

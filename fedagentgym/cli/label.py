@@ -71,8 +71,7 @@ def label(
     else:
         policy, play = _make_player(agent, opened, seed, attempts, temperature)
     plan = LabelPlan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
-    done = 0
-    total = len(opened.pool)
+    done, total = 0, len(opened.pool)
     with (
         explain_interruption(lambda: f"{done:,} of {total:,} tasks are labelled in {out}; the same command continues"),
         show_progress("labelling", total=total) as bar,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, to_plain_numbers
 
@@ -134,6 +134,22 @@ class TaskIds(Sequence[str]):
             return None
         position = int(number)
         return position if position < self._count and f"{position:05d}" == number else None
+
+
+class Place(NamedTuple):
+    """A task of a generated pool is the n-th of its split, also in a pool of all splits."""
+
+    split: str
+    number: int
+
+
+def lay_out_tasks(env_id: str, split: str, sizes: Mapping[str, int]) -> tuple[Sequence[str], list[Place]]:
+    """The ids of a split, or of `all`, where the splits follow each other, and the place of each."""
+    parts = list(sizes) if split == "all" else [split]
+    places = [Place(part, number) for part in parts for number in range(sizes[part])]
+    if split != "all":
+        return TaskIds(env_id, split, sizes[split]), places
+    return [make_task_id(env_id, *place) for place in places], places
 
 
 # ---- fields: columns of a pool, and values of payloads, by which clients can be formed --------------------------------

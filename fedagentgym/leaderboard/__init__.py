@@ -16,9 +16,5 @@ if TYPE_CHECKING:
     from fedagentgym.leaderboard.suite import load_suite as load_suite
 
 __getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        ".metrics": ("METRICS",),
-        ".suite": ("Suite", "list_suites", "load_suite"),
-    },
+    __name__, {".metrics": ("METRICS",), ".suite": ("Suite", "list_suites", "load_suite")}
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +45,9 @@ def write_comparison(
     metric = find_metric(found.measure)
     names = f"{found.names[0]} and {found.names[1]}" if len(found.names) == 2 else f"{len(found.names)} entries"
     parts = {"Scenarios": found.scenarios, "Categories": found.categories}
+    sources = {name: (path, *_describe_source(path)) for name, path in found.paths.items()}
+    again = ["fedagentgym", "compare", *found.paths.values(), "--measure", found.measure, "--page", page]
+    lines = [(f"{name}: {what}", command) for name, (_, _, what, command) in sources.items()]
     return render(
         "comparison.html",
         title=f"{metric.title.capitalize()} of {names}",
@@ -53,8 +56,8 @@ def write_comparison(
         whole=_view_whole(found, metric),
         curves=_view_curves(found, metric, curves),
         parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
-        sources=[(name, _describe_source(path), str(path)) for name, path in found.paths.items()],
-        lines=list(_list_commands(found, page)),
+        sources=[(name, about, str(path)) for name, (path, about, _, _) in sources.items()],
+        lines=[("this comparison again", shlex.join(map(str, again))), *lines],
         version=__version__,
     )
 
@@ -310,10 +313,13 @@ def _average(found: Comparison, curves: Mapping[str, Sequence[LearningCurve]], s
 
 
 def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Averaged) -> tuple[Chart, list[Chart]]:
-    of = f" in {scenario}" if scenario else ""
+    is_share = metric.unit == "share"
+    limits = (0.0, 1.0) if is_share and metric.better == "higher" else None
 
     def chart(title: str, axis: str, curves: Averaged, get_x: Callable[[MeanPoint], float]) -> Chart:
-        return _make_chart(found, metric, f"{title}{of}", axis, curves, get_x)
+        series = [_make_series(found, metric, name, points, get_x) for name, points in curves.items()]
+        whole = f"{title} in {scenario}" if scenario else title
+        return Chart(whole, series, axis, "" if is_share else metric.title, limits, percent=is_share)
 
     charts = []
     shares = {point.episodes / point.round for points in averaged.values() for point in points if point.round}
@@ -327,41 +333,37 @@ def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Ave
     return chart("By round", "round", averaged, lambda point: point.round), charts
 
 
-def _make_chart(
-    found: Comparison, metric: Metric, title: str, axis: str, averaged: Averaged, get_x: Callable[[MeanPoint], float]
-) -> Chart:
-    is_share = metric.unit == "share"
-    series = [
-        Series(
-            name,
-            [(get_x(point), point.mean) for point in points],
-            band=[(point.low, point.high) for point in points],
-            labels=[
-                f"{name}, round {point.round}: {format_value(point.mean, metric)}"
-                f" ({format_value(point.low, metric)} to {format_value(point.high, metric)})"
-                for point in points
-            ],
-            colour=_get_colour(found, name),
-            dashed=found.names.index(name) >= COLOURS,
-        )
-        for name, points in averaged.items()
-    ]
-    limits = (0.0, 1.0) if is_share and metric.better == "higher" else None
-    return Chart(title, series, axis, "" if is_share else metric.title, limits, percent=is_share)
+def _make_series(
+    found: Comparison, metric: Metric, name: str, points: Sequence[MeanPoint], get_x: Callable[[MeanPoint], float]
+) -> Series:
+    labels = []
+    for point in points:
+        mean, low, high = (format_value(value, metric) for value in (point.mean, point.low, point.high))
+        labels.append(f"{name}, round {point.round}: {mean} ({low} to {high})")
+    places, band = [(get_x(point), point.mean) for point in points], [(point.low, point.high) for point in points]
+    dashed = found.names.index(name) >= COLOURS
+    return Series(name, places, band=band, labels=labels, colour=_get_colour(found, name), dashed=dashed)
 
 
 # ---- what was compared --------------------------------------------------------------------------------------------------
 
 
-def _describe_source(path: Path) -> str:
+def _describe_source(path: Path) -> tuple[str, str, str]:
+    """What was compared, and what can be done with it, with the command for that."""
+    place = shlex.quote(str(path))
     if (path / MANIFEST).is_file():
         suite = ResultFolder(path).manifest.suite
-        return f"packed result of {suite.name}, version {suite.version}; track {suite.track}"
+        about = f"packed result of {suite.name}, version {suite.version}; track {suite.track}"
+        return about, "check every number", f"fedagentgym bench verify {place}"
     runs = list_runs(path) if path.is_dir() else []
     if not runs:
-        return "file of episodes"
-    first = _describe_run(runs[0])
-    return first if runs == [path] else f"{len(runs)} runs; the first, {runs[0].name}: {first}"
+        return "file of episodes", "read its episodes", f"fedagentgym episodes {place}"
+    about, what = _describe_run(runs[0]), "the same run again"
+    if runs != [path]:
+        about = f"{len(runs)} runs; the first, {runs[0].name}: {about}"
+        what = f"the first of its {len(runs)} runs again"
+    config = shlex.quote(f"{runs[0]}/config.yaml")
+    return about, what, f"fedagentgym train {config} --set output.folder=again"
 
 
 def _describe_run(folder: Path) -> str:
@@ -375,24 +377,3 @@ def _describe_run(folder: Path) -> str:
     except (KeyError, TypeError, AttributeError):
         raise DataError(f"{format_path(place)} is malformed: it is not what a run of this version writes") from None
     return f"{about}its evaluation of round {number.lstrip('0') or '0'}"
-
-
-def _list_commands(found: Comparison, page: Path) -> Iterator[tuple[str, str]]:
-    """The commands that make the comparison and its runs again."""
-    again = ["fedagentgym", "compare", *found.paths.values(), "--measure", found.measure, "--page", page]
-    yield "this comparison again", shlex.join(map(str, again))
-    for name, path in found.paths.items():
-        what, command = _find_command(path)
-        yield f"{name}: {what}", command
-
-
-def _find_command(path: Path) -> tuple[str, str]:
-    place = shlex.quote(str(path))
-    if (path / MANIFEST).is_file():
-        return "check every number", f"fedagentgym bench verify {place}"
-    if path.is_file():
-        return "read its episodes", f"fedagentgym episodes {place}"
-    runs = list_runs(path)
-    config = shlex.quote(f"{runs[0]}/config.yaml")
-    what = "the same run again" if runs == [path] else f"the first of its {len(runs)} runs again"
-    return what, f"fedagentgym train {config} --set output.folder=again"

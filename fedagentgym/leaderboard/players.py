@@ -7,7 +7,6 @@ a token now and then, after which the rest of an episode differs; so a small sha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +41,7 @@ class Equal(NamedTuple):
     written: int
 
 
-@dataclass(frozen=True)
-class Spoken:
+class Spoken(NamedTuple):
     """How the player was verified, and whether for all cells."""
 
     about: str
@@ -90,9 +88,8 @@ def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Pat
     if not played:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
     if same < LEAST_EQUAL * total:
-        raise RefutedError(
-            "who-spoke", f"{told} gives the same replies in {same} of {total} episodes: another policy played"
-        )
+        found_equal = f"the same replies in {same} of {total} episodes: another policy played"
+        raise RefutedError("who-spoke", f"{told} gives {found_equal}")
     about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
     if same < total:
         about += f"; {sum(one.solved for one in found)} are solved, {sum(one.written for one in found)} as written"

@@ -71,12 +71,9 @@ def read_samples(folder: Path) -> list[ShownEpisode]:
 
 def _label(trajectory: Trajectory, about: Mapping[str, Any]) -> ShownEpisode:
     client, number = about.get("client"), about.get("round")
-    return ShownEpisode(
-        trajectory,
-        client if isinstance(client, int) else None,
-        number if isinstance(number, int) else None,
-        str(about.get("set", "")),
-    )
+    client = client if isinstance(client, int) else None
+    number = number if isinstance(number, int) else None
+    return ShownEpisode(trajectory, client, number, str(about.get("set", "")))
 
 
 # ---- the data of a page --------------------------------------------------------------------------------------------

@@ -56,14 +56,15 @@ def render_site(pages: Sequence[SuitePage]) -> str:
 
 def _view_suite(page: SuitePage) -> dict[str, Any]:
     suite, strips = page.found.suite, _list_strips(page.ordered)
+    bands, pairing = _describe_tests(suite, len(page.differences))
     return {
         "key": page.found.key,
         "suite": suite,
         "leader": _describe_leader(page),
         "facts": _list_facts(page),
-        "bands": _describe_bands(suite),
+        "bands": bands,
         "differences": _list_differences(page),
-        "pairing": _describe_pairing(suite, len(page.differences)),
+        "pairing": pairing,
         "charts": _make_charts(page.found, page.ordered),
         "strips": strips[:MOST_STRIPS],
         "all_strips": len(strips),
@@ -89,28 +90,19 @@ def _describe_leader(page: SuitePage) -> list[str]:
     return [Strong(first.entry.title), f" leads with {metric.title} {reached}.{shared}"]
 
 
-def _has_few_runs(suite: Suite) -> bool:
-    return suite.track == "methods" and len(suite.seeds) < FEWEST_REPLICATES
-
-
-def _describe_bands(suite: Suite) -> str:
-    if _has_few_runs(suite):
+def _describe_tests(suite: Suite, comparisons: int) -> tuple[str, str]:
+    """What a band means, and how the differences are paired and tested."""
+    unit, runs = "run" if suite.track == "methods" else "task", len(suite.seeds)
+    if unit == "task" or runs >= FEWEST_REPLICATES:
         return (
-            f"{len(suite.seeds)} runs of each method are too few for intervals and ranks: every run is shown, and entries of"
-            " one band are no further from its first than runs of one method vary."
+            f"Entries of one band do not differ significantly from the first of it (paired by {unit}, 5 %, Holm's correction).",
+            f"Paired by {unit}; Holm's correction for all {comparisons} comparisons, for difference and for equality.",
         )
-    unit = "run" if suite.track == "methods" else "task"
-    return f"Entries of one band do not differ significantly from the first of it (paired by {unit}, 5 %, Holm's correction)."
-
-
-def _describe_pairing(suite: Suite, comparisons: int) -> str:
-    if _has_few_runs(suite):
-        return (
-            f"Paired by run. {len(suite.seeds)} runs each: below {FEWEST_REPLICATES} there is no test, and the difference of"
-            " every run is shown."
-        )
-    unit = "run" if suite.track == "methods" else "task"
-    return f"Paired by {unit}; Holm's correction for all {comparisons} comparisons, for difference and for equality."
+    return (
+        f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and entries of one band are no"
+        " further from its first than runs of one method vary.",
+        f"Paired by run. {runs} runs each: below {FEWEST_REPLICATES} there is no test, and the difference of every run is shown.",
+    )
 
 
 def _list_facts(page: SuitePage) -> list[tuple[str, str]]:

@@ -20,7 +20,11 @@
     return element;
   };
 
-  window.pages = { make, visible };
+  /* A drop-down list of values with their labels. */
+  const select = (label, options, attributes) => make("select", { "aria-label": label, ...attributes },
+    ...options.map(([value, text]) => make("option", { value }, text)));
+
+  window.pages = { make, visible, select };
 
   const number = (value) => String(Math.round(value * 1000) / 1000);
 
@@ -56,16 +60,15 @@
       if (this.paired) outcomes.push(["gained", "failed, then solved"], ["lost", "solved, then failed"]);
       const categories = [...new Set(this.rows.map((row) => row.category))].filter(Boolean).sort();
       const clients = [...new Set(this.rows.map((row) => row.client))].filter((one) => one !== undefined).sort((a, b) => a - b);
-      const option = ([value, label]) => make("option", { value }, label);
-      const select = (name, label, options) =>
-        make("select", { "aria-label": label, onchange: choose(name) }, ...options.map(option));
+      const filter = (name, label, all, values, tell = (one) => one) => values.length
+        ? select(label, [["", all], ...values.map((one) => [String(one), tell(one)])], { onchange: choose(name) }) : null;
       this.count = make("span", { class: "count", role: "status" });
       this.list = make("ul", { class: "tasks", onkeydown: (event) => this.move(event) });
       this.panes = make("div", { class: "panes" });
       const controls = make("div", { class: "filters" },
-        select("outcome", "Outcome", outcomes),
-        categories.length > 1 ? select("category", "Category", [["", "all categories"], ...categories.map((one) => [one, one])]) : null,
-        clients.length ? select("client", "Client", [["", "all clients"], ...clients.map((one) => [String(one), "client " + one])]) : null,
+        select("Outcome", outcomes, { onchange: choose("outcome") }),
+        categories.length > 1 ? filter("category", "Category", "all categories", categories) : null,
+        filter("client", "Client", "all clients", clients, (one) => "client " + one),
         make("input", { type: "search", placeholder: "search text", "aria-label": "Search the text of episodes", oninput: choose("query") }),
         this.count);
       this.root.replaceChildren(controls, make("div", { class: "columns" }, this.list, this.panes));

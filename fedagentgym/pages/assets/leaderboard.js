@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  const { make, visible } = window.pages;
+  const { make, visible, select } = window.pages;
   const FEW = 5;
 
   /* ---- numbers ---- */
@@ -49,8 +49,8 @@
 
     build() {
       const set = (name) => (event) => { this.state[name] = event.target.value; this.refresh(); };
-      const select = (name, label, options) => make("select", { "aria-label": label, onchange: set(name) },
-        ...options.map(([value, text]) => make("option", { value }, text)));
+      const filter = (name, label, all, values) => values.length > 1
+        ? select(label, [["", all], ...values.map((one) => [one, one])], { onchange: set(name) }) : null;
       const kinds = [...new Set(this.data.entries.flatMap((one) => this.tellKinds(one)))].sort();
       const statuses = [...new Set(this.data.entries.map((one) => one.status))].sort();
       this.count = make("span", { class: "count", role: "status" });
@@ -60,9 +60,9 @@
       const board = this.section.querySelector(".board");
       board.replaceChildren(
         make("div", { class: "filters" },
-          this.data.scenarios.length > 1 ? select("scenario", "Scenario", [["", "all scenarios"], ...this.data.scenarios.map((one) => [one, one])]) : null,
-          kinds.length > 1 ? select("kind", "Kind", [["", "all kinds"], ...kinds.map((one) => [one, one])]) : null,
-          statuses.length > 1 ? select("status", "Status", [["", "any status"], ...statuses.map((one) => [one, one])]) : null,
+          filter("scenario", "Scenario", "all scenarios", this.data.scenarios),
+          filter("kind", "Kind", "all kinds", kinds),
+          filter("status", "Status", "any status", statuses),
           make("input", { type: "search", placeholder: "search entries", "aria-label": "Search entries", oninput: set("query") }),
           make("label", { class: "more-columns" }, more, " all measures"),
           this.count),
@@ -209,8 +209,7 @@
     }
 
     toggle(entry) {
-      if (this.opened.has(entry.name)) this.opened.delete(entry.name);
-      else this.opened.add(entry.name);
+      if (!this.opened.delete(entry.name)) this.opened.add(entry.name);
       this.rows.delete(entry.name);
       this.refresh();
       const row = [...this.body.children].find((one) => one.dataset.entry === entry.name);
@@ -312,11 +311,10 @@
       this.data = data;
       this.root = section.querySelector(".episode-place");
       const entries = data.entries.map((one) => [one.name, visible(one.title)]);
-      const select = (label, options, chosen) => make("select", { "aria-label": label },
-        ...options.map(([value, text], place) => make("option", { value, selected: place === chosen }, text)));
-      this.scenario = select("Scenario of the episodes", data.scenarios.map((one) => [one, one]), 0);
-      this.first = select("First entry", entries, 0);
-      this.second = select("Second entry, beside it", [["", "alone"], ...entries], entries.length > 1 ? 2 : 0);
+      this.scenario = select("Scenario of the episodes", data.scenarios.map((one) => [one, one]));
+      this.first = select("First entry", entries);
+      this.second = select("Second entry, beside it", [["", "alone"], ...entries]);
+      this.second.selectedIndex = entries.length > 1 ? 2 : 0;
       section.querySelector(".episode-choice").append(
         make("div", { class: "filters" }, data.scenarios.length > 1 ? this.scenario : null, this.first, make("span", {}, "beside"), this.second,
           make("button", { type: "button", class: "show", onclick: () => this.show() }, "Show episodes")));
