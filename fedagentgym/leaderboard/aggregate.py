@@ -50,15 +50,12 @@ class CellData:
 
 def describe_cell(suite: Suite, data: CellData) -> CellRecord:
     """The record of a cell."""
-    by_category: dict[str, list[Group]] = {}
-    for group in data.groups:
-        by_category.setdefault(group[0].category, []).append(group)
     return CellRecord(
         scenario=data.scenario,
         seed=data.seed,
         episodes=sum(len(group) for group in data.groups),
         measures={**_estimate_policy(suite, data.groups), **_fix(measure_run(suite, data))},
-        categories={category: _estimate_policy(suite, members) for category, members in sorted(by_category.items())},
+        categories={name: _estimate_policy(suite, groups) for name, groups in group_by_category(data.groups).items()},
         spent=data.spent,
         policy=data.policy,
         config=data.config,
@@ -70,10 +67,10 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
 
 def _estimate_policy(suite: Suite, groups: Sequence[Group]) -> Measures:
     names, values = tabulate_tasks(suite, groups)
-    return _estimate_tasks(names, [values])
+    return estimate_tasks(names, [values])
 
 
-def _estimate_tasks(names: Sequence[str], strata: Sequence[Values]) -> Measures:
+def estimate_tasks(names: Sequence[str], strata: Sequence[Values]) -> Measures:
     """The measures of `values[task, measure]`, with intervals over tasks."""
     found = estimate_measures(names, strata)
     return {name: Interval(mean=one.mean, low=one.low, high=one.high) for name, one in found.items()}
@@ -108,7 +105,7 @@ def make_point(round_number: int, groups: Sequence[Group], spent: Spent) -> Curv
     return CurvePoint(
         round=round_number,
         spent=spent,
-        measures=_estimate_tasks(ON_CURVE, [values[:, [names.index(name) for name in ON_CURVE]]]),
+        measures=estimate_tasks(ON_CURVE, [values[:, [names.index(name) for name in ON_CURVE]]]),
         categories=measure_categories(groups),
     )
 
@@ -205,10 +202,17 @@ def describe_clients(client_split: ClientSplit, groups: Sequence[Group]) -> tupl
 
 def measure_categories(groups: Sequence[Group]) -> dict[str, float]:
     """The success in each category."""
-    found: dict[str, list[float]] = {}
+    return {
+        category: mean([mean([float(one.success) for one in group]) for group in members])
+        for category, members in group_by_category(groups).items()
+    }
+
+
+def group_by_category(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
     for group in groups:
-        found.setdefault(group[0].category, []).append(mean([float(one.success) for one in group]))
-    return {category: mean(values) for category, values in sorted(found.items())}
+        found.setdefault(group[0].category, []).append(group)
+    return dict(sorted(found.items()))
 
 
 def describe_client(number: int, counts: Mapping[str, int], success: Mapping[str, float]) -> ClientRecord:
@@ -279,14 +283,16 @@ def _estimate_agent(scenarios: Sequence[Sequence[Tabulated]]) -> Measures:
         for name in cells[0].whole
         if all(name in cell.whole for cell in cells)
     }
-    return {**_estimate_tasks(names, strata), **_fix(numbers)}
+    return {**estimate_tasks(names, strata), **_fix(numbers)}
 
 
 def _estimate_runs(scenarios: Sequence[Sequence[Tabulated]]) -> Measures:
     """A method in other runs: one number for each replicate, the mean over scenarios of equal weight."""
     means = [[cell.get_means() for cell in rows] for rows in scenarios]
     names = [name for name in means[0][0] if all(name in cell for rows in means for cell in rows)]
-    return {name: _spread(average_replicates([[cell[name] for cell in rows] for rows in means])) for name in names}
+    return {
+        name: estimate_spread(average_replicates([[cell[name] for cell in rows] for rows in means])) for name in names
+    }
 
 
 def average_replicates(scenarios: Sequence[Sequence[float]]) -> list[float]:
@@ -294,7 +300,13 @@ def average_replicates(scenarios: Sequence[Sequence[float]]) -> list[float]:
     return [math.fsum(values) / len(values) for values in zip(*scenarios, strict=True)]
 
 
-def _spread(values: Sequence[float]) -> Interval:
+def average_runs(values: Mapping[str, Values]) -> list[float]:
+    """The mean over scenarios of every run, from the `values[seed, task]` of each scenario."""
+    return average_replicates([table.mean(axis=1).tolist() for table in values.values()])
+
+
+def estimate_spread(values: Sequence[float]) -> Interval:
+    """The mean of a number that every run has once."""
     found = estimate_replicates(values)
     return Interval(mean=found.mean, low=found.low, high=found.high)
 
@@ -311,7 +323,7 @@ def add_uniform_loss(
         added: Measures = {}
         if base is not None and base != name and len(tables.get(base, ())) == len(tables[name]):
             here, there = ([cell.get_means()["success"] for cell in tables[each]] for each in (name, base))
-            added["uniform_loss"] = _spread([one - other for one, other in zip(there, here, strict=True)])
+            added["uniform_loss"] = estimate_spread([one - other for one, other in zip(there, here, strict=True)])
         completed[name] = {**measures, **added}
     return completed
 

@@ -102,10 +102,9 @@ class Cell:
 
 def make_cell(opened: OpenedScenario, entry: Entry, seed: int, root: Path) -> Cell:
     """The cell of an entry, in the folder of its digest."""
-    suite = opened.suite
     identity = identify_cell(opened, entry, seed)
     name = digest(identity).removeprefix("sha256:")[:20]
-    return Cell(suite, entry, opened.name, seed, root / "cells" / name, identity)
+    return Cell(opened.suite, entry, opened.name, seed, root / "cells" / name, identity)
 
 
 def identify_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, Any]:
@@ -115,12 +114,8 @@ def identify_cell(opened: OpenedScenario, entry: Entry, seed: int) -> dict[str, 
     for key in ("split", "tasks", "repeats", "pool", "task_ids", "verifier"):
         found[key] = plain[key]
     if suite.track == "agents":
-        return {
-            **found,
-            "env": plain["env"],
-            "options": plain["options"],
-            "agent": identify_agent(describe_player(opened, entry)),
-        }
+        agent = identify_agent(describe_player(opened, entry))
+        return {**found, "env": plain["env"], "options": plain["options"], "agent": agent}
     config = make_cell_config(suite, opened.name, entry, seed)
     plugins = [one.model_dump(mode="json") for one in describe_plugins(entry.plugins)]
     run = {"config": config.digest, "rounds": config.federation.rounds, "plugins": plugins}

@@ -24,14 +24,13 @@ from fedagentgym.base.statistics import (
     compare_replicates,
     compare_tasks,
     correct,
-    estimate_replicates,
     mean,
 )
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.aggregate import average_replicates, sum_spent
+from fedagentgym.leaderboard.aggregate import average_runs, estimate_spread, estimate_tasks, sum_spent
 from fedagentgym.leaderboard.record import CurvePoint, Interval
 from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, group_by_task
-from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
+from fedagentgym.learning.evaluation import is_share, tabulate_measures
 from fedagentgym.learning.trajectory import Group, Trajectory, read_json_lines
 
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
@@ -157,7 +156,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         dict(zip(names[1:], correct(raw), strict=True)),
         f"paired on {sum(map(len, tasks.values()))} tasks; {_tell_runs(runs)}",
         runs,
-        {name: tuple(_average(values)) for name, values in zip(names, picked, strict=True)} if runs else {},
+        {name: tuple(average_runs(values)) for name, values in zip(names, picked, strict=True)} if runs else {},
         _compare_parts(names, picked, {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}, comparing),
         _compare_parts(names, picked, _find_categories(played[0], tasks), comparing),
         {name: tuple(seeds) for name, seeds in zip(names, kept, strict=True)},
@@ -201,23 +200,16 @@ class _Comparing:
     def compare(self, first: Mapping[str, Values], second: Mapping[str, Values]) -> Difference:
         paired = [first[name].mean(axis=0) - second[name].mean(axis=0) for name in first]
         if self.runs > 1:
-            means = zip(_average(first), _average(second), strict=True)
+            means = zip(average_runs(first), average_runs(second), strict=True)
             return compare_replicates([one - other for one, other in means])
         found = compare_tasks(paired, bounded=is_share(self.measure))
         return found if self.runs == 0 else replace(found, p=None, adjusted=None)
 
     def estimate(self, values: Mapping[str, Values]) -> Interval:
         if self.runs > 1:
-            spread = estimate_replicates(_average(values))
-            return Interval(mean=spread.mean, low=spread.low, high=spread.high)
+            return estimate_spread(average_runs(values))
         strata = [table.mean(axis=0)[:, None] for table in values.values()]
-        (found,) = estimate_measures([self.measure], strata).values()
-        return Interval(mean=found.mean, low=found.low, high=found.high)
-
-
-def _average(values: Mapping[str, Values]) -> list[float]:
-    """Of every run, the mean over scenarios."""
-    return average_replicates([table.mean(axis=1).tolist() for table in values.values()])
+        return estimate_tasks([self.measure], strata)[self.measure]
 
 
 Places = Mapping[str, list[int]]

@@ -250,16 +250,17 @@ def list_rounds(config: RunConfig) -> list[int]:
 
 def read_spent(folder: Checked, record: CellRecord) -> dict[int, Spent]:
     """The recorded usage up to each evaluated round, which cannot be recomputed."""
-    curves = [one for one in folder.result.curves.cells if (one.scenario, one.seed) == (record.scenario, record.seed)]
+    key = (record.scenario, record.seed)
+    curves = [one for one in folder.result.curves.cells if (one.scenario, one.seed) == key]
     if len(curves) != 1:
         raise RefutedError("complete", f"curves.json: there are {len(curves)} curves of {record.key}")
     return {point.round: point.spent for point in curves[0].points}
 
 
-def examine_cells(folder: Checked) -> Iterator[Examined]:
+def examine_cells(folder: Checked) -> list[Examined]:
     """Every cell, in the order of the manifest."""
-    for record in folder.manifest.cells:
-        yield examine_method_cell(folder, record) if folder.is_method else examine_agent_cell(folder, record)
+    examine = examine_method_cell if folder.is_method else examine_agent_cell
+    return [examine(folder, record) for record in folder.manifest.cells]
 
 
 # ---- the configuration and the cost of a method ----------------------------------------------------------------------

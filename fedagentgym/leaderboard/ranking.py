@@ -24,7 +24,7 @@ from fedagentgym.base.statistics import (
     compare_tasks,
     correct,
 )
-from fedagentgym.leaderboard.aggregate import average_replicates
+from fedagentgym.leaderboard.aggregate import average_runs
 from fedagentgym.leaderboard.record import Track
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import is_share
@@ -52,14 +52,10 @@ class Unit:
     track: Track
     measure: str
 
-    def average(self, values: Scenarios) -> list[float]:
-        """The number of every seed, the mean over scenarios."""
-        return average_replicates([table.mean(axis=1).tolist() for table in values.values()])
-
     def compare(self, first: Scenarios, second: Scenarios, margin: float = 0.0) -> Difference:
         """The paired difference of two entries in the same scenarios; not yet corrected."""
         if self.track == "methods":
-            pairs = zip(self.average(first), self.average(second), strict=True)
+            pairs = zip(average_runs(first), average_runs(second), strict=True)
             return compare_replicates([one - other for one, other in pairs], margin)
         paired = [(first[name] - second[name]).mean(axis=0) for name in first]
         return compare_tasks(paired, bounded=is_share(self.measure), margin=margin)
@@ -72,7 +68,7 @@ def rank(
     if not values:
         return {}
     sign = 1.0 if better == "higher" else -1.0
-    runs = {name: [sign * one for one in unit.average(tables)] for name, tables in values.items()}
+    runs = {name: [sign * one for one in average_runs(tables)] for name, tables in values.items()}
     left = sorted(runs, key=lambda name: (-np.mean(runs[name]), name))
     is_ranked = unit.track == "agents" or len(runs[left[0]]) >= FEWEST_REPLICATES
     reach = find_reach(list(runs.values()))

@@ -92,7 +92,7 @@ def verify(
     held = Checked(result, chosen, opened, tuple(plugins))
     check_cells_listed(held)
     check_entry(held)
-    cells = list(examine_cells(held))
+    cells = examine_cells(held)
     check_numbers(held, cells)
     spoke = (
         check_model(held, cells, find_models(models))
