@@ -183,7 +183,8 @@ def run(
     chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
     if scenarios:
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
-    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins, chosen)
+    chosen["plugins"] = list(plugins)
+    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, chosen)
     _play(suite, entries, out, workers, as_json)
 
 
@@ -197,8 +198,8 @@ def play_suite(
     as_json: bool,
 ) -> None:
     """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
-    suite, about = load_suite(name), {"scenarios": list(scenarios)}
-    _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, plugins, about), out, 0, as_json)
+    suite, about = load_suite(name), {"scenarios": list(scenarios), "plugins": list(plugins)}
+    _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, about), out, 0, as_json)
 
 
 def _choose_entries(
@@ -208,13 +209,11 @@ def _choose_entries(
     agent_set: Sequence[str],
     changes: Sequence[str],
     name: str | None,
-    plugins: Sequence[str],
     about: dict[str, Any],
 ) -> list[Entry]:
     """The entries that a command line names."""
     from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 
-    about = {**about, "plugins": list(plugins)}
     if agent is not None:
         if suite.track != "agents":
             told = "its agent is the same for all, a method is given by --set"

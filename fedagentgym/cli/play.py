@@ -46,10 +46,6 @@ COMMANDS = {
 }
 """Commands that a line may contain instead of an action. None of them takes a turn; a leading colon is allowed."""
 _COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
-HINT = "type a number or an action; help, undo, history, quit take no turn"
-REPLY_HINT = "type your answer; help, undo, history, quit take no turn"
-CODE_HINT = "type a program and an empty line; help, undo, history, quit take no turn"
-
 SHOWN_CHOICES = 60
 _GAP = 2
 _CALL = re.compile(r"[a-z_]{1,20}\[.*\]", re.DOTALL)
@@ -137,8 +133,9 @@ class PlaySession:
 
     def run(self) -> None:
         _enable_completion(self.env)
-        hint = HINT if self.env.takes == "command" else CODE_HINT if self._takes_code else REPLY_HINT
-        self.show_heading(hint)
+        typed = "a program and an empty line" if self._takes_code else "your answer"
+        typed = "a number or an action" if self.env.takes == "command" else typed
+        self.show_heading(f"type {typed}; help, undo, history, quit take no turn")
         self.show(self.env.episode)
         for line in self._read_lines():
             command = _COMMAND.fullmatch(line.strip())
