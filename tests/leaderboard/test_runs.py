@@ -184,7 +184,8 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
 
 BAD = (
     ({"track": "agents"}, "has an env and no changes"),
-    ({"selection": {"split": "test"}}, "cannot be the one on which the round is chosen"),
+    ({"selection": {"split": "test"}}, "a test split chooses no round"),
+    ({"ranking": {"split": "val"}}, "cannot be the one on which the round is chosen"),
     ({"pass_powers": [4]}, "needs as many repeats"),
     ({"seeds": [1, 1]}, "different numbers"),
     ({"name": "smoke-v3"}, "another version"),
