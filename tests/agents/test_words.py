@@ -16,12 +16,12 @@ from fedagentgym.agents.text.words import (
     PAD,
     SPACE,
     START,
+    TAGS,
     build_tokenizer,
     cut_text,
     encodes_piecewise,
     extract_words,
     list_fixed_tokens,
-    list_tags,
 )
 
 VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]
@@ -75,7 +75,7 @@ def test_ids_depend_on_the_set_of_words_alone() -> None:
 
 
 def test_tags_are_one_token_each() -> None:
-    for tag in list_tags():
+    for tag in TAGS:
         assert len(SEAM.encode(tag)) == 1
 
 

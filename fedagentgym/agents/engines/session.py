@@ -85,7 +85,7 @@ class _Row:
 
 
 class TorchSession(BaseSession):
-    """``policy.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
+    """``protocols.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
 
     def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
@@ -117,7 +117,10 @@ class TorchSession(BaseSession):
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
         counts = Counter(wanted)
-        self._prefill([self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1])
+        shared = [self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1]
+        waiting = [row for row in shared if row.cached < len(row.ids) - 1]
+        if waiting:  # all but the last token of prompts that several rows share
+            self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
         return self._copy_again([leaders[ids] for ids in wanted])
 
     def _open_one(self, ids: tuple[int, ...]) -> int:
@@ -128,12 +131,6 @@ class TorchSession(BaseSession):
             self._held[slot, :known] = self._held[donor, :known]
         self._held[slot, known:] = -1
         return self._add_row(slot, ids, known)
-
-    def _prefill(self, rows: list[_Row]) -> None:
-        """Run all but the last token of prompts that several rows share."""
-        waiting = [row for row in rows if row.cached < len(row.ids) - 1]
-        if waiting:
-            self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
 
     def _copy_again(self, wanted: Sequence[int]) -> list[int]:
         """Return the wanted rows; where one is wanted again, a copy of it."""
@@ -192,7 +189,7 @@ class TorchSession(BaseSession):
     ) -> list[Completion]:
         most = decoding.max_new_tokens
         uniforms = np.stack([stream.uniform(most) for stream in streams]) if rows else np.zeros((0, most))
-        fits = [index for index, row in enumerate(rows) if self.length(row) + most <= self.context_length]
+        fits = [index for index, row in enumerate(rows) if len(self._rows[row].ids) + most <= self.context_length]
         answers = [Completion((), (), "context")] * len(rows)
         if fits:
             working = [self._rows[rows[index]] for index in fits]
@@ -297,11 +294,11 @@ class TorchSession(BaseSession):
         self._reserve(0, max(row.cached + len(chunk) for row, chunk in zip(rows, chunks, strict=True)))
         leaders, owner = _find_twins(rows, chunks, choices)
         found = [np.array(chunks[index], dtype=np.int64) for index in leaders]
-        logits = self._run_distinct(
-            [rows[index] for index in leaders],
-            found,
-            choices if choices is None or len(leaders) == len(rows) else choices[leaders],
-        )
+        slots = np.array([rows[index].slot for index in leaders])
+        cached = np.array([rows[index].cached for index in leaders])
+        run = Chunks(np.concatenate(found), slots, cached, np.array([len(ids) for ids in found]))
+        asked = choices if choices is None or len(leaders) == len(rows) else choices[leaders]
+        logits = self.forward.compute_logits(run, asked)
         if len(leaders) < len(rows):
             logits = logits[torch.tensor(owner, device=logits.device)]
             self._copy_to_twins(rows, chunks, leaders, owner)
@@ -311,10 +308,6 @@ class TorchSession(BaseSession):
             row.cached += len(ids)
             held[row.cached :] = -1
         return logits
-
-    def _run_distinct(self, rows: list[_Row], chunks: list[NDArray[np.int64]], choices: Tensor | None) -> Tensor:
-        places = ([row.slot for row in rows], [row.cached for row in rows], [len(chunk) for chunk in chunks])
-        return self.forward.compute_logits(Chunks(np.concatenate(chunks), *map(np.array, places)), choices)
 
     def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
         """Copy the result of a row to others with the same tokens."""

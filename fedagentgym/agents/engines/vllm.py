@@ -46,7 +46,7 @@ Weights = Iterable[tuple[str, "torch.Tensor"]]
 
 
 class VllmEngine:
-    """``policy.Policy`` on a ``vllm.LLM``."""
+    """``protocols.Policy`` on a ``vllm.LLM``."""
 
     def __init__(
         self, source: str | Path, settings: AgentSettings, options: VllmOptions, adapter_rank: int | None = None
@@ -208,7 +208,7 @@ def _repack_head(model: Any) -> None:
 
 
 class VllmSession(BaseSession):
-    """``policy.Session`` over an engine: rows of ids."""
+    """``protocols.Session`` over an engine: rows of ids."""
 
     def __init__(self, engine: VllmEngine, on_close: Callable[[], object] | None = None) -> None:
         super().__init__(engine.context_length, on_close)
@@ -261,7 +261,7 @@ class VllmSession(BaseSession):
 
 
 class TorchVllmPolicy:
-    """``policy.TrainablePolicy`` that learns in torch and generates by vLLM, each session with the newest weights.
+    """``protocols.TrainablePolicy`` that learns in torch and generates by vLLM, each session with the newest weights.
 
     The learner's version grows with every update and every change of client, and the engine takes over what it does not have
     yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself.

@@ -74,26 +74,21 @@ class ActionTrie:
         """``replies``: the id pieces of each reply, with the slot between pieces; ``most`` is the maximum number of tokens."""
         self._root = _Node()
         self._most, self._free = max_tokens, free
+        shortest = free.first.need if free is not None else _UNREACHABLE
         for pieces in replies:
-            self._add(pieces)
+            length = sum(map(len, pieces))
+            if len(pieces) == 1 and length <= max_tokens:
+                self._root.add(pieces[0])
+            elif len(pieces) == 2 and length + shortest <= max_tokens:
+                before, after = pieces
+                slot = self._root.add(before)
+                slot.slot_closing = len(after)
+                slot.add(after)
         if not self._root.following:
             raise OptionError(
                 f"no admissible action fits into max_new_tokens {max_tokens}: raise it, or turn constrained generation off"
             )
         self._root.finalize()
-
-    def _add(self, pieces: Sequence[tuple[int, ...]]) -> None:
-        length = sum(map(len, pieces))
-        if len(pieces) == 1:
-            if length <= self._most:
-                self._root.add(pieces[0])
-            return
-        shortest = self._free.first.need if self._free is not None else _UNREACHABLE
-        if length + shortest <= self._most:
-            before, after = pieces
-            slot = self._root.add(before)
-            slot.slot_closing = len(after)
-            slot.add(after)
 
     def start(self) -> TrieState:
         return TrieState(self._root, None, 0, 0)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 START, SPACE = "\ue001", "\ue000"
 PAD, END = "<|pad|>", "<|end|>"
-TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
+_TAG_NAMES = ("think", "action", "answer", "search", "information", "code", "result", "tool", "tool_result", "box")
+TAGS = tuple(tag for name in _TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
 CLOSING_TAGS = ("</action>", "</answer>", "</search>", "</tool>")
 """Tags that end a reply: nothing sensible follows them before the next observation."""
 
@@ -37,10 +38,6 @@ _PIECE_ENDS = r"\]\n"
 _PIECE = re.compile(rf"[^{_PIECE_ENDS}]*[{_PIECE_ENDS}][ {SPACE}]?|[^{_PIECE_ENDS}]+")
 
 
-def list_tags() -> tuple[str, ...]:
-    return tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
-
-
 def extract_words(texts: Iterable[str]) -> list[str]:
     """Return the words of texts, sorted; numbers of two or more digits are left out, for they are spelt."""
     found = {word for text in texts for word in _WORD.findall(text)}
@@ -48,7 +45,7 @@ def extract_words(texts: Iterable[str]) -> list[str]:
 
 
 def list_fixed_tokens() -> list[str]:
-    tokens = [PAD, END, *list_tags(), *(f"<0x{byte:02X}>" for byte in range(256)), START, SPACE, START + SPACE]
+    tokens = [PAD, END, *TAGS, *(f"<0x{byte:02X}>" for byte in range(256)), START, SPACE, START + SPACE]
     for character in _ALPHANUMERIC:
         tokens += [START + character, character]
     for sign in _PUNCTUATION:
@@ -73,7 +70,7 @@ def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
         byte_fallback=True,
     )
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = _make_normalizer(), _make_pre_tokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = _make_splitters()
     tokenizer.decoder = decoders.Sequence(
         [
             decoders.ByteFallback(),
@@ -83,29 +80,23 @@ def build_tokenizer(texts: Iterable[str]) -> Tokenizer:
             decoders.Replace(SPACE, " "),
         ]
     )
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in list_tags()])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in (PAD, END)])
     return tokenizer
 
 
-def _make_normalizer() -> Normalizer:
-    from tokenizers import normalizers
-
-    return normalizers.Replace(" ", SPACE)
-
-
-def _make_pre_tokenizer() -> PreTokenizer:
-    from tokenizers import Regex, pre_tokenizers
+def _make_splitters() -> tuple[Normalizer, PreTokenizer]:
+    """The normalizer, which marks spaces, and the pre-tokenizer, which cuts a text into words and signs."""
+    from tokenizers import Regex, normalizers, pre_tokenizers
 
     between_words = rf"(?<=[\p{{L}}\p{{N}}]){SPACE}(?=[\p{{L}}\p{{N}}])"
     units = rf"[\p{{L}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{N}}{SPACE}]{SPACE}?|{SPACE}"
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(between_words), "removed"),
-            pre_tokenizers.Split(Regex(units), "isolated"),
-            pre_tokenizers.Metaspace(START, "always", split=False),
-        ]
-    )
+    parts = [
+        pre_tokenizers.Split(Regex(between_words), "removed"),
+        pre_tokenizers.Split(Regex(units), "isolated"),
+        pre_tokenizers.Metaspace(START, "always", split=False),
+    ]
+    return normalizers.Replace(" ", SPACE), pre_tokenizers.Sequence(parts)
 
 
 def cut_text(text: str) -> list[str]:
@@ -121,10 +112,11 @@ def cut_text(text: str) -> list[str]:
 
 def encodes_piecewise(tokenizer: Tokenizer) -> bool:
     """Return whether this is a tokenizer of `build_tokenizer`, and no token was added to it that `cut_text` could cut."""
-    if tokenizer.normalizer is None or tokenizer.pre_tokenizer is None:
-        return False
-    parts = ((tokenizer.normalizer, _make_normalizer()), (tokenizer.pre_tokenizer, _make_pre_tokenizer()))
-    if any(own.__getstate__() != ours.__getstate__() for own, ours in parts):
+    own = (tokenizer.normalizer, tokenizer.pre_tokenizer)
+    if any(
+        part is None or part.__getstate__() != ours.__getstate__()
+        for part, ours in zip(own, _make_splitters(), strict=True)
+    ):
         return False
     return not any(
         re.search(f"[{_PIECE_ENDS}]", added.content) or added.lstrip or added.rstrip or added.single_word
