@@ -123,6 +123,10 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTok
     """Combine a policy with prompt, parser and decoding. Every choice of ``settings`` must be made by now."""
     template = Template(settings.template or "standard", bool(settings.think), settings.system, settings.request)
     chat = tokenizer.has_chat_template if settings.chat is None else settings.chat
+    if settings.chat_options:
+        if not chat:
+            raise OptionError("agent.chat_options are arguments of a chat template, and none is used: leave them out")
+        tokenizer.set_chat_options(settings.chat_options)
     return TokenAgent(
         settings.name,
         policy,

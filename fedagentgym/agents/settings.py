@@ -58,6 +58,10 @@ class AgentSettings(Settings):
     chat: bool | None = Field(
         default=None, description="wrap prompts in the tokenizer's chat template; None: if it has one"
     )
+    chat_options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="arguments of the tokenizer's chat template by the template's own names, such as {enable_thinking: false}",
+    )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
     parser: Literal["strict", "published"] | None = Field(
         default=None, description="how an action is extracted from a reply and when its format counts as malformed"

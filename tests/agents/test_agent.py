@@ -193,6 +193,18 @@ def test_a_dialogue_of_chunks_is_the_chat_template() -> None:
     assert ids == seam.hf.encode(whole, add_special_tokens=False)
 
 
+def test_a_chat_template_is_given_its_own_arguments() -> None:
+    seam = HuggingFaceTokenizer(chat_tokenizer())
+    plain = seam.encode_chat("Find me red shoes")
+    seam.hf.chat_template += "{% if enable_thinking is defined and not enable_thinking %}so {% endif %}"
+    seam.set_chat_options({"enable_thinking": False})
+    assert seam.encode_chat("Find me red shoes") == (*plain, *seam.encode("so "))
+    seam.set_chat_options({"enable_thinking": True})
+    assert seam.encode_chat("Find me red shoes") == plain
+    with pytest.raises(OptionError, match="has no 'enable_thinkng'"):
+        seam.set_chat_options({"enable_thinkng": False})
+
+
 def test_a_system_prompt_is_the_chat_templates_system_message() -> None:
     seam = HuggingFaceTokenizer(chat_tokenizer())
     messages = [{"role": "system", "content": "Buy red shoes"}, {"role": "user", "content": "Find me red shoes"}]

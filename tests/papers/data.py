@@ -311,6 +311,7 @@ def write_alfworld(folder: Path) -> None:
 WRITERS: Mapping[str, Callable[[Path], None]] = {
     "gsm8k": write_gsm8k,
     "math": write_math,
+    "math-original": write_math,
     "math500": write_math500,
     "aime24": write_contest("aime24", 3),
     "aime25": write_contest("aime25", 3),

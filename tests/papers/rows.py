@@ -90,7 +90,10 @@ TABLES: Mapping[str, tuple[str, ...]] = {
             ["tau-90", "tau-120"],
         ),
     ),
-    "PubSwap, other rows": cross("paper-pubswap", ["random", "swap-none"]),
+    "PubSwap, other rows": (
+        *cross("paper-pubswap", ["random", "swap-none"]),
+        "paper-pubswap:qwen3-1.7b,deepmath,no-thinking,tau-90",
+    ),
     "FedMOA, table 1": (
         *cross("paper-fedmoa", ("gsm8k", "math"), ("homo-homo", "homo-heter"), FEDMOA_METHODS),
         *cross("paper-fedmoa", ["code"], ("homo-homo", "code-homo-heter"), FEDMOA_METHODS),

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.text.words import CLOSING_TAGS, END, PAD, build_tokenizer, cut_text, encodes_piecewise
-from fedagentgym.base.errors import DataError, describe_error
+from fedagentgym.base.errors import DataError, OptionError, describe_error
 from fedagentgym.base.files import read_json
 from fedagentgym.base.imports import require
 
@@ -51,6 +51,7 @@ class TextTokenizer:
         self._piecewise = fast is not None and encodes_piecewise(fast)
         self._known: dict[str, tuple[int, ...]] = {}
         self._frames: dict[tuple[int, str | None], tuple[str, str]] = {}
+        self._chat_options: dict[str, Any] = {}
 
     @classmethod
     def read(cls, folder: Path, stop_ids: Iterable[int] = ()) -> TextTokenizer | None:
@@ -83,6 +84,14 @@ class TextTokenizer:
     @property
     def has_chat_template(self) -> bool:
         return False
+
+    def set_chat_options(self, options: Mapping[str, Any]) -> None:
+        """Pass these arguments to the chat template from now on. Templates ignore names that they do not know: this does not."""
+        known = str(getattr(self.hf, "chat_template", None))
+        if stranger := next((name for name in options if name not in known), None):
+            raise OptionError(f"agent.chat_options: the chat template of this tokenizer has no {stranger!r}")
+        self._chat_options = dict(options)
+        self._frames.clear()
 
     def encode(self, text: str) -> tuple[int, ...]:
         known = self._known.get(text)
@@ -145,16 +154,20 @@ class TextTokenizer:
 
     def _apply_chat_template(self, messages: list[dict[str, str]], system: str | None) -> str:
         if system is None:
-            return str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            return self._render(messages)
         whole = [{"role": "system", "content": system}, *messages]
         try:
-            text = str(self.hf.apply_chat_template(whole, tokenize=False, add_generation_prompt=True))
+            text = self._render(whole)
         except Exception as error:  # a template is a program: what it raises is its author's choice
             reason = describe_error(error, named=False)
             raise DataError(f"the chat template of this tokenizer takes no system message: {reason}") from error
         if system.strip() not in text:
             raise DataError("the chat template of this tokenizer drops the system message: leave out agent.system")
         return text
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        options = self._chat_options
+        return str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
 
     def _strip_stop_token(self, text: str) -> str:
         for token in self.hf.convert_ids_to_tokens(sorted(self.stop_ids)):

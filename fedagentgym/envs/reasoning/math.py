@@ -22,7 +22,7 @@ from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_c
 from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.math import RULES, VERIFIERS, grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math import LIBRARY, RULES, VERIFIERS, grade_math, math_verifier_version
 from fedagentgym.envs.verifiers.math_text import extract_answer
 
 LONGEST = 300
@@ -160,8 +160,9 @@ class MathEnv(ReplyEnv):
         "{} Reply with the answer only at the end .",
     )
 
-    def __init__(self, *, verifier: str = RULES, **options: Any) -> None:
-        self.verifier = check_choice("verifier", verifier, VERIFIERS)
+    def __init__(self, *, verifier: str | None = None, **options: Any) -> None:
+        usual = RULES if options.get("source") is None else LIBRARY
+        self.verifier = check_choice("verifier", usual if verifier is None else verifier, VERIFIERS)
         super().__init__(**options)
 
     def build_cells(self) -> Sequence[Cell]:

@@ -22,6 +22,12 @@ ROWS: dict[str, tuple[dict[str, Any], str, str, float | None]] = {
         "Algebra",
         0.8,
     ),
+    "math-original": (
+        {"problem": "p", "level": "Level 4", "type": "Algebra", "solution": "so \\boxed{\\frac{1}{2}}."},
+        "\\frac{1}{2}",
+        "Algebra",
+        0.8,
+    ),
     "math500": (
         {"problem": "p", "solution": "s", "answer": "(1, 2)", "subject": "Geometry", "level": 2},
         "(1, 2)",

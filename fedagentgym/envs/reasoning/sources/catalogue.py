@@ -74,6 +74,14 @@ SOURCES: Mapping[str, Source] = {
         ({"train": 7500, "test": 5000}, {"train": 12000, "test": 500}),
         other_names=("hendrycksmath", "competitionmath", "mathbenchmark"),
     ),
+    "math-original": Source(
+        "math",
+        readers.math,
+        "Dahoas/MATH",
+        "not stated",
+        "problem, solution, level, type",
+        ({"train": 7500, "test": 5000},),
+    ),
     "math500": Source(
         "math",
         readers.math,
