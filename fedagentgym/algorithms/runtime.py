@@ -158,11 +158,12 @@ class Runtime:
         from fedagentgym.agents.presets import make_agent
 
         set_threads(settings.threads)
-        device = self._device or ranks.get_device()
+        group = ranks.joined
+        device = self._device if group is None else group.device
         if device is not None:
             settings = settings.model_copy(update={"device": str(device)})
         agent: Any = ranks.make_first(lambda: make_agent(settings, self.env, seed=derive(self.seed, purpose)))
-        if ranks.is_joined() and self.learning.sharding is not None:
+        if group is not None and self.learning.sharding is not None:
             from fedagentgym.learning.sharding import shard_agent
 
             agent = shard_agent(agent, self.learning.sharding)

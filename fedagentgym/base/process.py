@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from fedagentgym.base.ranks import is_joined
+from fedagentgym.base import ranks
 
 
 def get_logger(name: str) -> logging.Logger:
@@ -79,7 +79,7 @@ def postpone_interruption(told: str) -> Iterator[None]:
     run, which torchrun kills half a minute after it passed Ctrl-C on.
     """
     usual = signal.getsignal(signal.SIGINT)
-    if is_joined() or threading.current_thread() is not threading.main_thread() or not callable(usual):
+    if ranks.joined or threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
         return
     asked = False

@@ -57,7 +57,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 @dataclass(eq=False)
-class _Group:
+class Group:
     """The ranks as one of them sees them."""
 
     rank: int
@@ -73,32 +73,8 @@ class _Group:
     """The error of rank 0 that all ranks raised last."""
 
 
-_group: _Group | None = None
-
-
-def is_joined() -> bool:
-    """Whether this process is one of several that run in step."""
-    return _group is not None
-
-
-def get_size() -> int:
-    """How many processes run in step."""
-    return 1 if _group is None else _group.size
-
-
-def get_rank() -> int:
-    """This process's rank; 0 if it runs on its own."""
-    return 0 if _group is None else _group.rank
-
-
-def is_alone() -> bool:
-    """Whether the other ranks take no part in what is computed now."""
-    return _group is not None and _group.alone
-
-
-def get_device() -> Any:
-    """The device of this rank; None for a process on its own."""
-    return None if _group is None else _group.device
+joined: Group | None = None
+"""The group of this process; None if it runs on its own."""
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
@@ -110,7 +86,7 @@ def join(place: Place, kind: str) -> Iterator[None]:
 
     A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
     """
-    global _group
+    global joined
     import torch
     from torch import distributed
 
@@ -129,9 +105,9 @@ def join(place: Place, kind: str) -> Iterator[None]:
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, place.rank)
     if kind != "cpu":
         torch.cuda.set_device(device)
-    _group = _Group(place.rank, place.size, device, objects, failures)
+    joined = Group(place.rank, place.size, device, objects, failures)
     try:
-        with _take_signals(_group):
+        with _take_signals(joined):
             try:
                 yield
             except BaseException as error:
@@ -139,7 +115,7 @@ def join(place: Place, kind: str) -> Iterator[None]:
                 raise
         distributed.destroy_process_group()
     finally:
-        _group = None
+        joined = None
 
 
 @contextlib.contextmanager
@@ -156,7 +132,7 @@ def _speak_within_machine() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _take_signals(group: _Group) -> Iterator[None]:
+def _take_signals(group: Group) -> Iterator[None]:
     """Rank 0 alone reacts to Ctrl-C and SIGTERM: at once while it computes alone, else when it next does, since the others
     would wait for it within a common computation."""
     if threading.current_thread() is not threading.main_thread():
@@ -180,15 +156,19 @@ def _take_signals(group: _Group) -> Iterator[None]:
 # ---- computing ------------------------------------------------------------------------------------------------------
 
 
-def share(make: Callable[[], T]) -> T:
-    """What rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks."""
-    group = _group
+def share(make: Callable[[], T], policy: object = None) -> T:
+    """What rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
+
+    All weights of a `policy` that is sharded are gathered for it.
+    """
+    group = joined
     if group is None or group.alone:
         return make()
     from torch import distributed
 
-    sent: list[Any] = [_make_alone(group, make) if group.rank == 0 else None]
-    distributed.broadcast_object_list(sent, src=0, group=group.objects)
+    with getattr(policy, "gathered", contextlib.nullcontext)():
+        sent: list[Any] = [_make_alone(group, make) if group.rank == 0 else None]
+        distributed.broadcast_object_list(sent, src=0, group=group.objects)
     made: T
     error: BaseException | None
     made, error = sent[0]
@@ -198,13 +178,7 @@ def share(make: Callable[[], T]) -> T:
     return made
 
 
-def share_of(policy: object, make: Callable[[], T]) -> T:
-    """`share` of what rank 0 makes with all weights of a policy, which the others gather for it if it is sharded."""
-    with getattr(policy, "gathered", contextlib.nullcontext)():
-        return share(make)
-
-
-def _make_alone(group: _Group, make: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+def _make_alone(group: Group, make: Callable[[], T]) -> tuple[T | None, BaseException | None]:
     try:
         group.alone = True
         if group.interrupted:
@@ -235,17 +209,17 @@ def make_first(make: Callable[[], T]) -> T:
 def check_alike(error: BaseException) -> None:
     """Pass if every rank has failed, or if this process is on its own; a rank that failed alone, or that lost another, cannot
     continue with the others."""
-    if _group is None or _group.alone or error is _group.told:
+    if joined is None or joined.alone or error is joined.told:
         return
     from torch import distributed
 
     try:
-        distributed.monitored_barrier(_group.failures)
+        distributed.monitored_barrier(joined.failures)
     except RuntimeError:
-        lost = isinstance(error, distributed.DistError) or " peer " in str(error)  # the words of gloo's errors
+        lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)  # gloo names its source file alone
         what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
         raise ProcessUnusableError(
-            f"rank {_group.rank} of {_group.size} ({_group.device}) {what}; the ranks of a sharded run end together, and --resume"
+            f"rank {joined.rank} of {joined.size} ({joined.device}) {what}; the ranks of a sharded run end together, and --resume"
             " continues from the last finished round"
         ) from error
 
@@ -256,16 +230,16 @@ def check_alike(error: BaseException) -> None:
 @contextlib.contextmanager
 def own_folder(folder: Path, *, filled: bool) -> Iterator[Path]:
     """The folder itself on rank 0; on the others a temporary one, removed at the end, `filled` with the same files or empty."""
-    if _group is None:
+    if joined is None:
         yield folder
         return
     with contextlib.ExitStack() as stack:
         place = folder
-        if _group.rank > 0:
+        if joined.rank > 0:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
             if filled:
                 shutil.copytree(folder, place)
         from torch import distributed
 
-        distributed.barrier(_group.objects)  # rank 0 changes nothing before
+        distributed.barrier(joined.objects)  # rank 0 changes nothing before
         yield place

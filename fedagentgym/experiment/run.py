@@ -155,20 +155,16 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
 def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     folder = Path(chosen.output.folder)
     with join_ranks(chosen):
-        ranks.share(lambda: _check_new(folder))
+        if ranks.share((folder / "config.yaml").exists):
+            raise OptionError(
+                f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
+                " elsewhere (--set output.folder=FOLDER)"
+            )
         with ranks.own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
             write_atomic(place / "config.yaml", to_yaml(chosen))
             with explain_interruption(lambda: describe_saved_rounds(place)):
                 return replace(opened.finish(observers, on_progress), folder=folder)
-
-
-def _check_new(folder: Path) -> None:
-    if (folder / "config.yaml").exists():
-        raise OptionError(
-            f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
-            " elsewhere (--set output.folder=FOLDER)"
-        )
 
 
 @contextlib.contextmanager
@@ -257,7 +253,8 @@ def describe_saved_rounds(folder: Path) -> str:
     """The message after an interruption: what is saved, and how to resume."""
     rounds = CommitStore(folder / "rounds").list_rounds()
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
-    program = f"torchrun --nproc-per-node {ranks.get_size()} -m fedagentgym" if ranks.is_joined() else "fedagentgym"
+    group = ranks.joined
+    program = "fedagentgym" if group is None else f"torchrun --nproc-per-node {group.size} -m fedagentgym"
     return f"{saved}; resume with: {program} train --resume {shlex.quote(str(folder))}"
 
 
@@ -308,7 +305,7 @@ class Run:
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
-        first = ranks.get_rank() == 0
+        first = ranks.joined is None or ranks.joined.rank == 0
         tracked = TrackedRun(self.config.output.trackers if first else (), self.config.plain())
         if self.config.output.report == "html":
             ranks.share(self._write_background)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from fedagentgym.base import ranks
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
+from fedagentgym.base.ranks import share
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments
@@ -154,7 +154,7 @@ def collect(
     def play() -> Rollouts:
         return _play(agent, env, _iter_jobs(env, tasks, group_size, seed, first), group_size, seed, parallel, progress)
 
-    return ranks.share_of(getattr(agent, "policy", None), play)
+    return share(play, getattr(agent, "policy", None))
 
 
 def _play(

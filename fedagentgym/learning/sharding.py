@@ -114,7 +114,7 @@ class ShardedPolicy(SharedModel):
         if self._gathered:
             yield
             return
-        if ranks.is_alone():
+        if ranks.joined is not None and ranks.joined.alone:
             raise RuntimeError("weights are gathered by all ranks, before rank 0 computes alone")
         for part in self._parts:
             if self.rank == 0:

@@ -26,7 +26,11 @@ from fedagentgym.algorithms.feddyn import DynamicPenalty
 from fedagentgym.algorithms.scaffold import Correction
 from fedagentgym.base import ranks
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import Run
+from fedagentgym.federation.commits import CommitStore
 from fedagentgym.learning.forward import embed
 from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
@@ -34,6 +38,8 @@ from fedagentgym.learning.sharding import ShardedPolicy
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_trajectory_rows
 from fedagentgym.learning.update import PolicyUpdate
+from fedagentgym.testing.runs import SMALL_CONFIG
+from tests.algorithms.test_methods import RUNS
 from tests.learning.conftest import random_trajectory
 
 RATE = 2e-5
@@ -132,7 +138,12 @@ def speak(policy: Any) -> list[Completion]:
             session.append(rows, [[5], [6, 7]])
             return [*first, *session.generate(rows, streams, Decoding(max_new_tokens=6))]
 
-    return ranks.share_of(policy, play)
+    return ranks.share(play, policy)
+
+
+def get_rank() -> int:
+    assert ranks.joined is not None
+    return ranks.joined.rank
 
 
 # ---- the cases ------------------------------------------------------------------------------------------------------
@@ -166,8 +177,8 @@ def learn_and_resume() -> None:
 
 def pass_outcomes_on() -> None:
     """What rank 0 makes, and its errors, reach all; an error on one rank alone is not taken for one of all."""
-    assert ranks.share(ranks.get_rank) == 0
-    assert ranks.make_first(ranks.get_rank) == ranks.get_rank()
+    assert ranks.share(get_rank) == 0
+    assert ranks.make_first(get_rank) == get_rank()
     assert ranks.share(lambda: ranks.share(lambda: 1)) == 1
 
     def fail() -> None:
@@ -188,12 +199,12 @@ def pass_outcomes_on() -> None:
     ranks.check_alike(DataError("raised by all"))
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(ranks.share(lambda: kept))
-        if ranks.get_rank() == 0:
+        if get_rank() == 0:
             (folder / "file").write_text("rank 0")
         ranks.share(lambda: None)
         with ranks.own_folder(folder, filled=True) as place:
             assert (place / "file").read_text() == "rank 0"
-            assert (place == folder) == (ranks.get_rank() == 0)
+            assert (place == folder) == (get_rank() == 0)
         ranks.share(lambda: None)
 
 
@@ -307,10 +318,23 @@ def bfloat16() -> None:
         assert find_difference(policies[1].get_weights(), start) == 0
 
 
+def methods() -> None:
+    """Runs of methods with second models, embeddings, written tasks and server's steps end alike on all ranks."""
+    for name, (method, settings, changes) in RUNS.items():
+        plain = merge(merge(SMALL_CONFIG, changes), {"algorithm": {"name": method, **settings}})
+        config = load_config(merge(plain, {"learning": {"sharding": {"devices": 2}}}))
+        with tempfile.TemporaryDirectory() as kept, ranks.own_folder(Path(kept), filled=False) as place:
+            Run.open(config, place).finish()
+            commit = CommitStore(place / "rounds").read_latest()
+            assert commit is not None
+            digest = commit.state.digest
+        assert digest == ranks.share(lambda: digest), name  # noqa: B023
+
+
 def fail_alone() -> None:
     """Rank 1 has an error of its own while rank 0 is in a common computation."""
     _, parted = make_both()
-    if ranks.get_rank() == 1:
+    if get_rank() == 1:
         raise MemoryError("no memory on one device")
     parted.get_weights()
 
@@ -327,6 +351,7 @@ CASES: dict[str, Callable[[], None]] = {
         imitation,
         play_between_steps,
         bfloat16,
+        methods,
         fail_alone,
     )
 }

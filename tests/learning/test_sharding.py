@@ -35,6 +35,7 @@ def test_two_ranks_learn_what_one_does_and_go_on_from_each_other() -> None:
         (2, ["families", "settings", "corrections", "imitation"]),
         (2, ["play_between_steps", "bfloat16"]),
         (3, ["nothing_to_do"]),
+        (2, ["methods"]),
     ],
 )
 def test_whatever_is_trained_it_is_the_same_on_several_ranks(count: int, cases: list[str]) -> None:
