@@ -33,6 +33,7 @@ KINDS = ("methods", "splits", "episodes")
 REASONS = {
     "methods/*/state": "the layout of stored states may change; their numbers are compared",
     "methods/*/settings": "evaluation.resamples and output.tensorboard are gone, output.trackers is new",
+    "splits/uniform roles*": "the server's tasks that no client holds are drawn before the clients",
     "methods/registered": "scaffold and feddyn are new",
 }
 """Patterns of digests that may differ from 52deced, and why."""
