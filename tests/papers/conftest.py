@@ -63,7 +63,7 @@ class Workshop:
         for name in name_data(plain):
             self.install(name)
         labels = self.find_labels(world) if plain["partition"]["sampler"] == "hardness" else Path("none")
-        find_model = partial(self.find_model, said="actions" if world in WORLDS else "answers")
+        find_model = partial(self.find_model, said=choose_replies(plain))
         return shrink(row, find_model, self.folder / "runs" / "row", labels)
 
     def run(self, row: tuple[str, ...]) -> RunResult:
@@ -74,6 +74,15 @@ class Workshop:
             plain["output"]["folder"] = str(self.folder / "runs" / digest.removeprefix("sha256:")[:16])
             self.done[digest] = train(plain)
         return self.done[digest]
+
+
+def choose_replies(plain: dict[str, Any]) -> str:
+    """What the models of a row say: what is asked for there, so that some of it is right."""
+    if plain["env"]["id"] in WORLDS:
+        return "actions"
+    if (by_method := {"dpsda-fl": "problems", "fedgrpo": "sums"}.get(plain["algorithm"]["name"])) is not None:
+        return by_method
+    return "letters" if "medqa" in str(plain["env"]["options"]) else "answers"
 
 
 def name_data(plain: dict[str, Any]) -> list[str]:

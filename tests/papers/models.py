@@ -26,20 +26,29 @@ ACTIONS = (
 )
 ANSWERS = (*"345", "A", "B", "Oslo", "Rome", "```python\ndef f(a):\n    return a + 1\n```")
 TASKS = tuple((one, other) for one in range(1, 6) for other in range(1, 6))
+_PLAIN = (
+    *(f"<think> so </think> <answer> {answer} </answer>" for answer in ANSWERS),
+    *(f"<answer> {answer} </answer>" for answer in ANSWERS[:3]),
+    *(f"so it is \\boxed{{{answer}}}" for answer in ANSWERS[:5]),
+    *(f"<think> so </think> <answer> {total} </answer>" for total in (2, 6, 7, 8, 9, 10)),
+)
 REPLIES = {
     "actions": (
         *(f"<think> so </think><action>{action}</action>" for action in ACTIONS),
         *(f"<action>{action}</action>" for action in ACTIONS[::3]),
     ),
-    "answers": (
-        *(f"<think> so </think> <answer> {answer} </answer>" for answer in ANSWERS),
-        *(f"<answer> {answer} </answer>" for answer in ANSWERS[:3]),
-        *(f"so it is \\boxed{{{answer}}}" for answer in ANSWERS[:5]),
-        *(f"<think> so </think> <answer> {total} </answer>" for total in (2, 6, 7, 8, 9, 10)),
+    "answers": _PLAIN,
+    "letters": tuple(
+        f"{front}<answer> {letter} </answer>" for front in ("", "<think> so </think> ") for letter in "ABCD"
+    ),
+    "sums": (*(f"<think> so </think> <answer> {total} </answer>" for total in (4, 5, 6)), "so it is \\boxed{5}"),
+    "problems": (
+        *_PLAIN,
         *(f" What is {a} + {b}? </problem> <think> so </think> <answer> {a + b} </answer>" for a, b in TASKS),
     ),
 }
-"""What is said in worlds that take commands, and where whole replies are graded."""
+"""What is said in worlds that take commands, where whole replies are graded, where letters are,
+where experts must agree with the server now and then, and where problems are written."""
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -54,7 +63,7 @@ DIGITS_AND_WORDS = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*\p{L}+|\s+"
 
 
 def make_model(hub_id: str, said: str, folder: Path) -> Path:
-    """Write the folder of a small random model of this kind, which says `actions` or `answers`."""
+    """Write the folder of a small random model of this kind, which says one kind of `REPLIES`."""
     replies = REPLIES[said]
     shape = KNOWN_SHAPES[hub_id]
     tokenizer = make_llama_tokenizer(replies) if shape.architecture == "llama" else make_qwen_tokenizer(hub_id, replies)
