@@ -110,9 +110,14 @@ class Averaging(BaseAlgorithm[L]):
     `make_instructions`), `accept` for each reply, `find_refused`, `combine` (`client_weights`), `compute_round_metrics`. On a
     client it is `train`: `read_start`, `open_learner`, the local steps, `make_reply`. A round holds a constant number of
     models, whatever the number of clients.
+
+    Attributes:
+        deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
+            value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
     """
 
     trains_local_models: ClassVar[bool] = True
+    deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
 
     @classmethod
     def list_kept_copies(cls, settings: L) -> tuple[str, ...]:
@@ -218,14 +223,14 @@ class Averaging(BaseAlgorithm[L]):
         if examples is None:
             found = str(message.control.get("examples"))[:40]
             return Failure(client, "refused", f"no number of examples: {found!r}")
-        return AcceptedReply(
-            client,
-            examples,
-            message.measure_distance(state.parameters),
-            message.control,
-            read_metrics(message),
-            read_episodes(client, message),
-        )
+        metrics = read_metrics(message)
+        for name, (low, high) in self.deciding_metrics.items():
+            if not low <= metrics.get(name, float("nan")) <= high:
+                return Failure(
+                    client, "refused", f"its {name!r} is {metrics.get(name)}, and must lie in {low:g} to {high:g}"
+                )
+        distance = message.measure_distance(state.parameters)
+        return AcceptedReply(client, examples, distance, message.control, metrics, read_episodes(client, message))
 
     def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
         """Choose replies that are not used: by default, updates that are longer than the checks allow.

@@ -13,6 +13,7 @@ import pytest
 
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.experts import Scorer
+from fedagentgym.algorithms.fedagent import FedAgent
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
@@ -401,6 +402,28 @@ def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str)
     assert commit.record["failures"] == []
     told = commit.record["clients"]["2"]
     assert told["reward"] == 1.0 and "loss" not in told and "huge" not in told and told["update_norm"] >= 0.0
+
+
+def answered_success(value: object) -> Fault:
+    """A reply whose success is this value, or missing."""
+
+    def answered(answer: Message) -> Message:
+        kept = {name: number for name, number in answer.report["metrics"].items() if name != "success"}
+        told = kept if value is None else {**kept, "success": value}
+        return Message(weights=answer.weights, control=answer.control, report={**answer.report, "metrics": told})
+
+    return answered
+
+
+@pytest.mark.parametrize("value", [1e299, -0.5, float("nan"), "high", None])
+def test_a_number_that_decides_is_checked_before_it_decides(
+    tmp_path: Path, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reports 1e299 for its success would have all of the average."""
+    monkeypatch.setattr(FedAgent, "deciding_metrics", {"success": (0.0, 1.0)})
+    commit = go(tmp_path, AVERAGES["fedagent"], {(1, "train", 2): answered_success(value)})
+    assert failures(commit) == [("train", 2, "refused")] and "'success'" in commit.record["failures"][0]["message"]
+    assert sorted(commit.record["clients"]) == ["0", "1"]
 
 
 def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
