@@ -52,6 +52,8 @@ class DataSet:
     install: Callable[[Path, str | None], Path]
     check: Callable[[Path | None, str | None], Findings]
     download: Callable[[str | None], Path] | None = None
+    origin: str = ""
+    """Where the files are fetched by hand, of a set that is not downloaded."""
 
     @property
     def folder(self) -> Path:
@@ -67,7 +69,8 @@ class DataSet:
         if source is not None:
             return self.install(source, subset)
         if self.download is None:
-            raise DataError(f"{self.name} cannot be downloaded by itself: name a copy with --from FOLDER")
+            where = f"fetch {self.columns} from {self.origin}, then " if self.origin else ""
+            raise DataError(f"{self.name} cannot be downloaded by itself: {where}name the copy with --from FOLDER")
         return self.download(subset)
 
 

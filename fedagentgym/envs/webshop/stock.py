@@ -321,5 +321,6 @@ DATA_SETS: Mapping[str, DataSet] = {
         published=({"train": 5410, "val": 1000, "test": 500},),
         install=lambda folder, subset: import_data(folder),
         check=lambda folder, subset: check_shop(folder),
+        origin="the links in setup.sh of github.com/princeton-nlp/WebShop",
     )
 }
