@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_iter
 
 from fedagentgym.agents.engines.torch_policy import add_adapter
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
-from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.protocols import Decoding, SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.experiment.estimate.memory import (
     PlannedAgent,
@@ -65,13 +65,17 @@ class StorageMeter(TorchDispatchMode):
         self.now -= self.alive.pop(key, 0)
 
 
+class LoadedModel(SharedModel, SimpleNamespace):
+    """What an update needs of a policy."""
+
+
 def make_policy(shape: ModelShape, adapter: bool, dtype: torch.dtype) -> Any:
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_config(make_config(shape), dtype=dtype)
     if adapter:
         model = add_adapter(model, AdapterSettings(rank=4), 0)
-    policy = SimpleNamespace(model=model.eval(), device=torch.device("cpu"), bump_version=lambda: None)
+    policy = LoadedModel(model=model.eval(), device=torch.device("cpu"), bump_version=lambda: None)
     policy.parameters = lambda: {name: value for name, value in model.named_parameters() if value.requires_grad}
     policy.get_weights = lambda: {name: value.detach().float().numpy() for name, value in policy.parameters().items()}
     return policy

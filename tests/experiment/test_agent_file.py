@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 COMMON = {
     "algorithm": {"name": "fedagent", "local_steps": 1},
     "partition": {"clients": 2, "tasks_per_client": 4, "roles": None},
-    "evaluation": {"tasks": 5, "repeats": 2, "temperature": 0.9, "split": "test", "parallel_episodes": 7},
+    "evaluation": {"tasks": 5, "repeats": 2, "temperature": 0.9, "split": "val", "parallel_episodes": 7},
     "federation": {"rounds": 1},
     "seed": 3,
 }
