@@ -145,7 +145,7 @@ def test_the_card_says_what_it_is(exported: Path) -> None:
     card = (exported / "README.md").read_text()
     head = yaml.safe_load(card.split("---")[1])
     assert head["library_name"] == "transformers" and "fedagentgym/Guess-v0" in card and "agent.yaml" in card
-    assert "Success " in card and "test" in card
+    assert "Success " in card and "val" in card
 
 
 def test_a_folder_that_was_changed_or_is_an_adapter_alone_says_so(run: Path, tmp_path: Path) -> None:
