@@ -63,6 +63,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "tools": ((), ["calc"], ["search"], ["run"]),
     "attempts": (1, 3),
     "verifier": (None, "rules", "math-verify"),
+    "compare": ((), ["math-verify"]),
     "score": ("exact", "f1", "all", "share"),
     "time_limit": (1.0, 5.0),
     "sandbox": (None, {"accept": ["time"]}),

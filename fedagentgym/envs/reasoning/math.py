@@ -131,7 +131,8 @@ class MathEnv(ReplyEnv):
     **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a box counts too. With `tools=["calc"]` a
     reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The problem; results of the calculator; feedback.
-    **Reward.** 1 for the right answer, else 0. Components: `accuracy/math`, `format`, `tags`, `repetition`.
+    **Reward.** 1 for the right answer, else 0. Components: `accuracy/math`, `format`, `tags`, `repetition`, and
+    `accuracy/VERIFIER` of each verifier in `compare`, which earns nothing.
     **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same problem in other words around it.
     **Versions.** v0: first one.
     """
@@ -141,13 +142,13 @@ class MathEnv(ReplyEnv):
     action_help = make_action_help("the result", TOOLS)
     accuracy = "math"
     misleading = "inverse"
-    play_options = ("verifier",)
+    play_options = ("verifier", "compare")
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 2}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
         "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000},
     }
-    reward_names = ("accuracy/math", "format", "tags", "repetition")
+    reward_names: ClassVar[tuple[str, ...]] = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
     wordings = (
         "{}",
@@ -160,9 +161,12 @@ class MathEnv(ReplyEnv):
         "{} Reply with the answer only at the end .",
     )
 
-    def __init__(self, *, verifier: str | None = None, **options: Any) -> None:
+    def __init__(self, *, verifier: str | None = None, compare: Sequence[str] = (), **options: Any) -> None:
         usual = RULES if options.get("source") is None else LIBRARY
         self.verifier = check_choice("verifier", usual if verifier is None else verifier, VERIFIERS)
+        self.compare = tuple(check_choice("compare", name, VERIFIERS) for name in compare)
+        compared = tuple(f"accuracy/{name}" for name in self.compare)
+        self.reward_names = (*type(self).reward_names, *compared)  # type: ignore[misc]
         super().__init__(**options)
 
     def build_cells(self) -> Sequence[Cell]:
@@ -180,11 +184,11 @@ class MathEnv(ReplyEnv):
         return record.problem
 
     def grade(self, record: MathProblem, reply: str) -> tuple[Verdict, Mapping[str, float]]:
-        if record.answers:
-            verdict = grade_math(reply, record.answers, self.verifier)
-        else:
-            verdict = wrong("no gold answer", extract_answer(reply))
-        return verdict, {"accuracy/math": verdict.score}
+        if not record.answers:
+            return wrong("no gold answer", extract_answer(reply)), {"accuracy/math": 0.0}
+        verdict = grade_math(reply, record.answers, self.verifier)
+        compared = {f"accuracy/{name}": grade_math(reply, record.answers, name).score for name in self.compare}
+        return verdict, {"accuracy/math": verdict.score, **compared}
 
     def run_tool(self, state: State, call: ToolCall) -> str:
         return calculate(call.argument)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedagentgym
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
@@ -309,3 +309,23 @@ def test_the_overlap_of_words_can_be_the_score() -> None:
     reply = f"<answer> def f(x): return {call.expected!r} </answer>"
     (episode,) = share.step_many(share.reset_many([share.pool.ids[0]], [0]), [reply])
     assert 0.0 < episode.reward < 1.0 and episode.view.rewards["accuracy/code"] == 0.0
+
+
+def test_an_evaluation_prints_the_numbers_of_two_verifiers() -> None:
+    """The library on the whole reply finds no plain number between answer tags, the rules do; both read a box."""
+    env = open_env("fedagentgym/Math-v0", size="tiny", verifier="rules", compare=["math-verify-reply"])
+    plain = open_env("fedagentgym/Math-v0", size="tiny")
+    assert env.reward_names == (*plain.reward_names, "accuracy/math-verify-reply") and env.task_set == plain.task_set
+    task = env.pool[0]
+    gold = env.parse_payload(task.payload).answers[0]
+    for reply, by_rules, by_library in (
+        (f"<answer> {gold} </answer>", 1.0, 0.0),  # the library finds no number between answer tags
+        (f"\\boxed{{{gold}}}", 1.0, 1.0),
+        ("<answer> 12345 </answer>", 0.0, 0.0),
+    ):
+        (episode,) = env.step_many(env.reset_many([task.id], [0]), [reply])
+        rewards = episode.view.rewards
+        assert (rewards["accuracy/math"], rewards["accuracy/math-verify-reply"]) == (by_rules, by_library)
+        assert episode.reward == by_rules
+    with pytest.raises(OptionError, match="compare"):
+        open_env("fedagentgym/Math-v0", size="tiny", compare=["sympy"])
