@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import OBSERVATION, TEMPLATES
@@ -103,6 +103,14 @@ class AgentSettings(Settings):
         if value is not None and OBSERVATION not in value:
             raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
         return value
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_chat_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit empty `chat_options`: the recipes of shipped agents have the digest that they had before there were any."""
+        plain: dict[str, Any] = handler(self)
+        if not self.chat_options:
+            plain.pop("chat_options", None)
+        return plain
 
 
 class VllmOptions(Settings):

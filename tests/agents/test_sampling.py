@@ -110,7 +110,7 @@ def test_generated_texts_follow_the_constrained_distribution() -> None:
     policy = make_policy("own")
     stop = min(policy.tokenizer.stop_ids)
     replies = [(40, 50, stop), (40, 60, stop), (70, 50, stop)]
-    trie = ActionTrie([[reply] for reply in replies], (), 3)
+    trie = ActionTrie([[reply] for reply in replies], None, 3)
     count = 4_000
     with policy.open_session() as session:
         rows = session.open([[41, 42, 43]], copies=count)
@@ -138,7 +138,7 @@ def test_generated_texts_follow_the_constrained_distribution() -> None:
 def test_rows_with_and_without_constraints_mix() -> None:
     policy = make_policy("own")
     stop = min(policy.tokenizer.stop_ids)
-    trie = ActionTrie([[(40, stop)]], (), 2)
+    trie = ActionTrie([[(40, stop)]], None, 2)
     with policy.open_session() as session:
         rows = session.open([[41, 42]], copies=2)
         free, bound = session.generate(rows, [stream(1), stream(2)], Decoding(max_new_tokens=4), [None, trie])

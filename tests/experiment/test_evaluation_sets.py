@@ -291,7 +291,7 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
     with pytest.raises(FedAgentGymError, match=r"the evaluation set 'humaneval'.*did you mean 'mbpp'"):
         train(config, ["evaluation.sets=[{name: humaneval, category: mbbp}]", f"output.folder={tmp_path / 'none'}"])
     told = record["evaluation_sets"]
-    assert told["humaneval"]["verifier"].startswith("code/") and told["gsm8k"]["verifier"].startswith("math/")
+    assert told["humaneval"]["verifier"].startswith("code/") and told["gsm8k"]["verifier"].startswith("math-verify")
     file = folder / "evaluation" / "0001.jsonl"
     assert find_replay_differences(file, open_env(MATH, **made["gsm8k"], split="test"), "gsm8k") == []
 
