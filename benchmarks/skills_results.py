@@ -320,13 +320,13 @@ def _describe_difference(pair: str, found: Difference, margin: float) -> str:
 
 def read_difference(found: Difference, margin: float) -> str:
     """What a difference shows after correction: a direction, equality within the margin, both, or nothing."""
-    told = []
+    findings = []
     if found.is_decided:
-        told.append("above" if found.mean > 0 else "below")
+        findings.append("above" if found.mean > 0 else "below")
     if found.is_equal:
-        told.append(f"equal within {margin}")
-    if told:
-        return ", ".join(told)
+        findings.append(f"equal within {margin}")
+    if findings:
+        return ", ".join(findings)
     return "too few seeds" if found.p is None else "not decided"
 
 
