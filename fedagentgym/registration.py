@@ -50,8 +50,8 @@ def register_env(env_id: str, target: str | type, *, replace: bool = False) -> N
     Examples:
         >>> register_env("me/Maze-v0", "my_package.maze:MazeEnv")  # doctest: +SKIP
     """
-    if "/" not in env_id or "-v" not in env_id:
-        raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {env_id!r}")
+    if not isinstance(env_id, str) or "/" not in env_id or "-v" not in env_id:
+        raise OptionError(f"an environment id has the form 'namespace/Name-v0', got {show_value(env_id)}")
     ENVIRONMENTS.register(env_id, target, replace=replace)
     gymnasium.registry.pop(env_id, None)
     _register_with_gymnasium(env_id)

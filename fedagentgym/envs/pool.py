@@ -140,8 +140,12 @@ class TaskPool:
             >>> TaskPool.from_records(rows, env="me/Sums-v0").ids
             ['sums/train/00000', 'sums/train/00001']
         """
+        if not isinstance(records, Iterable):
+            raise DataError(f"task records are a list of mappings, got {show_value(records)}")
         rows = list(records)
         for number, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise DataError(f"task record {number} is no mapping but {show_value(row)}")
             if missing := {"category", "payload"} - set(row):
                 raise DataError(f"task record {number} lacks the field {min(missing)!r}")
         given = [row.get("id") for row in rows]

@@ -391,3 +391,15 @@ def test_the_spec_tells_the_true_number_of_turns() -> None:
         ends = [made.step("nonsense")[2:4] for _ in range(3)]
         assert ends == [(False, False), (False, False), (False, True)]
         assert made.spec is not None and made.spec.max_episode_steps == 3
+
+
+@pytest.mark.parametrize("records", [None, 3, [3], [None], ["x"]])
+def test_records_that_are_no_mappings_are_one_sentence(records: Any) -> None:
+    with pytest.raises(DataError, match=r"list of mappings|is no mapping"):
+        TaskPool.from_records(records, env="me/Odd-v0")
+
+
+@pytest.mark.parametrize("env_id", [None, 3, [], "", "Odd"])
+def test_an_id_of_another_form_is_one_sentence(env_id: Any) -> None:
+    with pytest.raises(OptionError, match="form 'namespace/Name-v0'"):
+        fedagentgym.register_env(env_id, "me:Odd")

@@ -164,7 +164,7 @@ class MathEnv(ReplyEnv):
     def __init__(self, *, verifier: str | None = None, compare: Sequence[str] = (), **options: Any) -> None:
         usual = RULES if options.get("source") is None else LIBRARY
         self.verifier = check_choice("verifier", usual if verifier is None else verifier, VERIFIERS)
-        self.compare = tuple(check_choice("compare", name, VERIFIERS) for name in compare)
+        self.compare = tuple(check_choice("compare", name, VERIFIERS) for name in dict.fromkeys(compare))
         compared = tuple(f"accuracy/{name}" for name in self.compare)
         self.reward_names = (*type(self).reward_names, *compared)  # type: ignore[misc]
         super().__init__(**options)

@@ -313,7 +313,7 @@ def test_the_overlap_of_words_can_be_the_score() -> None:
 
 def test_an_evaluation_prints_the_numbers_of_two_verifiers() -> None:
     """The library on the whole reply finds no plain number between answer tags, the rules do; both read a box."""
-    env = open_env("fedagentgym/Math-v0", size="tiny", verifier="rules", compare=["math-verify-reply"])
+    env = open_env("fedagentgym/Math-v0", size="tiny", verifier="rules", compare=["math-verify-reply"] * 2)
     plain = open_env("fedagentgym/Math-v0", size="tiny")
     assert env.reward_names == (*plain.reward_names, "accuracy/math-verify-reply") and env.task_set == plain.task_set
     task = env.pool[0]
