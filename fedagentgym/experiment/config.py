@@ -35,6 +35,7 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.files import read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
+from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.clients import FederationSettings, load_options
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
@@ -293,6 +294,8 @@ def list_variants(preset: str) -> tuple[str, ...]:
 def _check_config(config: RunConfig) -> None:
     """Checks that involve several sections."""
     load_options(config.federation.backend, config.federation.options)
+    for tracker in config.output.trackers:
+        TRACKERS.get_target(tracker["name"])  # an unknown name is refused before a folder is made
     per_round, clients = config.federation.clients_per_round, config.partition.clients
     if per_round is not None and clients is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
