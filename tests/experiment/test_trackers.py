@@ -86,3 +86,10 @@ def test_what_cannot_be_a_tracker_is_said_before_the_run() -> None:
 def test_the_check_finds_a_tracker_that_changes_what_it_is_given() -> None:
     with pytest.raises(AssertionError, match="changes what it is given"):
         check_tracker("notes")
+
+
+def test_an_unknown_tracker_leaves_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(UnknownNameError, match="unknown tracker 'nope'"):
+        fedagentgym.train({**SMALL_CONFIG, "output": {"trackers": ["nope"], "folder": str(folder)}})
+    assert not folder.exists()
