@@ -47,7 +47,7 @@ class BaseAlgorithm(Generic[S]):
     settings_class: ClassVar[type[Settings]]
     metered: ClassVar[bool] = True
     trains_local_models: ClassVar[bool] = False
-    """Whether clients end a round with models of their own, which can be evaluated (`evaluation.clients`)."""
+    """Whether clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings

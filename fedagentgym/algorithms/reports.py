@@ -42,7 +42,7 @@ def judge_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_num
     The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
     """
     settings = runtime.spec.evaluation
-    if settings is None or not settings.is_due(round_number, runtime.rounds):
+    if settings is None or "held_out" not in settings.at_clients or not settings.is_due(round_number, runtime.rounds):
         return {}
     found = evaluate_sets(agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))
     numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_told(name)}

@@ -123,7 +123,7 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
-            evaluation=self.evaluation if self.evaluation is not None and self.evaluation.clients else None,
+            evaluation=self.evaluation if self.evaluation is not None and self.evaluation.at_clients else None,
         )
 
     def plain(self) -> dict[str, Any]:
@@ -306,9 +306,9 @@ def _check_config(config: RunConfig) -> None:
         )
     _check_sharding(config)
     method = get_algorithm_class(config.algorithm)
-    if config.evaluation is not None and config.evaluation.clients and not method.trains_local_models:
+    if config.evaluation is not None and config.evaluation.at_clients and not method.trains_local_models:
         raise OptionError(
-            f"evaluation.clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"
+            f"evaluation.at_clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"
         )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)

@@ -371,8 +371,8 @@ class Run:
         about = {"round": round_number, "policy": policy}
         found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
         plain = found.to_plain() | self._describe_beliefs(found)
-        if settings.clients:
-            plain["clients"] = judge_mixtures(found, self.runtime.client_split)
+        if "held_out" in settings.at_clients:
+            plain["at_clients"] = {"held_out": judge_mixtures(found, self.runtime.client_split)}
         success = plain["overall"]["success"]["mean"]
         return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
 
@@ -499,7 +499,7 @@ def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("policy", "tasks", "episodes", "overall", "categories")
     if missing := [name for name in names if name not in evaluation]:
         raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
-    kept = {name: evaluation[name] for name in (*names, "sets", "clients", "beliefs") if name in evaluation}
+    kept = {name: evaluation[name] for name in (*names, "sets", "at_clients", "beliefs") if name in evaluation}
     return {"round": record["round"], "digest": record["digest"], **kept}
 
 

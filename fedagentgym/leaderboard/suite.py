@@ -384,7 +384,7 @@ def make_config(
 
     chosen = suite.seeds[0] if seed is None else seed
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
-    selection = EvaluationSettings(**suite.selection.model_dump(), clients=False).model_dump(mode="json")
+    selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     assert suite.config is not None

@@ -6,6 +6,7 @@ Nothing here needs torch, so that a configuration can be read, listed and checke
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -260,16 +261,36 @@ class EvaluationSettings(Settings):
         default=(),
         description="sets to be evaluated instead of `split`; the mean success of those that `select` names the best round",
     )
-    clients: bool = Field(
-        default=False,
-        description="also evaluate each client's model before averaging, and all clients on their own mixtures",
+    at_clients: tuple[Literal["held_out"], ...] = Field(
+        default=(),
+        description="what is evaluated besides, client by client: held_out, held-out tasks in each client's own mixture",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former_key(cls, data: Any) -> Any:
+        """Configurations written before there was `at_clients` have `clients: true` or `false`."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("clients"), bool):
+            return data
+        rest = {key: value for key, value in data.items() if key != "clients"}
+        return {"at_clients": ("held_out",), **rest} if data["clients"] else rest
+
+    @model_serializer(mode="wrap")
+    def _write_former_key(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without evaluation at clients a configuration has the digest that it had when the key was `clients`."""
+        plain: dict[str, Any] = handler(self)
+        if plain.get("at_clients") in ([], ()):
+            del plain["at_clients"]
+            plain["clients"] = False
+        return plain
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [one.name for one in self.sets]
         if double := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
+        if len(set(self.at_clients)) < len(self.at_clients):
+            raise ValueError("at_clients names the same evaluation twice")
         return self
 
     def is_due(self, number: int, rounds: int) -> bool:

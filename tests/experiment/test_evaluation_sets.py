@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = merge(
         "env": {"id": MATH, "options": {"size": "tiny"}},
         "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8}},
         "algorithm": {"name": "fedagent", "local_steps": 1},
-        "evaluation": {"sets": SETS, "clients": True, "tasks": 2, "every": 1},
+        "evaluation": {"sets": SETS, "at_clients": ["held_out"], "tasks": 2, "every": 1},
     },
 )
 
@@ -151,7 +151,7 @@ def test_local_models_are_judged_in_the_rounds_that_are_evaluated(finished: Path
         assert record["metrics"]["local/success/worst"] == min(own)
         assert record["metrics"]["local/success/p10"] == pytest.approx(np.percentile(own, 10))
         assert "local/questions/success" in record["metrics"] and "local/own/reward/format" in record["metrics"]
-        clients = record["evaluation"]["clients"]
+        clients = record["evaluation"]["at_clients"]["held_out"]
         assert clients["clients"] == 3 and clients["worst"] <= clients["p10"] <= clients["mean"]
     seldom = run(tmp_path / "seldom", {"evaluation": {**CONFIG["evaluation"], "every": 2}})
     judged = [json.loads(line) for line in (tmp_path / "seldom" / "metrics.jsonl").read_text().splitlines()]
@@ -162,7 +162,10 @@ def test_local_models_are_judged_in_the_rounds_that_are_evaluated(finished: Path
 @pytest.mark.parametrize("name", ["fedavg-grpo", "fedprox", "fedmoa", "pubswap", "local", "fedpetuning"])
 def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"name": name, "local_steps": 1}
-    changes: dict[str, Any] = {"algorithm": settings, "evaluation": {"clients": True, "tasks": 3, "every": 2}}
+    changes: dict[str, Any] = {
+        "algorithm": settings,
+        "evaluation": {"at_clients": ["held_out"], "tasks": 3, "every": 2},
+    }
     config = {**CONFIG, **changes, "federation": {"rounds": 2, "quorum": None}}
     if name == "pubswap":
         settings |= {"local_steps": 2, "public_tasks": 2}
@@ -176,7 +179,7 @@ def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: 
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert "local/success" in last["metrics"] and "local/own" in last["metrics"]
     assert all("local/success" in numbers for numbers in last["clients"].values())
-    assert record["final"]["clients"]["clients"] == 3
+    assert record["final"]["at_clients"]["held_out"]["clients"] == 3
 
 
 def test_a_local_model_is_what_the_server_gets(tmp_path: Path) -> None:
@@ -277,7 +280,7 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
         "partition": {"sampler": "by_source", "clients": 2},
         "algorithm": {"name": "fedmoa", "local_steps": 1, "objectives": [["accuracy", "format"]]},
         "federation": {"rounds": 1, "quorum": None},
-        "evaluation": {"sets": sets, "clients": True},
+        "evaluation": {"sets": sets, "at_clients": ["held_out"]},
         "output": {"folder": str(folder), "report": "none"},
     }
     record = train(config).record
@@ -287,7 +290,7 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
     assert first["local/own"] == first["local/gsm8k/success"]
     assert second["local/own"] == second["local/humaneval/success"], "nothing is held out of MBPP: HumanEval judges it"
     assert {"local/humaneval/success", "local/gsm8k/reward/format"} <= set(second)
-    assert record["final"]["clients"]["clients"] == 2
+    assert record["final"]["at_clients"]["held_out"]["clients"] == 2
     with pytest.raises(FedAgentGymError, match=r"the evaluation set 'humaneval'.*did you mean 'mbpp'"):
         train(config, ["evaluation.sets=[{name: humaneval, category: mbbp}]", f"output.folder={tmp_path / 'none'}"])
     told = record["evaluation_sets"]
@@ -394,3 +397,18 @@ def test_mixtures_of_all_clients_are_those_of_each() -> None:
     told = judge_mixtures(found, made)
     assert told["clients"] == 7 and told["mean"] == pytest.approx(1.0)
     assert all(coverage == 1.0 for _, coverage in by_hand)
+
+
+def test_configurations_with_the_former_key_load_and_keep_their_digest() -> None:
+    former = {**CONFIG, "evaluation": {"every": 2, "clients": False}}
+    config = load_config(former)
+    assert config.evaluation is not None and config.evaluation.at_clients == ()
+    assert list(config.plain()["evaluation"].items())[-1] == ("clients", False)
+    assert load_config(config.plain()).digest == config.digest
+    held_out = load_config({**former, "evaluation": {"every": 2, "clients": True}})
+    assert (
+        held_out.plain()["evaluation"]["at_clients"] == ["held_out"] and "clients" not in held_out.plain()["evaluation"]
+    )
+    assert load_config(held_out.plain()).digest == held_out.digest
+    with pytest.raises(OptionError, match="at_clients names the same evaluation twice"):
+        load_config({**former, "evaluation": {"at_clients": ["held_out", "held_out"]}})

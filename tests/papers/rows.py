@@ -21,7 +21,7 @@ TAUS = (10, 40, 90, 120)
 FEDPROX = ("fedprox-0.001", "fedprox-0.01", "fedprox-0.1")
 PUBSWAP_METHODS = ("fedavg-grpo", *FEDPROX, "pubswap")
 FEDMOA_METHODS = ("fedavg-grpo", "fedmoa")
-CLIENTS_TOO = ("evaluation.clients=true", "evaluation.every=1")
+CLIENTS_TOO = ("evaluation.at_clients=[held_out]", "evaluation.every=1")
 """Beside a row: each client's model is judged after every round."""
 
 

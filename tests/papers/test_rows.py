@@ -44,7 +44,7 @@ def test_a_row_runs_two_rounds(name: str, workshop: Workshop) -> None:
     if learned:
         assert lines[-1]["digest"] != lines[0]["digest"], "the model is another one after training"
     assert result.record["final"]["episodes"] > 0
-    if load_config(result.folder / "config.yaml").evaluation.clients:  # type: ignore[union-attr]
+    if load_config(result.folder / "config.yaml").evaluation.at_clients:  # type: ignore[union-attr]
         assert all("local/success" in line["metrics"] for line in lines[1:])
 
 
@@ -145,8 +145,8 @@ def test_clients_of_every_kind_are_judged_on_their_own_mixture(workshop: Worksho
     last = json.loads((result.folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert len(last["clients"]) == 15
     assert all({"local/own", "local/humaneval/success"} <= set(numbers) for numbers in last["clients"].values())
-    assert result.record["final"]["clients"]["clients"] == 15
-    assert result.record["final"]["clients"]["coverage"] == 1.0
+    assert result.record["final"]["at_clients"]["held_out"]["clients"] == 15
+    assert result.record["final"]["at_clients"]["held_out"]["coverage"] == 1.0
 
 
 def test_all_of_math_is_dealt_as_published(workshop: Workshop) -> None:

@@ -266,7 +266,7 @@ def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
 
 def _describe_clients(evaluation: Record) -> str:
     """The global model on the clients' own mixtures of the held-out tasks, if it was evaluated."""
-    found = evaluation.get("clients") or {}
+    found = (evaluation.get("at_clients") or {}).get("held_out", {})
     if not found.get("clients"):
         return ""
     return (
