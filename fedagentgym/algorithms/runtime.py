@@ -126,7 +126,7 @@ class Runtime:
         return federate(
             env.id,
             partition=partition.sampler,
-            clients=partition.clients or 1,
+            clients=partition.clients,
             seed=self.seed if partition.seed is None else partition.seed,
             split=env.split,
             env=env.options,
@@ -254,7 +254,9 @@ class PartitionSettings(Settings):
     sampler: str = Field(
         default="uniform", description="uniform, preference, coverage, hardness, dirichlet, by_source, ..."
     )
-    clients: int | None = Field(default=None, ge=1, description="number of clients")
+    clients: int | None = Field(
+        default=None, ge=1, description="number of clients; null: as many as the tasks name (natural, by_source)"
+    )
     seed: int | None = Field(default=None, description="seed of the split; the run's seed by default")
     roles: dict[str, int] = Field(default_factory=dict, description="tasks set aside: public, auxiliary, server")
     variant: str | dict[str, Any] | None = Field(default=None, description="how the clients' environments differ")
@@ -265,7 +267,9 @@ class PartitionSettings(Settings):
 
     @model_validator(mode="after")
     def _one_way(self) -> PartitionSettings:
-        if self.file is None and self.clients is None:
+        from fedagentgym.partitions.division import finds_clients
+
+        if self.file is None and self.clients is None and not finds_clients(self.sampler):
             raise ValueError("say how many clients there are, or name a split file")
         given = [*self.model_extra] if self.model_extra else []
         given += [

@@ -296,9 +296,8 @@ def _check_config(config: RunConfig) -> None:
     load_options(config.federation.backend, config.federation.options)
     for tracker in config.output.trackers:
         TRACKERS.get_target(tracker["name"])  # an unknown name is refused before a folder is made
-    per_round, clients = config.federation.clients_per_round, config.partition.clients
-    if per_round is not None and clients is not None and per_round > clients:
-        raise OptionError(f"federation.clients_per_round is {per_round}, but partition.clients is {clients}")
+    if config.partition.clients is not None:
+        check_participants(config, config.partition.clients)
     alone = config.federation.backend == "in-process" and config.federation.workers <= 1
     if config.agent.threads == "auto" and not alone:
         raise OptionError(
@@ -312,6 +311,13 @@ def _check_config(config: RunConfig) -> None:
         )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
+
+
+def check_participants(config: RunConfig, clients: int) -> None:
+    """Refuse rounds of more clients than there are."""
+    per_round = config.federation.clients_per_round
+    if per_round is not None and per_round > clients:
+        raise OptionError(f"federation.clients_per_round is {per_round}, but there are {clients} clients")
 
 
 OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory: leave it out on a CPU"

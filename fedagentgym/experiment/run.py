@@ -33,7 +33,15 @@ from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.config import OFFLOAD_ON_CPU, RESUMABLE, ROUNDS, RunConfig, load_config, make_seed_configs
+from fedagentgym.experiment.config import (
+    OFFLOAD_ON_CPU,
+    RESUMABLE,
+    ROUNDS,
+    RunConfig,
+    check_participants,
+    load_config,
+    make_seed_configs,
+)
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import Algorithm, ServerState
@@ -445,6 +453,7 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
     try:
         opened = Runtime(config.spec())
         client_split = opened.client_split
+        check_participants(config, len(client_split))
         sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
         check_categories(sets, client_split.table.names)
     except DataError as missing:

@@ -164,6 +164,14 @@ def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | Function
     raise OptionError(f"the sampler {name!r} is neither a Sampler class nor a function (table, clients, seed, ...)")
 
 
+def finds_clients(name: str) -> bool:
+    """Return whether the sampler of this name can find the number of clients in the tasks."""
+    target = SAMPLERS.get(name) if name in SAMPLERS else None
+    return (
+        isinstance(target, type) and issubclass(target, Sampler) and target.count_clients is not Sampler.count_clients
+    )
+
+
 def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
     """An integer that a caller gave, numpy's included."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):

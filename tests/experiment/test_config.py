@@ -94,7 +94,7 @@ def test_a_whole_configuration_of_the_specification_loads() -> None:
         ("federation.round=3", "did you mean 'rounds'"),
         ("learning.learning_rat=1", "did you mean 'learning_rate'"),
         ("federation.quorum=1.5", "quorum"),
-        ("federation.clients_per_round=9", "clients_per_round is 9, but partition.clients is 3"),
+        ("federation.clients_per_round=9", "clients_per_round is 9, but there are 3 clients"),
         ("algorithm=fedagnet", "did you mean 'fedagent'"),
         ("algorithm.tau=3", "algorithm.tau"),
         ("seed=-1", "seed"),

@@ -12,7 +12,8 @@ import yaml
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
-from fedagentgym.experiment.run import resume, train
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.run import open_data, resume, train
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
@@ -59,6 +60,14 @@ def test_every_evaluation_episode_can_be_played_again(finished: Path) -> None:
     last = json.loads((finished / "evaluation" / "0002.jsonl").read_text().splitlines()[0])
     assert last["policy"] == record["final"]["policy"]
     assert last["round"] == 2
+
+
+def test_a_natural_split_has_as_many_clients_as_there_are_values() -> None:
+    config = load_config({**CONFIG, "partition": {"sampler": "natural", "by": "category"}})
+    client_split, _ = open_data(config)
+    assert len(client_split) == len(client_split.table.names) == 3
+    with pytest.raises(FedAgentGymError, match="clients_per_round is 9, but there are 3 clients"):
+        open_data(load_config(config, ["federation.clients_per_round=9"]))
 
 
 def test_the_same_configuration_gives_the_same_run(finished: Path, tmp_path: Path) -> None:

@@ -9,18 +9,24 @@ import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
+import yaml
 
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
+from fedagentgym.experiment.estimate.plan import plan_run
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 """A block of Python, with what it prints if a block of text follows at once."""
-PAGES = [
-    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(page.read_text())
-]
+CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+ALL_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
 SHELL = re.compile(r"^ *```(?:bash)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
 
@@ -38,11 +44,27 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
         capsys.readouterr()
         exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
         assert not prints or capsys.readouterr().out == prints, f"{page.name}, block {number}"
+    for block in CONFIGURATION.findall(page.read_text()):
+        load_block(yaml.safe_load(block))
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
-)
+def load_block(plain: dict[str, Any]) -> None:
+    """A run is loaded and planned, in the world that the page has registered; parts of one are loaded within a small run."""
+    for plugin in plain.get("plugins", ()):
+        if plugin.endswith(".py"):
+            Path(plugin).touch()
+    if "env" in plain:
+        config = load_config(plain)
+        if config.agent.name != "untrained-tiny":  # a plugin's agent has no plan
+            assert plan_run(config, DEVICE_BYTES).total.episodes > 0
+        return
+    rest = {key: value for key, value in plain.items() if key != "variants"}
+    least = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 2}}
+    for part in (rest, *(merge(rest, variant) for variant in plain.get("variants", {}).values())):
+        load_config(merge(least, part))
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_commands_that_are_shown_exist(page: Path, application: click.Command) -> None:
     for line in list_commands(page.read_text()):
         command, words = application, shlex.split(line, comments=True)[1:]

@@ -13,6 +13,7 @@ from typing import Any
 from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work, get_algorithm_class, load_settings
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import RunConfig
@@ -156,10 +157,7 @@ def _check_roles(config: RunConfig, needed: Sequence[str]) -> None:
 def _count_clients(config: RunConfig) -> int:
     if config.partition.clients is not None:
         return config.partition.clients
-    from fedagentgym.partitions.client_split import load_client_split
-
-    assert config.partition.file is not None
-    return len(load_client_split(config.partition.file, env=config.env.options))
+    return len(Runtime(config.spec()).client_split)
 
 
 def _count_evaluations(config: RunConfig) -> int:
