@@ -12,7 +12,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
@@ -31,12 +31,20 @@ from fedagentgym.cli.options import (
 from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
+    from fedagentgym.envs import TaskPool
     from fedagentgym.partitions.client_split import ClientSplit
     from fedagentgym.partitions.record import SplitRecord
 
 FILE = click.argument("file", type=PATH, help="A split file (.json, .zip or a folder).")
 UNVERIFIED = 3
 """Exit code if all checks that are possible here pass, and some check is not possible here."""
+POOL = option(
+    "--pool",
+    "tasks",
+    type=PATH,
+    metavar="FILE",
+    help="Tasks of your own that are divided: JSON lines with category and payload, as TaskPool.from_records takes them.",
+)
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
 
@@ -161,25 +169,36 @@ def presets(as_json: bool) -> None:
 
 @split.command()
 @FILE
+@POOL
 @ENV_SET
 @PLUGINS
 @JSON
-def show(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
-    """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool."""
-    _print_report(_open_split(file, env_set), as_json, str(file))
+def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
+    """Summarise a split: sizes, mixture, overlap, Jaccard, dispersion, the client farthest from the pool.
+
+    Where the tasks that were divided are not here, what the file itself says is shown.
+    """
+    from fedagentgym.partitions import split_files
+
+    record = split_files.load(file)
+    try:
+        _print_report(_open_split(file, env_set, tasks), as_json, str(file))
+    except FedAgentGymError as error:
+        _print_rows([*_describe_record(record, str(file)), ("pool", f"not here: {error}")], as_json, str(file), record)
 
 
 @split.command()
 @FILE
+@POOL
 @ENV_SET
 @PLUGINS
 @JSON
-def verify(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
+def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool) -> None:
     """Check a split: content, pool, roles, evaluation tasks, re-sampling from its seed, axes that are left to chance.
 
     Exits with 0 if all checks pass, 2 if one fails, and 3 if one cannot be done here.
     """
-    checks = _open_split(file, env_set).verify()
+    checks = _open_split(file, env_set, tasks).verify()
     failed = [check for check in checks if check.ok is False]
     unknown = [check for check in checks if check.ok is None]
     if as_json:
@@ -200,11 +219,12 @@ def verify(file: Path, env_set: tuple[str, ...], as_json: bool) -> None:
 @split.command()
 @FILE
 @option("--out", type=PATH, default=Path("split.png"), help="File of the figure, .png or .svg.")
+@POOL
 @ENV_SET
 @PLUGINS
-def plot(file: Path, out: Path, env_set: tuple[str, ...]) -> None:
+def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) -> None:
     """Draw the figure for the sampler of a split."""
-    _open_split(file, env_set).plot(out)
+    _open_split(file, env_set, tasks).plot(out)
     print_result(f"drawn: {out}")
 
 
@@ -329,10 +349,21 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
     )
 
 
-def _open_split(file: Path, env_set: Iterable[str]) -> ClientSplit:
+def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -> ClientSplit:
+    from fedagentgym.partitions import split_files
     from fedagentgym.partitions.client_split import load_client_split
 
-    return load_client_split(file, env=parse_assignments(env_set))
+    record = None if tasks is None else split_files.load(file)
+    pool = None if tasks is None or record is None else _read_pool(tasks, record.env_id, record.env_split)
+    return load_client_split(file, env=parse_assignments(env_set), pool=pool)
+
+
+def _read_pool(file: Path, env_id: str, split: str) -> TaskPool:
+    """The tasks of a file, one record a line."""
+    from fedagentgym.base.files import read_jsonl
+    from fedagentgym.envs import TaskPool
+
+    return TaskPool.from_records([record for _, record in read_jsonl(file)], env=env_id, split=split)
 
 
 def _load_record(file: Path) -> SplitRecord:
@@ -349,29 +380,15 @@ def _load_record(file: Path) -> SplitRecord:
 
 def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
     record, statistics = client_split.record, client_split.statistics()
-    if as_json:
-        about = {
-            "file": where,
-            "digest": record.digest,
-            **record.to_header(),
-            "roles": {k: len(v) for k, v in record.roles.items()},
-        }
-        about.pop("labels")
-        click.echo(json.dumps({**about, "statistics": statistics.to_dict()}, indent=2))
-        return
     found = statistics.to_dict()
-    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
-    columns = (Column(style="bold"), Column(overflow="fold"))
-    table = Table(*columns, box=None, pad_edge=False, show_header=False)
-    sizes, mixture, overlap = found["sizes"], found["mixture"], found["overlap"]
-    options = "".join(f", {key} {value}" for key, value in record.env_options.items())
+    if as_json:
+        _print_rows([], as_json, where, record, found)
+        return
+    mixture, overlap = found["mixture"], found["overlap"]
     worst = ", ".join(f"{name} {share:.0%}" for name, share in _get_worst_mixture(statistics))
     rows = [
-        ("split", where),
-        ("environment", f"{record.env_id} ({record.env_split}{options}), {found['tasks_in_pool']:,} tasks"),
-        ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
-        ("clients", f"{found['clients']:,} with {found['assignments']:,} tasks: {_format_sizes(sizes)}"),
-        ("mixture", ", ".join(f"{name} {share:.1%}" for name, share in _take_largest(mixture["pool"]))),
+        ("pool", f"{found['tasks_in_pool']:,} tasks: {_format_shares(mixture['pool'])}"),
+        ("clients' mixtures", _format_client_shares(statistics)),
         (
             "distance to pool",
             f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}:"
@@ -389,20 +406,62 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         hard = found["hardness"]
         spread = f"clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}"
         rows.append(("solved share", f"pool {hard['pool_solved']:.1%}; {spread}"))
+    _print_rows([*_describe_record(record, where), *rows], as_json, where, record)
+
+
+def _describe_record(record: SplitRecord, where: str) -> list[tuple[str, str]]:
+    """What a split says without its tasks."""
+    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
+    options = "".join(f", {key} {value}" for key, value in record.env_options.items())
+    rows = [
+        ("split", where),
+        ("environment", f"{record.env_id} ({record.env_split}{options})"),
+        ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
+        ("clients", f"{len(record):,} with {record.clients.items.size:,} tasks: {_format_sizes(record.clients.sizes)}"),
+    ]
     if record.roles:
         rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())))
     if record.variant is not None:
         rows.append(("variant", ", ".join(f"{key} {value}" for key, value in record.variant.items())))
-    rows.append(("digest", record.digest))
+    return [*rows, ("digest", record.digest)]
+
+
+def _print_rows(
+    rows: Sequence[tuple[str, str]],
+    as_json: bool,
+    where: str,
+    record: SplitRecord,
+    statistics: Mapping[str, Any] | None = None,
+) -> None:
+    """A report as a table, or the record with its statistics (null if the pool is not here) as JSON."""
+    if as_json:
+        about = {"file": where, "digest": record.digest, **record.to_header()}
+        about["roles"] = {name: len(ids) for name, ids in record.roles.items()}
+        about.pop("labels")
+        click.echo(json.dumps({**about, "statistics": statistics}, indent=2))
+        return
+    table = Table(Column(style="bold"), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
     for name, text in rows:
         table.add_row(name, text)
     print_result(table)
 
 
-def _format_sizes(sizes: Mapping[str, float]) -> str:
-    if sizes["min"] == sizes["max"]:
-        return f"{sizes['min']:,} each"
-    return f"{sizes['min']:,} to {sizes['max']:,}, mean {sizes['mean']:.1f}, standard deviation {sizes['std']:.1f}"
+def _format_sizes(sizes: Any) -> str:
+    if sizes.min() == sizes.max():
+        return f"{sizes.min():,} each"
+    return f"{sizes.min():,} to {sizes.max():,}, mean {sizes.mean():.1f}, standard deviation {sizes.std():.1f}"
+
+
+def _format_shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.1%}" for name, share in _take_largest(shares))
+
+
+def _format_client_shares(statistics: Any) -> str:
+    """The least and greatest share of the largest categories over the clients."""
+    lows, highs = statistics.shares.min(axis=0).tolist(), statistics.shares.max(axis=0).tolist()
+    ranges = dict(zip(statistics.categories, zip(lows, highs, strict=True), strict=True))
+    pool = dict(zip(statistics.categories, statistics.pool_shares.tolist(), strict=True))
+    return ", ".join(f"{name} {ranges[name][0]:.0%} to {ranges[name][1]:.0%}" for name, _ in _take_largest(pool))
 
 
 def _take_largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:

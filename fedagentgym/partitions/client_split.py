@@ -416,8 +416,7 @@ def federate(
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
-    if pool is not None and not isinstance(pool, TaskPool):
-        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
+    _check_pool(pool)
     whole = pool if pool is not None else open_pool(env_id, split, options)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
@@ -449,6 +448,11 @@ def federate(
     opened = ClientSplit(made, whole, options, own_pool=pool is not None)
     opened.__dict__["table"] = table
     return opened
+
+
+def _check_pool(pool: Any) -> None:
+    if pool is not None and not isinstance(pool, TaskPool):
+        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
 
 
 def _check_options(env: Any) -> dict[str, Any]:
@@ -526,6 +530,7 @@ def load_client_split(
             f"{path} names the option {local[0]!r}, which is a path on this machine and cannot be part of a split"
         )
     options = add_options(env_class(record.env_id), record.env_options, env or {})
+    _check_pool(pool)
     whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
@@ -570,7 +575,8 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
     else:
         detail = "the ids are there, but the tasks behind them were made from other data or options"
     local = env_class(record.env_id).local_options
-    hint = f"; if it was made with {' or '.join(f'{name}=' for name in local)}, give that again" if local else ""
+    made_with = " or ".join([*(f"{name}=" for name in local), "pool="])
+    hint = f"; if it was made with {made_with}, give that again"
     return (
         f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
         f"{detail}{hint}. "

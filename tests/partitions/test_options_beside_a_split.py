@@ -47,6 +47,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "wording": ("move", "put", "question", "short"),
     "plan": (False, True),
     "data": (None, "installed", "/nowhere"),
+    "columns": (None, {"question": "problem"}),
     "products": (None, 60, 80),
     "goals": ("synthetic", "human"),
     "goal_order": ("webshop", "fedagent"),

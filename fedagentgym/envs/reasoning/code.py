@@ -17,12 +17,12 @@ from fedagentgym.envs.task import Task
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.code import (
     CODE_VERIFIER_VERSION,
-    Call,
     Checks,
     default_verifier,
     describe_protections,
     extract_program,
     grade_code,
+    parse_checks,
 )
 from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits, check_accepted
@@ -182,22 +182,8 @@ def parse_program(payload: Any) -> Program:
         if isinstance(given, Checks):
             tests = given
         elif isinstance(given, Mapping):
-            tests = _parse_checks(given)
+            tests = parse_checks(given)
         else:
             raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
         return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
     raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
-
-
-def _parse_checks(given: Mapping[str, Any]) -> Checks:
-    try:
-        calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
-        outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))
-    except (TypeError, ValueError):
-        raise DataError(
-            "'calls' of fedagentgym/Code-v0 are pairs of arguments and result, 'outputs' of input and output"
-        ) from None
-    named = {name: str(given.get(name, "")) for name in ("entry", "code", "setup", "check", "preamble")}
-    if calls and not named["entry"]:
-        raise DataError("'calls' of fedagentgym/Code-v0 need 'entry', the name of the function")
-    return Checks(calls=calls, outputs=outputs, **named)

@@ -7,6 +7,7 @@ val, test, warmup, then train, so that more training tasks never move the others
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
-from fedagentgym.envs.task import TaskIds
+from fedagentgym.envs.task import TaskIds, Value, collect_columns
 
 ORDER = ("val", "test", "warmup", "train")
 Strip = Callable[[Any], Any]
@@ -106,7 +107,8 @@ class LoadedTask(NamedTuple):
     category: str
     payload: Any
     hardness: float | None = None
-    user: str | int | None = None
+    fields: Mapping[str, Value] = MappingProxyType({})
+    """Further fields, such as the user to whom the task belongs."""
 
     @property
     def question(self) -> tuple[Any, ...]:
@@ -124,7 +126,6 @@ def make_loaded_pool(
         numbered.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{counts[task.split]:05d}", task))
         counts[task.split] += 1
     kept = [(identifier, task) for identifier, task in numbered if split in ("all", task.split)]
-    users = [task.user for _, task in kept]
     return TaskPool(
         env=env,
         split=split,
@@ -134,5 +135,5 @@ def make_loaded_pool(
         source=source,
         hardness=lambda index: kept[index][1].hardness,
         strip=strip,
-        columns={"user": users} if set(users) - {None} else None,
+        columns=collect_columns([task.fields for _, task in kept], ()),
     )

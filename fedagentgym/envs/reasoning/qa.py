@@ -83,7 +83,7 @@ class QAEnv(ReplyEnv):
             asked += "\n" + "\n".join(f"{letter}. {option}" for letter, option in record.options)
         if "search" in self.tools or not record.facts:
             return asked
-        blank = " " if self.size == "tiny" and self.source is None else "\n"
+        blank = " " if self.size == "tiny" and self._request is None else "\n"
         return blank.join((*(fact.text for fact in record.facts), asked))
 
     def grade(self, record: Question, reply: str) -> tuple[Verdict, Mapping[str, float]]:

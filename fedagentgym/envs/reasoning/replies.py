@@ -24,6 +24,7 @@ from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
 from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Loaded, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
+from fedagentgym.envs.reasoning.sources.own import OWN, GivenRows, check_columns, read_given_rows
 from fedagentgym.envs.task import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers import Verdict
@@ -91,7 +92,8 @@ class ReplyEnv(MisleadableEnv):
         *,
         size: str = "default",
         seed: int = 0,
-        data: str | Path | None = None,
+        data: Any = None,
+        columns: Mapping[str, str | None] | None = None,
         source: str | None = None,
         subset: str | None = None,
         bad_rows: float = TOLERATED,
@@ -105,7 +107,7 @@ class ReplyEnv(MisleadableEnv):
         self.size = check_choice("size", size, SIZES)
         self.seed, self.source = seed, source
         self.train_tasks, self.attempts = train_tasks, attempts
-        self._request = self._make_request(data, subset, bad_rows, merge_splits, holdout)
+        self._request = self._make_request(data, columns, subset, bad_rows, merge_splits, holdout)
         if isinstance(tools, str):
             raise OptionError(f"tools is a list of names, for example [{tools!r}]")
         self.tools = tuple(tools)
@@ -134,33 +136,44 @@ class ReplyEnv(MisleadableEnv):
 
     def _make_request(
         self,
-        data: str | Path | None,
+        data: Any,
+        columns: Mapping[str, str | None] | None,
         subset: str | None,
         bad_rows: float,
         merge_splits: bool,
         holdout: int | Mapping[str, int],
     ) -> Request | None:
         """What these options request from a data set; None for generated tasks, which take none of them."""
-        if self.source is None:
-            if data is not None:
-                raise OptionError("data= needs source=: the name of the data set that the file holds")
-            if holdout:
-                raise OptionError("holdout= is for loaded data (source=); generated tasks have val and test splits")
-            if subset is not None or merge_splits:
-                raise OptionError("subset= and merge_splits= are for loaded data (source=)")
+        if self.source is None and data is None:
+            given = {"holdout": holdout, "subset": subset, "merge_splits": merge_splits, "columns": columns}
+            if wrong := [name for name, value in given.items() if value not in (0, None)]:
+                raise OptionError(
+                    f"{wrong[0]}= is for loaded data: give data= (your own) or source= (a published set) too"
+                )
             return None
         if isinstance(bad_rows, bool) or not 0 <= bad_rows <= 1:
             raise OptionError(f"bad_rows is a share of the rows, from 0 to 1, got {show_value(bad_rows)}")
-        name = find_source(self.source, self.accuracy)
+        name = OWN if self.source is None else find_source(self.source, self.accuracy)
+        if name != OWN and columns is not None:
+            raise OptionError(
+                f"columns= is for data of your own; those of {name} are known: leave out columns= or source="
+            )
+        data = _read_data(data)
+        if name == OWN and (subset is not None or data == INSTALLED):
+            raise OptionError(
+                f"{'subset=' if subset is not None else 'data=installed'} needs source=: the name of a data set"
+            )
         return Request(
             name,
-            None if data is None else str(data),
-            check_subset(name, subset),
+            data,
+            None if name == OWN else check_subset(name, subset),
             float(bad_rows),
             bool(merge_splits),
             _read_holdout(holdout),
             self.train_tasks,
             self.seed,
+            self.accuracy,
+            check_columns(self.accuracy, columns),
         )
 
     # ---- what a subclass defines --------------------------------------------------------------------------------
@@ -222,6 +235,11 @@ class ReplyEnv(MisleadableEnv):
         if self._request is None:
             return ""
         name = self._request.name
+        if name == OWN:
+            return (
+                ": rows are training tasks unless their file (test.jsonl) or a column 'split' says otherwise; holdout= moves"
+                " some to val and test"
+            )
         if SOURCES[name].test_only:
             return f": {name} is a test set"
         if SOURCES[name].hides_answers and split == "test":
@@ -235,7 +253,8 @@ class ReplyEnv(MisleadableEnv):
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """A path is replaced by its content's identity; an installed data set is "installed" everywhere."""
         kept = super().portable_options(options)
-        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
+        data = options.get("data")
+        return {**kept, "data": INSTALLED} if isinstance(data, str) and data == INSTALLED else kept
 
     def _make_generator(self) -> PoolGenerator:
         sizes = dict(self.split_counts[self.size])
@@ -262,7 +281,7 @@ class ReplyEnv(MisleadableEnv):
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """In every category of generated tasks, the one wrong procedure of this environment."""
-        if self.source is not None:
+        if self._request is not None:
             return {}
         return dict.fromkeys(self.pool.category_names, Procedures(AS_ASKED, (self.misleading,)))
 
@@ -333,6 +352,13 @@ class ReplyEnv(MisleadableEnv):
 def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
     """The tasks of a split; environments over the same data share it."""
     return make_loaded_pool(env_id, loaded.tasks, split, loaded.source, strip)
+
+
+def _read_data(data: Any) -> str | GivenRows:
+    """The place of data, by default where `fedagentgym data add` keeps it, or the rows that were given."""
+    if data is None:
+        return INSTALLED
+    return str(data) if isinstance(data, str | Path) else read_given_rows(data)
 
 
 def _divide_counts(published: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, int]:

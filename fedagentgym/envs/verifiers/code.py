@@ -16,6 +16,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedagentgym.base.errors import DataError
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ANSWER, last_block, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import messages
@@ -239,6 +240,21 @@ def calls_of(asserts: Sequence[str]) -> tuple[str, tuple[Call, ...]] | None:
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
             return None
     return (names.pop(), tuple(calls)) if len(names) == 1 else None
+
+
+def parse_checks(given: Mapping[str, Any]) -> Checks:
+    """The tests of a plain mapping: `entry` and `calls`, `code`, or `outputs`."""
+    try:
+        calls = tuple(Call(tuple(args), expected) for args, expected in given.get("calls", ()))
+        outputs = tuple((str(shown), str(expected)) for shown, expected in given.get("outputs", ()))
+    except (TypeError, ValueError):
+        raise DataError(
+            "'calls' of fedagentgym/Code-v0 are pairs of arguments and result, 'outputs' of input and output"
+        ) from None
+    named = {name: str(given.get(name, "")) for name in ("entry", "code", "setup", "check", "preamble")}
+    if calls and not named["entry"]:
+        raise DataError("'calls' of fedagentgym/Code-v0 need 'entry', the name of the function")
+    return Checks(calls=calls, outputs=outputs, **named)
 
 
 _default: CodeVerifier | None = None

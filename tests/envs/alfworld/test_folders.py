@@ -137,7 +137,7 @@ def test_a_split_of_a_folder_holds_no_path(games: Path, tmp_path: Path) -> None:
     made = federate(ENV, clients=2, tasks_per_client=1, env={"games": str(games)})
     path = made.save(tmp_path / "split.json")
     assert made.record.env_options == {} and str(games) not in path.read_text()
-    with pytest.raises(DataError, match="if it was made with games=, give that again"):
+    with pytest.raises(DataError, match="if it was made with games= or pool=, give that again"):
         load_client_split(path)
     assert load_client_split(path, env={"games": str(games)}).digest == made.digest
     env = gymnasium.make(ENV, client_split=str(path), client=1, games=str(games))

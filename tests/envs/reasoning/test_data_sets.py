@@ -19,7 +19,7 @@ from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.reasoning.sources import SOURCES, find_source
-from fedagentgym.envs.reasoning.sources.loading import read_tasks
+from fedagentgym.envs.reasoning.sources.loading import Request, read_tasks
 from tests.envs.reasoning.published_rows import ROWS, WORLDS, world_of, write
 
 CONTESTS = ("aime", "aime24", "aime25", "amc", "minerva", "olympiadbench", "math500", "humaneval")
@@ -119,6 +119,7 @@ def test_a_contest_is_a_test_set_whatever_the_hub_calls_it(monkeypatch: pytest.M
         return {"train": [ROWS["aime24"][0]]}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    find_data_set("aime24").add(None)
     assert count(MathEnv(source="aime24", split="test")) == {"test": 1}
     assert asked == [("HuggingFaceH4/aime_2024", None)]
 
@@ -203,7 +204,7 @@ def test_whatever_stands_in_a_row_is_a_task_or_a_counted_row(data: st.DataObject
     for column in data.draw(st.lists(st.sampled_from(sorted(row)), max_size=3)):
         row[column] = data.draw(st.one_of(ODD, st.dictionaries(st.text(max_size=2), ODD, max_size=2)))
     records = [("train.jsonl, line 1", None, ROWS[name][0]), ("train.jsonl, line 2", None, row)]
-    found = read_tasks(name, records, {}, 1.0)
+    found = read_tasks(Request(name, bad_rows=1.0), records, {})
     assert len(found.tasks) + len(found.bad) + sum(found.left_out.values()) == found.rows == 2
     assert all("train.jsonl, line 2" in text and "\n" not in text for text in found.bad)
     for task in found.tasks:

@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 
 import fedagentgym
@@ -17,6 +16,7 @@ from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.sources import SOURCES
+from fedagentgym.envs.reasoning.sources.installing import install_files
 from fedagentgym.envs.reasoning.sources.rows import infer_split
 from tests.envs.reasoning.published_rows import ROWS, world_of, write
 
@@ -135,7 +135,7 @@ def test_faults_of_paths(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "none.jsonl", "no such file"),
         (tmp_path, "holds no file"),
-        (write(tmp_path, "data.csv", {}), "data files end in"),
+        (write(tmp_path, "data.txt", {}), "data files end in"),
     ):
         with pytest.raises(DataError, match=said):
             MathEnv(source="gsm8k", data=path)
@@ -231,17 +231,15 @@ def test_dapo_is_unwrapped_and_its_repeated_problems_are_one(tmp_path: Path) -> 
     assert problems == ["p", "What is 2?"]
 
 
-def test_without_files_the_hub_is_asked_and_its_silence_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets, "load_dataset", lambda *given: {"test": [ROWS["math500"][0]]})
-    assert len(gymnasium.make("fedagentgym/Math-v0", source="math500", split="test").unwrapped.pool) == 1  # type: ignore[attr-defined]
-
-    def unreachable(*given: Any) -> Any:
-        raise ConnectionError("no network\nat all")
-
-    monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(DataError, match="give a local file with data=FILE"):
-        MathEnv(source="dapo")
+def test_without_files_the_installed_copy_is_read_and_nothing_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "kept"))
+    with pytest.raises(DataError, match="the data set math500 is not installed: `fedagentgym data add math500`"):
+        MathEnv(source="math500", split="test")
+    install_files("math500", write(tmp_path, "rows.jsonl", ROWS["math500"][0]))
+    default, named = (MathEnv(source="math500", split="test", **data) for data in ({}, {"data": "installed"}))
+    assert default.pool.digest == named.pool.digest and len(default.pool) == 1
 
 
 @pytest.mark.parametrize(

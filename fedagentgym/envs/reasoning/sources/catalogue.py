@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.errors import UnknownNameError, unknown_name_error
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources import readers
 from fedagentgym.envs.reasoning.sources.rows import Row
@@ -265,7 +265,8 @@ def find_source(name: str, task: str | None = None) -> str:
         hub = entry.hub.rpartition("/")[2]
         if wanted in {_squeeze(source), _squeeze(entry.hub), _squeeze(hub), *entry.other_names}:
             return source
-    raise unknown_name_error("data set" if task is None else f"source of {task} tasks", name, known)
+    error = unknown_name_error("data set" if task is None else f"source of {task} tasks", name, known)
+    raise error if task is None else UnknownNameError(f"{error}; data of your own has no source: give data= alone")
 
 
 def _squeeze(name: str) -> str:

@@ -3,8 +3,8 @@
 A row that cannot be used (no answer, an answer that is empty or too long to be verified, a field that is missing) is
 skipped and counted. Where more than the stated share of the rows is like that, the load stops and names the first one.
 
-Rows come from files, from an installed copy (the published files, copied once to where the option value `installed`
-finds them), or from the Hugging Face hub.
+Rows come from files, from an installed copy (the published files, copied once to where `fedagentgym data add` keeps them), or
+from the program itself. Nothing here goes to the network.
 """
 
 from __future__ import annotations
@@ -24,10 +24,17 @@ from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
+from fedagentgym.envs.reasoning.sources.own import (
+    OWN,
+    Columns,
+    GivenRows,
+    compute_content_digest,
+    describe_columns,
+    find_columns,
+    make_reader,
+)
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
 from fedagentgym.envs.task import is_value
-
-HUB_SPLITS = {"train": "train", "test": "test", "validation": "val", "dev": "val", "val": "val"}
 
 
 def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
@@ -41,18 +48,6 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
             f"cannot load {hub} from the Hugging Face hub ({first[:160]}): give a local file with data=FILE, or install one"
             " with `fedagentgym data add NAME --from FILE`"
         ) from None
-
-
-def download_rows(hub: str, subset: str | None) -> tuple[list[tuple[str, str | None, object]], dict[str, Any]]:
-    """Every record with its place and its split, and the identity of the data."""
-    parts = download_parts(hub, subset)
-    found = [
-        (f"{hub}, {part}, record {number}", HUB_SPLITS.get(part), record)
-        for part, table in parts.items()
-        for number, record in enumerate(table, start=1)
-    ]
-    prints = {part: str(getattr(table, "_fingerprint", "")) for part, table in parts.items()}
-    return found, {"hub": hub, "rows": len(found), "fingerprints": prints}
 
 
 INSTALLED = "installed"
@@ -109,16 +104,26 @@ REPEATED, HIDDEN, EXCLUDED = "repeated problems", "answers not published", "excl
 
 
 class Request(NamedTuple):
-    """What is requested from a data set: the options of an environment that determine its tasks."""
+    """What is requested from a data set: the options of an environment that determine its tasks. Data of one's own has the
+    name `own`, the kind of its tasks and the columns that were named."""
 
     name: str
-    data: str | None = None
+    data: str | GivenRows = INSTALLED
     subset: str | None = None
     bad_rows: float = TOLERATED
     merge_splits: bool = False
     holdout: tuple[tuple[str, int], ...] = ()
     train_tasks: int | None = None
     seed: int = 0
+    task: str = ""
+    columns: Columns = ()
+
+    @property
+    def source(self) -> Source:
+        """The description of the data set."""
+        if self.name != OWN:
+            return SOURCES[self.name]
+        return Source(self.task, _refuse_row, "", "", "", ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,15 +144,14 @@ class Loaded:
 
 
 def load(request: Request) -> Loaded:
-    """The requested tasks; those of files are cached until a file changes."""
-    source = SOURCES[request.name]
-    subset = check_subset(request.name, request.subset)
-    if request.data is None:
-        return _divide(_load_from_hub(request.name, subset, request.bad_rows), request)
+    """The requested tasks; they are cached until a file changes."""
+    if isinstance(request.data, GivenRows):
+        return _load_given_rows(request)
+    subset = None if request.name == OWN else check_subset(request.name, request.subset)
     root = find_installed(request.name) if request.data == INSTALLED else Path(request.data).expanduser()
     files = list_data_files(root)
     if subset is not None:
-        files = choose_subset(root, files, source.subsets, subset)
+        files = choose_subset(root, files, request.source.subsets, subset)
     found = digest_files(root, files)
     return _load_from_files(
         request._replace(subset=subset, data=str(root)), tuple(map(str, files)), tuple(found.items())
@@ -171,27 +175,33 @@ def _load_from_files(request: Request, paths: tuple[str, ...], digests: tuple[tu
     """Kept by the digests of the files."""
     records = read_records(Path(str(request.data)), list(map(Path, paths)))
     made_of: dict[str, Any] = {"source": request.name, "files": dict(digests)}
-    return _divide(read_tasks(request.name, records, made_of, request.bad_rows), request)
+    return _divide(read_tasks(request, records, made_of), request)
 
 
 @lru_cache(maxsize=8)
-def _load_from_hub(name: str, subset: str | None, bad_rows: float) -> Loaded:
-    records, made_of = download_rows(SOURCES[name].hub, subset)
-    return read_tasks(name, records, {"source": name, **made_of}, bad_rows)
+def _load_given_rows(request: Request) -> Loaded:
+    assert isinstance(request.data, GivenRows)
+    return _divide(read_tasks(request, request.data.records, {}), request)
 
 
 def read_tasks(
-    name: str, records: Iterable[tuple[str, str | None, object]], made_of: Mapping[str, Any], bad_rows: float
+    request: Request, records: Iterable[tuple[str, str | None, object]], made_of: Mapping[str, Any]
 ) -> Loaded:
     """A task for every row that can be used."""
-    source = SOURCES[name]
+    source, name = request.source, request.name
     rows, bad = [], []
     for where, split, record in records:
         try:
             rows.append(Row.make(where, split, record))
         except DataError as error:
             bad.append(str(error))
+    total, how = len(rows) + len(bad), "the data" if name == OWN else name
+    if bad and not rows:
+        _check_bad_rows(how, bad, total, request.bad_rows)
     read = source.read if source.adapt is None else source.adapt(rows)
+    if name == OWN and rows:
+        found = find_columns(request.task, request.columns, rows)
+        read, how = make_reader(request.task, found, rows), f"the data, where {describe_columns(found)},"
     tasks: list[LoadedTask] = []
     left_out: Counter[str] = Counter()
     problems: set[object] = set()
@@ -211,9 +221,11 @@ def read_tasks(
         else:
             problems.add(task.payload.problem if source.repeats else None)
             tasks.append(task)
-    _check_bad_rows(name, bad, len(rows), bad_rows)
+    _check_bad_rows(how, bad, total, request.bad_rows)
     if not tasks:
-        raise DataError(f"the data for source {name!r} holds no task")
+        raise DataError("the data holds no task" if name == OWN else f"the data for source {name!r} holds no task")
+    if name == OWN:
+        made_of = {"source": OWN, "tasks": compute_content_digest(tasks)}
     columns = tuple(dict.fromkeys(str(column) for row in rows[:100] for column in row.fields))
     return Loaded(tuple(tasks), made_of, len(rows), columns, tuple(bad), left_out)
 
@@ -225,7 +237,7 @@ def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: st
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise DataError(f"{row.where}: the row cannot be read ({describe_error(error)})") from None
     user = row.get("user")
-    return task._replace(user=user) if task is not None and is_value(user) else task
+    return task._replace(fields={**task.fields, "user": user}) if task is not None and is_value(user) else task
 
 
 def _has_no_answer(row: Row) -> bool:
@@ -239,10 +251,23 @@ def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) 
     share = len(bad) / rows if rows else 1.0
     if share > tolerated:
         raise DataError(
-            f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used, at most {tolerated:.3g} of them may be:"
-            " fix the file, or set bad_rows)"
+            f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used{_name_others(bad)}, at most {tolerated:.3g} of"
+            " them may be: fix the file, or set bad_rows)"
         )
-    get_logger(__name__).warning("%d of %d rows of %s are skipped; the first: %s", len(bad), rows, name, bad[0])
+    warning = "%d of %d rows of %s are skipped; the first: %s%s"
+    get_logger(__name__).warning(warning, len(bad), rows, name, bad[0], _name_others(bad))
+
+
+def _name_others(bad: Sequence[str]) -> str:
+    """The places of the bad rows after the first one."""
+    places = [one.partition(": ")[0] for one in bad[1:]]
+    more = f"; and {len(places) - 5:,} more" if len(places) > 5 else ""
+    return f"; also {'; '.join(places[:5])}{more}" if places else ""
+
+
+def _refuse_row(row: Row, split: str) -> LoadedTask:
+    """The reader of data of one's own before its columns are known."""
+    raise row.make_error("question", "is not known yet")
 
 
 # ---- splits -----------------------------------------------------------------------------------------------------
@@ -250,8 +275,7 @@ def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) 
 
 def _divide(found: Loaded, request: Request) -> Loaded:
     """The tasks with the splits according to the options."""
-    tasks, made_of = found.tasks, dict(found.source)
-    source = SOURCES[request.name]
+    tasks, made_of, source = found.tasks, dict(found.source), request.source
     if request.subset is not None and request.subset != source.subset:
         made_of["subset"] = request.subset
     if request.merge_splits:

@@ -27,7 +27,7 @@ def gsm8k(row: Row, split: str) -> LoadedTask:
         raise row.make_error("answer", "has no final answer after '####'")
     steps = len(_STEP.findall(worked))
     category = "1-2 steps" if steps <= 2 else f"{steps} steps" if steps < 6 else "6 or more steps"
-    return _make_task(
+    return make_math_task(
         row, split, category, row.get_text("question"), [gold.strip()], min(steps, 8) / 8, _STEP.sub("", worked).strip()
     )
 
@@ -38,12 +38,12 @@ def math(row: Row, split: str) -> LoadedTask:
     if gold is None:
         gold = _read_boxed(row)
     level = re.search(r"[1-5]", str(row.get("level") or ""))
-    return _make_task(
+    return make_math_task(
         row,
         split,
         row.get_text("type", "subject"),
         row.get_text("problem"),
-        [_read_gold(row, "answer", gold)],
+        [read_gold(row, "answer", gold)],
         int(level[0]) / 5 if level else None,
         str(solution or ""),
     )
@@ -65,17 +65,17 @@ def dapo(row: Row, split: str) -> LoadedTask:
     told = row.get("reward_model")
     gold = told.get("ground_truth") if isinstance(told, dict) else row.get_value("answer", "solution", "reward_model")
     category = str(row.get("category", "topic", "data_source", "ability") or "dapo")
-    return _make_task(row, split, category, prompt, [_read_gold(row, "ground_truth", gold)], None, "")
+    return make_math_task(row, split, category, prompt, [read_gold(row, "ground_truth", gold)], None, "")
 
 
 def openr1(row: Row, split: str) -> LoadedTask:
     category = str(row.get("problem_type", "type") or "other")
-    return _make_task(
+    return make_math_task(
         row,
         split,
         category,
         row.get_text("problem"),
-        [_read_gold(row, "answer", row.get_value("answer"))],
+        [read_gold(row, "answer", row.get_value("answer"))],
         None,
         str(row.get("solution") or ""),
     )
@@ -86,12 +86,12 @@ def deepmath(row: Row, split: str) -> LoadedTask:
     difficulty = row.get("difficulty")
     if difficulty is not None and (not isinstance(difficulty, int | float) or isinstance(difficulty, bool)):
         raise row.make_error("difficulty", f"is not a number, but {str(difficulty)[:40]!r}")
-    return _make_task(
+    return make_math_task(
         row,
         split,
         topics[1] if len(topics) > 1 else topics[0],
         row.get_text("question"),
-        [_read_gold(row, "final_answer", row.get_value("final_answer"))],
+        [read_gold(row, "final_answer", row.get_value("final_answer"))],
         None if difficulty is None else max(0.0, min(1.0, float(difficulty) / 10)),
         str(row.get("r1_solution_1") or ""),
     )
@@ -103,9 +103,9 @@ def contest(row: Row, split: str, name: str = "") -> LoadedTask:
     category = category or name or str(row.get("year", "contest", "source") or "contest")
     hardness = None if number is None else min(1.0, number / (15 if "AIME" in category else 25))
     gold = row.get("answer")
-    gold = _read_boxed(row) if gold is None else _read_gold(row, "answer", gold)
+    gold = _read_boxed(row) if gold is None else read_gold(row, "answer", gold)
     solution = str(row.get("solution") or "")
-    return _make_task(row, split, category, row.get_text("problem", "question"), [gold], hardness, solution)
+    return make_math_task(row, split, category, row.get_text("problem", "question"), [gold], hardness, solution)
 
 
 def _find_contest(row: Row) -> tuple[str, int | None]:
@@ -119,21 +119,21 @@ def _find_contest(row: Row) -> tuple[str, int | None]:
 
 def minerva(row: Row, split: str) -> LoadedTask:
     gold = row.get("answer")
-    gold = _read_boxed(row) if gold is None else _read_gold(row, "answer", gold)
+    gold = _read_boxed(row) if gold is None else read_gold(row, "answer", gold)
     category = str(row.get("type", "subject", "course") or "minerva")
     solution = str(row.get("solution") or "")
-    return _make_task(row, split, category, row.get_text("problem", "question"), [gold], None, solution)
+    return make_math_task(row, split, category, row.get_text("problem", "question"), [gold], None, solution)
 
 
 def olympiadbench(row: Row, split: str) -> LoadedTask:
     told = row.get_value("final_answer", "answer")
-    golds = [_read_gold(row, "final_answer", gold) for gold in (told if isinstance(told, list) else [told])]
+    golds = [read_gold(row, "final_answer", gold) for gold in (told if isinstance(told, list) else [told])]
     if len(golds) > 1 and row.get("is_multiple_answer"):
         golds = [", ".join(golds)]
     solutions = row.get("solution")
     solution = solutions[0] if isinstance(solutions, list) and solutions else solutions
     category = str(row.get("subfield", "subject") or "olympiad")
-    return _make_task(row, split, category, row.get_text("question", "problem"), golds, None, str(solution or ""))
+    return make_math_task(row, split, category, row.get_text("question", "problem"), golds, None, str(solution or ""))
 
 
 def _read_boxed(row: Row) -> str:
@@ -147,7 +147,7 @@ def _read_boxed(row: Row) -> str:
     return gold
 
 
-def _read_gold(row: Row, name: str, value: Any) -> str:
+def read_gold(row: Row, name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return format_plain_number(value)
     if not isinstance(value, str) or not value.strip():
@@ -156,7 +156,7 @@ def _read_gold(row: Row, name: str, value: Any) -> str:
     return (boxed if boxed is not None else value).strip()
 
 
-def _make_task(
+def make_math_task(
     row: Row, split: str, category: str, problem: str, golds: list[str], hardness: float | None, solution: str
 ) -> LoadedTask:
     for gold in golds:
@@ -173,7 +173,7 @@ LETTERS = "ABCDEFGH"
 
 def hotpotqa(row: Row, split: str) -> LoadedTask:
     """HotpotQA and 2WikiMultiHopQA, as published and as on the hub."""
-    facts = _read_context(row)
+    facts = read_context(row)
     path = tuple(
         dict.fromkeys(title for title in _read_supporting_titles(row) if any(fact.title == title for fact in facts))
     )
@@ -207,7 +207,7 @@ def musique(row: Row, split: str) -> LoadedTask | None:
 
 
 def medqa(row: Row, split: str) -> LoadedTask:
-    options = _read_options(row, row.get_value("options"))
+    options = read_options(row, row.get_value("options"))
     letter = row.get("answer_idx")
     if letter is None:
         same = [name for name, option in options if option.strip() == row.get_text("answer").strip()]
@@ -250,9 +250,11 @@ def _make_choice_task(
     )
 
 
-def _read_options(row: Row, value: Any) -> list[tuple[str, str]]:
+def read_options(row: Row, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, str):
-        value = _parse_json(row, "options", value)
+        value = parse_json_field(row, "options", value)
+    if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("label"), list):
+        return [(str(letter), str(option)) for letter, option in zip(value["label"], value["text"], strict=True)]
     if isinstance(value, dict):
         return [(str(letter), str(option)) for letter, option in sorted(value.items()) if option is not None]
     if (
@@ -266,10 +268,10 @@ def _read_options(row: Row, value: Any) -> list[tuple[str, str]]:
     raise row.make_error("options", f"holds no options: {str(value)[:60]!r}")
 
 
-def _read_context(row: Row) -> tuple[Fact, ...]:
+def read_context(row: Row) -> tuple[Fact, ...]:
     value = row.get_value("context")
     if isinstance(value, str):
-        value = _parse_json(row, "context", value)
+        value = parse_json_field(row, "context", value)
     if isinstance(value, dict):
         value = list(zip(value.get("title") or [], value.get("sentences") or value.get("content") or [], strict=False))
     try:
@@ -293,7 +295,7 @@ def _ensure_leading_space(sentence: str) -> str:
 def _read_supporting_titles(row: Row) -> list[str]:
     value = row.get("supporting_facts")
     if isinstance(value, str):
-        value = _parse_json(row, "supporting_facts", value)
+        value = parse_json_field(row, "supporting_facts", value)
     if isinstance(value, dict):
         return [str(title) for title in value.get("title", [])]
     return [str(one[0]) for one in value or [] if isinstance(one, list | tuple) and one]
@@ -301,10 +303,15 @@ def _read_supporting_titles(row: Row) -> list[str]:
 
 def _read_answers(row: Row) -> tuple[str, ...]:
     """The gold answer and its other names; one that no reply could repeat is refused."""
+    return (read_answer(row), *(alias for alias in _read_aliases(row) if not unreadable(alias)))
+
+
+def read_answer(row: Row) -> str:
+    """The gold answer of a question."""
     gold = row.get_text("answer")
     if why := unreadable(gold):
         raise row.make_error("answer", f"cannot be verified ({why}): {gold[:60]!r}")
-    return (gold, *(alias for alias in _read_aliases(row) if not unreadable(alias)))
+    return gold
 
 
 def _read_aliases(row: Row) -> list[str]:
@@ -312,7 +319,7 @@ def _read_aliases(row: Row) -> list[str]:
     return [str(alias) for alias in value if str(alias).strip()] if isinstance(value, list) else []
 
 
-def _parse_json(row: Row, name: str, text: str) -> Any:
+def parse_json_field(row: Row, name: str, text: str) -> Any:
     try:
         return parse_json(text, name)
     except DataError:
@@ -321,8 +328,8 @@ def _parse_json(row: Row, name: str, text: str) -> Any:
 
 def humaneval(row: Row, split: str) -> LoadedTask:
     prompt, entry, test = row.get_text("prompt"), row.get_text("entry_point"), row.get_text("test")
-    _check_syntax(row, "prompt", prompt)
-    _check_syntax(row, "test", test)
+    check_syntax(row, "prompt", prompt)
+    check_syntax(row, "test", test)
     preamble = prompt[: prompt.index(f"def {entry}")] if f"def {entry}" in prompt else ""
     tests = Checks(entry, code=test, setup=prompt, check="check", preamble=preamble)
     statement = f"Complete this function.\n```python\n{prompt.rstrip()}\n```"
@@ -340,8 +347,8 @@ def mbpp(row: Row, split: str) -> LoadedTask | None:
     imports = row.get("test_imports")
     setup = "\n".join(imports) if isinstance(imports, list) else str(row.get("test_setup_code") or "")
     for one in asserts:
-        _check_syntax(row, "test_list", one)
-    _check_syntax(row, "test_setup_code", setup)
+        check_syntax(row, "test_list", one)
+    check_syntax(row, "test_setup_code", setup)
     simple = None if setup.strip() else calls_of(asserts)
     if simple is not None:
         tests = Checks(simple[0], simple[1])
@@ -353,7 +360,7 @@ def mbpp(row: Row, split: str) -> LoadedTask | None:
     return LoadedTask(split, "mbpp", Program(statement, tests, str(row.get("code") or "")))
 
 
-def _check_syntax(row: Row, name: str, source: str) -> None:
+def check_syntax(row: Row, name: str, source: str) -> None:
     try:
         ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Rows of data files: JSON lines, JSON, parquet, packed or not, one file or a folder of them; and fields of a row.
+"""Rows of data files: JSON lines, JSON, CSV, parquet, packed or not, one file or a folder of them; and fields of a row.
 
 Every complaint names the file, the line (or record) and the field. Names of files, columns and configurations are read
 in any case.
@@ -6,7 +6,9 @@ in any case.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,19 @@ from fedagentgym.base.imports import require
 
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz")
+SUFFIXES = (
+    ".jsonl",
+    ".jsonl.gz",
+    ".json",
+    ".json.gz",
+    ".parquet",
+    ".ndjson",
+    ".ndjson.gz",
+    ".csv",
+    ".csv.gz",
+    ".tsv",
+    ".tsv.gz",
+)
 NOT_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
 """Files that publishers add to their rows."""
 SPLIT_WORDS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
@@ -37,6 +51,8 @@ class Row(NamedTuple):
         """The row of a record. A column whose name has capitals is also found in lower case."""
         if not isinstance(record, Mapping):
             raise DataError(f"{where}: a record is a JSON object, not {type(record).__name__}")
+        if None in record:
+            raise DataError(f"{where}: the row is longer than the line of column names")
         if all(isinstance(name, str) and name == name.lower() for name in record):
             return cls(where, split, record)
         return cls(where, split, {**{str(name).lower(): value for name, value in record.items()}, **record})
@@ -156,6 +172,8 @@ def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     text = text.removeprefix("\ufeff")
     if stem.endswith(".json"):
         yield from _read_json_records(name, text)
+    elif stem.endswith((".csv", ".tsv")):
+        yield from _read_table(name, text, "\t" if stem.endswith(".tsv") else ",")
     else:
         yield from _read_lines(name, text)
 
@@ -175,6 +193,22 @@ def _read_lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield f"{name}, line {number}", parse_json(line, f"{name}, line {number}")
+
+
+def _read_table(name: str, text: str, delimiter: str) -> Iterator[tuple[str, Any]]:
+    """The rows under a line of column names; an empty cell is no value."""
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [column.strip() for column in rows.fieldnames or ()]
+        if len(set(columns)) < len(columns) or not all(columns):
+            raise DataError(f"{name}: the first line must name every column, each differently: {join_names(columns)}")
+        rows.fieldnames = columns
+        first = rows.line_num + 1
+        for row in rows:
+            yield f"{name}, line {first}", {column: cell or None for column, cell in row.items()}
+            first = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{name}, line {rows.line_num}: not valid CSV: {error}") from None
 
 
 def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:

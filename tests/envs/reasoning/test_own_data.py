@@ -1,0 +1,221 @@
+"""Data of one's own: files, lists and data sets under any column names become the same tasks; bad rows are named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import fedagentgym
+from fedagentgym.cli.main import main
+from fedagentgym.envs import TaskPool, open_env
+from fedagentgym.errors import DataError, FedAgentGymError, OptionError
+
+MATH, QA, CODE = "fedagentgym/Math-v0", "fedagentgym/QA-v0", "fedagentgym/Code-v0"
+ROWS = [{"Frage": f"What is {n} + 2?", "Antwort": n + 2, "office": "ABC"[n % 3]} for n in range(12)]
+COLUMNS = {"question": "Frage", "answer": "Antwort", "category": "office"}
+RUN = {"sandbox": {"accept": ["other user"]}}
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def test_every_form_of_the_same_rows_is_the_same_pool(tmp_path: Path) -> None:
+    forms: list[Any] = [
+        ROWS,
+        tuple(ROWS),
+        {"train": ROWS},
+        write_lines(tmp_path / "mine.jsonl", ROWS),
+        write_csv(tmp_path / "mine.csv", ROWS),
+        write_csv(tmp_path / "mine.tsv", ROWS),
+    ]
+    datasets, parquet = pytest.importorskip("datasets"), pytest.importorskip("pyarrow.parquet")
+    table = datasets.Dataset.from_list(ROWS)
+    parquet.write_table(table.data.table, tmp_path / "mine.parquet")
+    forms += [table, datasets.DatasetDict({"train": table}), str(tmp_path / "mine.parquet")]
+    pools = [gymnasium.make(MATH, data=form, columns=COLUMNS).unwrapped.pool for form in forms]  # type: ignore[attr-defined]
+    assert len({pool.digest for pool in pools}) == 1 and pools[0].categories == {"A": 4, "B": 4, "C": 4}
+    other = open_env(MATH, data=[{**ROWS[0], "Antwort": 9}, *ROWS[1:]], columns=COLUMNS)
+    assert other.pool.digest != pools[0].digest
+    again = pickle.loads(pickle.dumps(open_env(MATH, data=table, columns=COLUMNS)))
+    assert again.pool.digest == pools[0].digest
+
+
+@pytest.mark.parametrize(
+    ("env", "row", "reply"),
+    [
+        (MATH, {"problem": "2 + 2?", "solution": "so \\boxed{4}"}, "4"),
+        (MATH, {"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"}, "4"),
+        (MATH, {"input": "A root?", "target": ["2", "-2"]}, "-2"),
+        (MATH, {"prompt": [{"role": "user", "content": "2?"}], "reward_model": {"ground_truth": "2"}}, "2"),
+        (QA, {"question": "Capital?", "answers": {"text": ["Oslo", "Christiania"]}, "context": "Oslo is."}, "christiania"),
+        (QA, {"question": "Capital?", "choices": ["Bergen", "Oslo"], "answer": 1}, "B"),
+        (QA, {"question": "Largest?", "choices": ["1", "2", "0"], "answer": 1}, "B"),
+        (QA, {"question": "Largest?", "choices": ["1", "0", "2"], "answer": "2"}, "C"),
+        (QA, {"Question": "Capital?", "choices": {"text": ["a", "Oslo"], "label": ["1", "2"]}, "answerKey": "2"}, "Oslo"),
+        (CODE, {"question": "Add 1.", "tests": ["assert f(1) == 2"]}, "def f(a): return a + 1"),
+        (CODE, {"question": "Add 1.", "tests": "assert f(1) == math.ceil(1.5)", "setup": "import math"}, "f = lambda a: a + 1"),
+        (CODE, {"prompt": "Add 1.", "test": "def check(f): assert f(1) == 2", "entry_point": "g"}, "def g(a): return a + 1"),
+        (CODE, {"question": "Echo.", "input_output": '{"inputs": ["1"], "outputs": ["1"]}'}, "print(input())"),
+        (CODE, {"question": "Echo.", "tests": [{"input": "1", "output": "1"}]}, "print(input())"),
+        (CODE, {"question": "Add 1.", "tests": [[[1], 2]], "entry": "f"}, "def f(a): return a + 1"),
+    ],
+)  # fmt: skip
+def test_usual_columns_are_found(env: str, row: dict[str, Any], reply: str) -> None:
+    played = open_env(env, data=[row], **(RUN if env == CODE else {}))
+    (start,) = played.reset_many([played.pool.ids[0]], [0])
+    shown = f"```python\n{reply}\n```" if env == CODE else reply
+    right, wrong = played.step_many([start, start], [f"<answer> {shown} </answer>", "<answer> nothing </answer>"])
+    assert right.view.success and not wrong.view.success
+
+
+def test_splits_hardness_and_fields_are_read(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{n}?",
+            "answer": n,
+            "split": split,
+            "hardness": hardness,
+            "note": "x" * (300 * n),
+            "user": f"u{n % 2}",
+        }
+        for n, (split, hardness) in enumerate(
+            [("train", 0.5), ("validation", "easy"), ("test", "0.25"), ("train", None)]
+        )
+    ]
+    env = open_env(MATH, data=rows)
+    assert env.split_sizes() == {"train": 2, "val": 1, "test": 1, "warmup": 0}
+    assert [task.hardness for task in open_env(MATH, data=rows, split="all").pool] == [0.5, 1 / 3, 0.25, None]
+    assert set(env.pool.columns) == {"user"} and env.pool.get_field("user") == ["u0", "u1"]
+    assert open_env(MATH, data=rows, columns={"split": None}).split_sizes()["train"] == 4
+    write_lines(tmp_path / "test.jsonl", [{"question": "1?", "answer": 1}])
+    with pytest.raises(DataError, match=r"'train' is empty.*'test': 1.*or a column 'split' says otherwise; holdout="):
+        open_env(MATH, data=tmp_path)
+    assert open_env(MATH, data=ROWS, columns=COLUMNS, holdout=2).split_sizes()["val"] == 2
+
+
+GOOD = [{"question": f"{n}?", "answer": str(n)} for n in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"data": ROWS}, "known to hold the question of a task: columns={'question': NAME}.*Frage, Antwort"),
+        ({"data": ROWS, "columns": {"question": "frag"}}, "no column 'frag' for 'question'"),
+        ({"data": ROWS, "columns": {"questoin": "Frage"}}, "did you mean 'question'"),
+        ({"data": ROWS, "columns": {"question": 3}}, "(name of a column or null|valid string)"),
+        ({"data": 3}, "a list of mappings or a data set"),
+        ({"data": "none.jsonl"}, "no such file"),
+        ({"data": []}, "holds no task"),
+        ({"data": [3]}, "data, row 1: a record is"),
+        ({"data": {"house": ROWS}}, "rows for 'house': splits are"),
+        ({"data": "installed"}, "needs source="),
+        ({"data": ROWS, "source": "mine"}, "data of your own has no source"),
+        ({"data": ROWS, "source": "gsm8k", "columns": COLUMNS}, "those of gsm8k are known"),
+        ({"data": ROWS, "columns": COLUMNS, "subset": "en"}, "subset= needs source="),
+        ({"columns": COLUMNS}, "columns= is for loaded data: give data="),
+        ({"data": [*GOOD, {"question": "9?"}, {"answer": "9"}]}, "row 9: .*'answer'.*2 of 10 rows.*question = question.*row 10"),
+        ({"data": [{"question": "1?", "answer": True}]}, "row 1: the field 'answer' is no answer"),
+        ({"data": [{"question": "1?", "answer": 1, "split": "x"}]}, "'split' is one of train, test"),
+        ({"data": [{"question": "1?", "answer": 1, "hardness": 7}]}, "'hardness' is a number from 0 to 1"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(FedAgentGymError, match=said) as caught:
+        open_env(MATH, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"tests": [3]}, "no test code, no list of asserts"),
+        ({"tests": "assert ("}, "is not Python"),
+        ({"tests": "def check(f): pass"}, "no column entry names the function"),
+        ({"tests": [[[1], 2]]}, "row 1: .*need 'entry'"),
+        ({"tests": {"inputs": ["1"], "outputs": []}}, "not as many outputs as inputs"),
+        ({"tests": "[1"}, "is not valid JSON"),
+    ],
+)
+def test_tests_that_cannot_be_read_are_named(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        open_env(CODE, data=[{"question": "Add 1.", **row}])
+
+
+def test_a_few_bad_rows_are_skipped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    env = open_env(MATH, data=[*GOOD, {"question": "9?"}, {"answer": "9"}], bad_rows=0.2)
+    assert len(env.pool) == 8
+    assert "2 of 10 rows of the data" in caplog.text and "also data, row 10" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("question,answer\n1?,1,2\n", "line 2: the row is longer than the line of column names"),
+        ("question,question\n1?,1\n", "must name every column, each differently"),
+        ('question,answer\n"1?,1\n', "not valid CSV"),
+        ("question,answer\n1?,\n", "line 2: there is no field 'answer'"),
+    ],
+)
+def test_faults_of_tables(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        open_env(MATH, data=tmp_path / "mine.csv")
+
+
+def test_a_split_of_own_data_is_shown_and_verified_by_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, split = write_lines(tmp_path / "mine.jsonl", ROWS), tmp_path / "split.json"
+    made = fedagentgym.federate(MATH, partition="natural", by="office", env={"data": ROWS, "columns": COLUMNS})
+    made.save(split)
+    assert [len(client) for client in made] == [4, 4, 4] and str(tmp_path) not in split.read_text()
+    given = ["--env-set", f"data={data}"]
+    assert main(["split", "verify", str(split), *given]) == 0
+    capsys.readouterr()
+    assert main(["split", "show", str(split), *given]) == 0
+    assert "A 0% to 100%" in capsys.readouterr().out
+    assert main(["split", "show", str(split)]) == 0
+    assert "3 with 12 tasks: 4 each" in (shown := capsys.readouterr().out) and "not here: columns=" in shown
+    assert main(["split", "show", str(split), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["statistics"] is None
+    client = gymnasium.make(MATH, client_split=split, client=1, data=ROWS)
+    assert client.unwrapped.pool.categories == {"B": 4}  # type: ignore[attr-defined]
+    words = [*given, *(f"--env-set=columns.{name}={column}" for name, column in COLUMNS.items())]
+    assert (
+        main(["split", "make", "natural", "--by", "office", "--env", "Math", *words, "--out", str(tmp_path / "b.json")])
+        == 0
+    )
+    assert fedagentgym.load_client_split(tmp_path / "b.json", env={"data": ROWS}).digest == made.digest
+
+
+def test_a_split_of_a_pool_is_shown_and_verified_by_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [{"category": "ab"[n % 2], "payload": {"problem": f"{n} + 2?", "answer": str(n + 2)}} for n in range(20)]
+    pool, split = TaskPool.from_records(records, env=MATH), tmp_path / "split.json"
+    fedagentgym.federate(MATH, clients=4, pool=pool).save(split)
+    for opened in (split, fedagentgym.load_client_split(split, pool=pool)):
+        env = gymnasium.make(MATH, pool=pool, client_split=opened, client=0)
+        assert len(env.unwrapped.pool) == 5  # type: ignore[attr-defined]
+    given = ["--pool", str(write_lines(tmp_path / "pool.jsonl", records))]
+    assert main(["split", "verify", str(split), *given]) == 0 and main(["split", "show", str(split), *given]) == 0
+    assert "a 50.0%" in capsys.readouterr().out
+    assert main(["split", "verify", str(split), "--pool", str(split)]) == 2
+    with pytest.raises(OptionError, match="pool is a TaskPool"):
+        fedagentgym.load_client_split(split, pool=records)  # type: ignore[arg-type]
