@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
     from fedagentgym.base.settings import Settings as Settings
     from fedagentgym.base.streams import stream as stream
+    from fedagentgym.bridges.rewards import make_reward as make_reward
     from fedagentgym.envs.variants import register_variant as register_variant
     from fedagentgym.experiment.agent_file import load_agent as load_agent
     from fedagentgym.experiment.config import RunConfig as RunConfig
@@ -43,6 +44,7 @@ __getattr__, __dir__, __all__ = attach(
         ".agents.players.function": ("FunctionAgent",),
         ".base.settings": ("Settings",),
         ".base.streams": ("stream",),
+        ".bridges.rewards": ("make_reward",),
         ".envs.variants": ("register_variant",),
         ".experiment.agent_file": ("load_agent",),
         ".experiment.config": ("RunConfig", "load_config"),

@@ -12,17 +12,19 @@ Rows for either come from `make_tool_rows` and `make_task_rows`; `datasets.Datas
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedagentgym.agents.presets import apply_general_defaults, make_token_agent
+from fedagentgym.agents.protocols import Completion, Decoding, Policy, Session
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.streams import derive
+from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import Episode, TextEnv
 from fedagentgym.learning.rollouts import collect
 
@@ -42,6 +44,8 @@ class Trainer(Protocol):
     accelerator: Any
     processing_class: Any
     state: Any
+    use_vllm: bool
+    vllm_generation: Any
     temperature: float
     top_p: float
     num_generations: int
@@ -54,16 +58,27 @@ class Trainer(Protocol):
 class ToolEnvironment:
     """One rollout's episode as a TRL environment: every public method except `reset` and `get_reward` is a tool."""
 
-    def __init__(self, env: TextEnv) -> None:
-        self._env = env
+    def __init__(self, env: TextEnv, draw: Callable[[int], tuple[str, int]] | None = None) -> None:
+        self._env, self._draw = env, draw
+        self._drawn = 0
         self._episode: Episode | None = None
         self._reward = 0.0
 
-    def reset(self, task: str, seed: int = 0, **columns: object) -> str:
-        """Start the episode named by a row of `make_tool_rows`; rows of one group begin alike."""
+    def reset(self, task: str | None = None, seed: int = 0, **columns: object) -> str:
+        """Start the episode named by a row of `make_tool_rows`; without a data set, the next one that the factory draws."""
+        opening = ""
+        if task is None:
+            if self._draw is None:
+                raise OptionError(
+                    "a rollout has no task: train on make_tool_rows(env), or without a data set on "
+                    "make_environment_factory(env, group_size=num_generations)"
+                )
+            task, seed = self._draw(self._drawn)
+            opening = render_tool_request(self._env)
+            self._drawn += 1
         (self._episode,) = self._env.reset_many([task], [seed])
         self._reward = 0.0
-        return f"\n\n{self._describe(self._episode)}"
+        return f"{opening}\n\n{self._describe(self._episode)}"
 
     def act(self, action: str) -> str:
         """Take one action and see what it leads to.
@@ -93,32 +108,62 @@ class ToolEnvironment:
         return "\n".join([view.observation, "Possible actions:", *(f"- {action}" for action in view.admissible)])
 
 
-def make_environment_factory(env: TextEnv) -> Callable[[], ToolEnvironment]:
+def make_environment_factory(
+    env: TextEnv, *, group_size: int | None = None, seed: int = 0
+) -> Callable[[], ToolEnvironment]:
     """Make the argument of `GRPOTrainer(environment_factory=...)`: the model acts by calling the tool `act`.
+
+    For several environments, such as one per client, give the trainer a dict of factories and rows with the key of each
+    (`make_tool_rows(env, environment=key)`).
 
     Args:
         env: The environment; parallel rollouts share its pool, each has its own episode.
+        group_size: For a trainer without a data set, its `num_generations`: as many neighbours begin the same episode.
+        seed: Seed of the tasks that are drawn without a data set.
 
     Returns:
         The factory.
+
+    Raises:
+        OptionError: If the group size is below 1.
     """
-    return partial(ToolEnvironment, env)
+    if group_size is None:
+        return partial(ToolEnvironment, env)
+    if group_size < 1:
+        raise OptionError(f"group_size is at least 1, got {group_size}")
+    numbers = count()
+    return lambda: ToolEnvironment(env, partial(_draw_task, env, seed, next(numbers) // group_size))
 
 
-def make_tool_rows(env: TextEnv, tasks: Iterable[str] | None = None, *, seed: int = 0) -> list[Row]:
+def _draw_task(env: TextEnv, seed: int, group: int, turn: int) -> tuple[str, int]:
+    """The task and the seed of a group's next episode; each process of a distributed trainer draws its own."""
+    drawn = stream(seed, "trl", os.environ.get("RANK", "0"), group, turn)
+    return env.pool.ids[drawn.integers(len(env.pool))], drawn.integers(1 << 62)
+
+
+def render_tool_request(env: TextEnv) -> str:
+    """The prompt of an agent that acts by calling the tool `act`."""
+    return f"{env.role}\n{env.action_help}\nAct by calling the tool `act`, one action at a time."
+
+
+def make_tool_rows(
+    env: TextEnv, tasks: Iterable[str] | None = None, *, seed: int = 0, environment: str | None = None
+) -> list[Row]:
     """Make the rows of a data set for a trainer with `make_environment_factory(env)`.
 
     Args:
         env: The environment.
         tasks: Ids of its tasks; by default all.
         seed: Seed of the episodes.
+        environment: The key of this environment in a dict of factories.
 
     Returns:
         One row per task, for `datasets.Dataset.from_list`.
     """
-    content = f"{env.role}\n{env.action_help}\nAct by calling the tool `act`, one action at a time."
+    prompt = [{"role": "user", "content": render_tool_request(env)}]
+    named = {} if environment is None else {"environment": environment}
     return [
-        {"prompt": [{"role": "user", "content": content}], "task": task, "seed": derive(seed, "trl", task)}
+        {"prompt": prompt, "task": task, "seed": derive(seed, "trl", task), **named}
         for task in (env.pool.ids if tasks is None else tasks)
     ]
 
@@ -184,18 +229,63 @@ class RolloutFunction:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _make_agent(self, trainer: Trainer) -> TokenAgent:
-        """The trainer's model at play; made once, as its weights are changed in place."""
+        """The trainer's model at play, by its vLLM if it has one; made once, as its weights are changed in place."""
         from fedagentgym.agents.engines.loading import get_stop_ids
         from fedagentgym.agents.engines.torch_policy import TorchPolicy
 
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self._agent is None or getattr(self._agent.policy, "model", None) is not model:
             tokenizer = HuggingFaceTokenizer(trainer.processing_class, get_stop_ids(model))
-            policy = TorchPolicy(model, tokenizer, name="trl", context_length=self.settings.context_length)
+            length = self.settings.context_length
+            policy: Policy = TorchPolicy(model, tokenizer, name="trl", context_length=length)
+            if trainer.use_vllm:
+                policy = TrainerVllm(trainer.vllm_generation, model, tokenizer, policy.context_length)
             made = make_token_agent(self.settings, policy, tokenizer)
             drawn = {"temperature": float(trainer.temperature), "top_p": float(trainer.top_p)}
             self._agent = replace(made, decoding=made.decoding.model_copy(update=drawn))
         return self._agent
+
+
+class TrainerVllm:
+    """`protocols.Policy` on the vLLM of a `GRPOTrainer`, which gives it the newest weights before each rollout."""
+
+    name, version = "trl", 0
+
+    def __init__(self, generation: Any, model: Any, tokenizer: TextTokenizer, context_length: int) -> None:
+        if int(getattr(generation, "tensor_parallel_size", 1) or 1) > 1 or (
+            generation.mode == "server" and generation.accelerator.num_processes > 1
+        ):
+            raise OptionError(
+                "episodes take unlike numbers of turns, so a vLLM that several processes share cannot play them: set "
+                "vllm_mode='colocate' and vllm_tensor_parallel_size=1"
+            )
+        self.generation, self.model, self.tokenizer = generation, model, tokenizer
+        self.context_length = min(context_length, getattr(generation, "max_model_length", None) or context_length)
+
+    def open_session(self) -> Session:
+        from fedagentgym.agents.engines.vllm import VllmSession
+
+        return VllmSession(self)
+
+    def complete(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding) -> list[Completion]:
+        """Continue each prompt; vLLM draws by itself, at the trainer's temperature."""
+        asked, stops = self.generation, self.tokenizer.stop_ids
+        before = asked.max_completion_length, asked.generation_kwargs
+        asked.max_completion_length = decoding.max_new_tokens
+        asked.generation_kwargs = {**(before[1] or {}), "stop_token_ids": sorted(stops)}
+        try:
+            _, replies, logprobs, _ = asked.generate([list(ids) for ids in prompts], None, 1)
+        finally:
+            asked.max_completion_length, asked.generation_kwargs = before
+        return [
+            Completion(
+                tuple(ids), tuple(float(step[0]) for step in each), "stop" if ids and ids[-1] in stops else "length"
+            )
+            for ids, each in zip(replies, logprobs, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Nothing to do: the engine is the trainer's."""
 
 
 def find_group_tasks(prompts: Sequence[str], size: int) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import shorten_digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
@@ -266,6 +266,32 @@ class ClientSplit:
             )
         ids = self.record.roles[name]
         return self.pool.without_answers(ids) if name == "server" else self.pool.subset(ids)
+
+    def make_vec(
+        self, clients: Sequence[int] | None = None, *, mode: Literal["sync", "async"] = "sync", **options: Any
+    ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Make a vector environment with one environment per client.
+
+        Args:
+            clients: Numbers of the clients, in the order of the vector's environments; by default all.
+            mode: `sync` runs them in this process, `async` in a process each.
+            **options: Further options of the environment, of those that change no task.
+
+        Returns:
+            The vector environment.
+
+        Raises:
+            OutOfRangeError: If there is no such client.
+            OptionError: If no client is named, the mode is unknown, or an option would change the tasks.
+        """
+        vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
+        vectors = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
+        if mode not in vectors:
+            raise unknown_name_error("mode", mode, vectors)
+        chosen = [self.client(number) for number in (range(len(self)) if clients is None else clients)]
+        if not chosen:
+            raise OptionError("a vector environment needs at least one client")
+        return vectors[mode]([partial(client.make, **options) for client in chosen])
 
     @property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedagentgym
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.bridges.trl import (
@@ -167,7 +168,9 @@ def test_an_environment_for_tools_plays_one_episode(guess: Any) -> None:
     assert instance.get_reward() == 0.0
 
 
-def test_three_steps_with_tool_calls(guess: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def train_with_tool_calls(
+    guess: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, factory: Any, rows: list[dict[str, Any]] | None
+) -> list[str]:
     """TRL renders, parses and calls; what the model says is scripted here, for a random model calls no tools."""
     from datasets import Dataset
 
@@ -178,13 +181,12 @@ def test_three_steps_with_tool_calls(guess: Any, tmp_path: Path, monkeypatch: py
     tokenizer.hf.chat_template = template.read_text()
     tokenizer.hf.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     model.resize_token_embeddings(len(tokenizer.hf))
-    rows = make_tool_rows(guess, guess.pool.ids[:8])
     trainer = trl.GRPOTrainer(
         model,
-        args=make_config(tmp_path, max_completion_length=4096),
-        train_dataset=Dataset.from_list(rows),
+        args=make_config(folder, max_completion_length=4096),
+        train_dataset=None if rows is None else Dataset.from_list(rows),
         processing_class=tokenizer.hf,
-        environment_factory=make_environment_factory(guess),
+        environment_factory=factory,
     )
     spoken: list[str] = []
 
@@ -212,3 +214,110 @@ def test_three_steps_with_tool_calls(guess: Any, tmp_path: Path, monkeypatch: py
     assert all(math.isfinite(entry["loss"]) and entry["grad_norm"] > 0 for entry in logs)
     assert "I think of a number" in spoken[0] and '"name": "act"' in spoken[0]
     assert any("Yes, it is" in prompt for prompt in spoken)
+    return spoken
+
+
+def test_three_steps_with_tool_calls(guess: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_tool_rows(guess, guess.pool.ids[:8])
+    train_with_tool_calls(guess, tmp_path, monkeypatch, make_environment_factory(guess), rows)
+
+
+@pytest.mark.slow
+def test_three_steps_on_the_environments_of_two_clients(
+    guess: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = fedagentgym.federate("fedagentgym/Guess-v0", clients=2, tasks_per_client=4, env={"max_turns": 3})
+    envs = {f"client {number}": client.open_env() for number, client in enumerate(split)}
+    factories = {name: make_environment_factory(env) for name, env in envs.items()}
+    rows = [row for name, env in envs.items() for row in make_tool_rows(env, environment=name)]
+    assert {row["environment"] for row in rows} == {"client 0", "client 1"}
+    train_with_tool_calls(guess, tmp_path, monkeypatch, factories, rows)
+
+
+@pytest.mark.slow
+def test_three_steps_without_a_data_set(guess: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = make_environment_factory(guess, group_size=4)
+    train_with_tool_calls(guess, tmp_path, monkeypatch, factory, None)
+
+
+def test_without_a_data_set_neighbours_begin_alike(guess: Any) -> None:
+    factory = make_environment_factory(guess, group_size=2, seed=3)
+    rollouts = [factory() for _ in range(4)]
+    first, second = ([one.reset(prompt=[]) for one in rollouts] for _ in range(2))
+    begun = [one._episode.task.id for one in rollouts]  # type: ignore[union-attr]
+    assert begun[0] == begun[1] and begun[2] == begun[3] and "calling the tool" in first[0]
+    assert first[0] == first[1] and second[2] == second[3]
+    drawn = {factory().reset() for _ in range(40)}
+    assert len(drawn) > 1
+    with pytest.raises(OptionError, match="group_size"):
+        make_environment_factory(guess)().reset()
+    with pytest.raises(OptionError, match="at least 1"):
+        make_environment_factory(guess, group_size=0)
+
+
+# ---- the trainer's own generation --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_three_steps_on_a_reward_by_task_id(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    reward = fedagentgym.make_reward("skills", split="val")
+    env = reward.env
+    model, tokenizer = make_tiny_model(env.vocabulary(), context_length=512)
+    dataset = Dataset.from_list(list(env.pool.subset(env.pool.ids[:8]).to_dataset(env=env)))
+    trainer = trl.GRPOTrainer(
+        model.to_transformers(),
+        reward_funcs=[reward, count_letters],
+        args=make_config(tmp_path, max_completion_length=8),
+        train_dataset=dataset,
+        processing_class=tokenizer.hf,
+    )
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert any("rewards/fedagentgym/Skills-v0/mean" in entry for entry in trainer.state.log_history)
+
+
+class StandInVllm:
+    """Generates as `VLLMGeneration` does, by greedy choice of the trainer's model."""
+
+    mode, max_completion_length, generation_kwargs, max_model_length = "colocate", 256, None, 200
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.lengths: set[int] = set()
+
+    def generate(self, prompts: Any, images: None, num_generations: int) -> Any:
+        import torch
+
+        assert images is None and num_generations == 1
+        self.lengths.add(self.max_completion_length)
+        stops = self.generation_kwargs["stop_token_ids"]  # type: ignore[index]
+        replies: list[list[int]] = []
+        for prompt in prompts:
+            reply: list[int] = []
+            while len(reply) < self.max_completion_length and (not reply or reply[-1] not in stops):
+                with torch.no_grad():
+                    logits = self.model(torch.tensor([[*prompt, *reply]])).logits
+                reply.append(int(logits[0, -1].argmax()))
+            replies.append(reply)
+        return prompts, replies, [[[-0.5] for _ in reply] for reply in replies], [[[t] for t in r] for r in replies]
+
+
+def test_rollouts_are_generated_by_the_trainer_s_vllm(guess: Any, tmp_path: Path) -> None:
+    rollouts = RolloutFunction(guess, AGENT, seed=3)
+    trainer = make_trainer(tmp_path, rollouts)
+    trainer.use_vllm, trainer.vllm_generation = True, StandInVllm(trainer.model.eval())
+    tasks = [task for task in guess.pool.ids[:2] for _ in range(4)]
+    trainer.num_generations_eval = 4
+    out = rollouts(tasks, trainer)
+    assert len(out["completion_ids"]) == 8 and trainer.vllm_generation.lengths == {6}
+    assert trainer.vllm_generation.max_completion_length == 256
+    for mask, logprobs in zip(out["env_mask"], out["logprobs"], strict=True):
+        assert {value for value, own in zip(logprobs, mask, strict=True) if own} == {-0.5}
+    shared = StandInVllm(trainer.model)
+    shared.tensor_parallel_size = 2  # type: ignore[attr-defined]
+    again = RolloutFunction(guess, AGENT)
+    trainer.vllm_generation = shared
+    with pytest.raises(OptionError, match="tensor_parallel"):
+        again(tasks, trainer)

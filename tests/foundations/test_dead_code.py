@@ -26,6 +26,7 @@ CALLED_BY_A_LIBRARY = {
     *("fd",),  # os.fsync
     *("format_commands", "resolve_command", "type_cast_value"),  # click
     *("SEM_VALUE_MAX",),  # multiprocessing
+    *("data_source",),  # verl
     *("list_clients",),  # Flower, by its decorator
 }
 ATTRIBUTE = re.compile(r"\.(\w+)")

@@ -32,7 +32,8 @@ SURFACE = (
     "fedagentgym.testing",
 )
 BRIDGES = tuple(
-    f"fedagentgym.bridges.{name}" for name in ("flower_datasets", "gymnasium_text", "openenv", "reasoning_gym", "trl")
+    f"fedagentgym.bridges.{name}"
+    for name in ("flower_datasets", "gymnasium_text", "openenv", "reasoning_gym", "rewards", "trl")
 )
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]

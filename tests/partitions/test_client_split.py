@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -59,6 +60,28 @@ def test_vector_environments_in_processes(client_split: ClientSplit) -> None:
     assert len(observations) == 2 and set(infos["task"]) <= set(client_split.client(1).tasks)
     vector.step(("guess 3", "guess 4"))
     vector.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+def test_a_vector_environment_over_clients(client_split: ClientSplit, mode: Any) -> None:
+    vector = client_split.make_vec([4, 1], mode=mode, max_turns=2)
+    observations, infos = vector.reset(seed=[5, 6])
+    alone = [client_split.client(number).make(max_turns=2).reset(seed=seed) for number, seed in ((4, 5), (1, 6))]
+    assert list(observations) == [observation for observation, _ in alone]
+    assert list(infos["task"]) == [info["task"] for _, info in alone]
+    vector.step(("guess 3", "guess 4"))
+    *_, truncated, _ = vector.step(("x", "x"))
+    assert truncated.all()
+    vector.close()
+
+
+def test_a_vector_environment_needs_clients_that_exist(client_split: ClientSplit) -> None:
+    assert client_split.make_vec().num_envs == 6
+    for clients, sentence in (([], "at least one client"), ([0, 6], "there is no client")):
+        with pytest.raises(OptionError, match=sentence):
+            client_split.make_vec(clients)
+    with pytest.raises(UnknownNameError, match="mode"):
+        client_split.make_vec([0], mode="threads")  # type: ignore[arg-type]
 
 
 def test_a_client_number_out_of_range(client_split: ClientSplit, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedagentgym.agents.engines.loading import load_tokenizer
 from fedagentgym.agents.engines.session import BaseSession
@@ -207,10 +207,20 @@ def _repack_head(model: Any) -> None:
     head.quant_method.process_weights_after_loading(head)
 
 
+class Engine(Protocol):
+    """What continues whole prompts: a `VllmEngine`, or somebody else's vLLM."""
+
+    context_length: int
+
+    def complete(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
+    ) -> list[Completion]: ...
+
+
 class VllmSession(BaseSession):
     """``protocols.Session`` over an engine: rows of ids."""
 
-    def __init__(self, engine: VllmEngine, on_close: Callable[[], object] | None = None) -> None:
+    def __init__(self, engine: Engine, on_close: Callable[[], object] | None = None) -> None:
         super().__init__(engine.context_length, on_close)
         self.engine = engine
         self._rows: dict[int, list[int]] = {}

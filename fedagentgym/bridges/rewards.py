@@ -1,0 +1,181 @@
+"""The score of an environment as a reward function, for trainers that generate themselves: TRL, Unsloth, verl.
+
+    reward = fedagentgym.make_reward("fedagentgym/Math-v0")             # or a client: make_reward(client_split[3])
+    rows = reward.env.pool.to_dataset(Template("standard"), chat=True)   # prompts, and the columns `task` and `seed`
+    GRPOTrainer(model=..., reward_funcs=reward, train_dataset=rows)
+
+A reward function sees the task's id and the model's reply, so an episode has to end after one reply: Math, QA and Code without tools,
+Skills, and environments of your own of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import gymnasium
+
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.envs.core import TextEnv, open_env
+from fedagentgym.envs.registry import find_env_id
+from fedagentgym.partitions.client_split import Client, ClientSplit
+
+__all__ = ["TaskReward", "make_reward"]
+
+Completion = str | Sequence[Mapping[str, Any]]
+"""A reply: a text, or a list of messages whose last one is the model's."""
+
+
+class PromptTemplate(Protocol):
+    """How the first observation becomes a prompt."""
+
+    def render_first(self, env: Any, view: Any) -> str: ...
+
+
+class TaskReward:
+    """What an environment says of replies to its tasks; `make_reward` makes one.
+
+    Called as TRL calls reward functions, it returns one reward per completion. `compute_score` is verl's form.
+
+    Attributes:
+        env: The environment, whose `pool` has the tasks.
+    """
+
+    def __init__(self, env: TextEnv) -> None:
+        self.env = env
+        self.__name__ = env.id
+
+    def __call__(
+        self,
+        prompts: Sequence[object] | None = None,
+        completions: Sequence[Completion] = (),
+        task: Sequence[str] = (),
+        seed: Sequence[int] | None = None,
+        **columns: object,
+    ) -> list[float]:
+        """Reward replies, as `GRPOTrainer` asks for it.
+
+        Args:
+            prompts: Not read.
+            completions: The replies: texts, or lists of messages.
+            task: The id of each reply's task, a column of the data set.
+            seed: The seed of each episode, a column of the data set; by default 0.
+            **columns: Other columns, which are not read.
+
+        Returns:
+            The environment's reward of each reply.
+
+        Raises:
+            DataError: If a reply has no task, or is neither text nor messages.
+            UnknownNameError: If the environment has no such task.
+        """
+        if len(task) != len(completions):
+            raise DataError(
+                f"there are {len(completions)} completions and {len(task)} task ids: the data set needs the column "
+                "'task', as pool.to_dataset() writes it"
+            )
+        episodes = self.env.reset_many(task, [0] * len(task) if seed is None else [int(each) for each in seed])
+        replies = [_get_text(completion) for completion in completions]
+        return [float(episode.reward) for episode in self.env.step_many(episodes, replies)]
+
+    def compute_score(
+        self, data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None
+    ) -> float:
+        """Reward one reply, as verl asks for it (`custom_reward_function.name`).
+
+        Args:
+            data_source: Not read.
+            solution_str: The reply.
+            ground_truth: The task's id, as `make_verl_rows` writes it.
+            extra_info: May hold the `seed` of the episode.
+
+        Returns:
+            The environment's reward.
+
+        Raises:
+            UnknownNameError: If the environment has no such task.
+        """
+        seed = int((extra_info or {}).get("seed", 0))
+        return self(completions=[solution_str], task=[ground_truth], seed=[seed])[0]
+
+    def make_verl_rows(self, template: PromptTemplate | None = None, *, seed: int = 0) -> list[dict[str, Any]]:
+        """Make the rows of verl's parquet file: `datasets.Dataset.from_list(rows).to_parquet(path)`.
+
+        Args:
+            template: Renders the first observation as a prompt; by default the standard one.
+            seed: Seed of the episodes.
+
+        Returns:
+            A row per task, without its answer: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
+        """
+        style, env = template or Template(), self.env
+        return [
+            {
+                "data_source": env.id,
+                "prompt": [{"role": "user", "content": style.render_first(env, episode.view)}],
+                "ability": episode.task.category,
+                "reward_model": {"style": "rule", "ground_truth": episode.task.id},
+                "extra_info": {"task": episode.task.id, "seed": seed},
+            }
+            for episode in env.reset_many(env.pool.ids, [seed] * len(env.pool))
+        ]
+
+
+def make_reward(env: str | gymnasium.Env[str, str] | Client | ClientSplit, **options: Any) -> TaskReward:
+    """Make a reward function of an environment, for GRPO trainers that generate themselves.
+
+    Args:
+        env: An environment or the id of one, a client, or a client split, which stands for its whole pool.
+        **options: Options of the environment, if it is given by its id.
+
+    Returns:
+        The function, for `GRPOTrainer(reward_funcs=...)`; its method `compute_score` is for verl.
+
+    Raises:
+        OptionError: If an episode of this environment is more than one reply, or the split's clients have variants.
+        UnknownNameError: If no environment has this id.
+
+    Examples:
+        >>> reward = make_reward("fedagentgym/Math-v0", split="val")
+        >>> reward(completions=["<answer> 0 </answer>"], task=[reward.env.pool.ids[0]])
+        [0.0]
+    """
+    opened = _open(env, options)
+    if opened.takes != "reply" or opened.max_turns != 1:
+        raise OptionError(
+            f"{opened.id}: a reward function sees one reply, but an episode here has up to {opened.max_turns} turns: use "
+            "fedagentgym.bridges.trl.RolloutFunction or make_environment_factory"
+        )
+    return TaskReward(opened)
+
+
+def _open(env: object, options: Mapping[str, Any]) -> TextEnv:
+    if isinstance(env, str):
+        return open_env(find_env_id(env), **options)
+    if options:
+        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
+    if isinstance(env, ClientSplit):
+        if any(variant is not None for variant in env.record.variants):
+            raise OptionError(
+                "the clients of this split have variants: make a reward for each, make_reward(client_split[0])"
+            )
+        return open_env(env.record.env_id, **env.options, split=env.record.env_split, pool=env.pool)
+    if isinstance(env, Client):
+        return env.open_env()
+    opened = env.unwrapped if isinstance(env, gymnasium.Env) else None
+    if not isinstance(opened, TextEnv):
+        raise OptionError(
+            f"a reward is made of an environment, its id, a client or a client split, not {show_value(env)}"
+        )
+    return opened
+
+
+def _get_text(completion: object) -> str:
+    if isinstance(completion, str):
+        return completion
+    last = completion[-1] if isinstance(completion, Sequence) and completion else None
+    content = last.get("content") if isinstance(last, Mapping) else None
+    if not isinstance(content, str):
+        raise DataError(f"a completion is a text or a list of messages, got {show_value(completion)}")
+    return content
