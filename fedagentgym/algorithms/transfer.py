@@ -10,7 +10,6 @@ site, so its id is enough (environments that take commands). An expert receives 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +19,7 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import to_plain_payload
 from fedagentgym.learning.trajectory import Trajectory, Turn, make_segments, to_plain
 
 if TYPE_CHECKING:
@@ -36,19 +36,6 @@ def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[di
     if env.takes == "command":
         return [{"id": identifier} for identifier in chosen.ids]
     return [{"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)} for task in chosen]
-
-
-def to_plain_payload(payload: Any) -> Any:
-    """A payload as plain values: records become mappings."""
-    if hasattr(payload, "_asdict"):
-        return {name: to_plain_payload(value) for name, value in payload._asdict().items()}
-    if dataclasses.is_dataclass(payload) and not isinstance(payload, type):
-        return {field.name: to_plain_payload(getattr(payload, field.name)) for field in dataclasses.fields(payload)}
-    if isinstance(payload, Mapping):
-        return {str(name): to_plain_payload(value) for name, value in payload.items()}
-    if isinstance(payload, tuple | list):
-        return [to_plain_payload(item) for item in payload]
-    return payload
 
 
 def pool_from_records(records: Any, env: TextEnv) -> TaskPool:

@@ -29,7 +29,7 @@ from fedagentgym.envs.options import keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import PoolOrigin, TaskPool, find_or_load_pool, select_pool_options
 from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.spaces import TextSpace
-from fedagentgym.envs.task import Task, TaskSet
+from fedagentgym.envs.task import Task, TaskSet, from_plain_payload
 from fedagentgym.envs.variants import Variant, load_variant
 from fedagentgym.envs.view import Step, View, render_choices, render_episode, render_heading, render_step
 
@@ -134,6 +134,8 @@ class TextEnv(gymnasium.Env[str, str]):
     """Whether grading runs untrusted programs; records then say how they were confined."""
     reward_names: ClassVar[tuple[str, ...]] = ()
     """The components that `View.rewards` may contain, for methods with several objectives."""
+    payload_type: ClassVar[Any] = Any
+    """The type of the payloads, by which tasks are read from files; JSON values need none."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
     """How the environments of clients can differ; `federate(variant=...)` takes one of these."""
     play_options: ClassVar[tuple[str, ...]] = ("max_turns", "reward", "render_mode")
@@ -233,6 +235,21 @@ class TextEnv(gymnasium.Env[str, str]):
             The pool under this environment's options.
         """
         raise self._missing("load_pool(split)")
+
+    @classmethod
+    def read_payload(cls, plain: Any) -> Any:
+        """Return a payload from the plain values that a file of tasks holds.
+
+        Args:
+            plain: The values: mappings and lists in place of records and tuples.
+
+        Returns:
+            The payload, of the class's `payload_type`.
+
+        Raises:
+            DataError: If the values do not fit the type.
+        """
+        return from_plain_payload(plain, cls.payload_type)
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
         """Start an episode; every environment writes this.

@@ -47,6 +47,7 @@ class GuessEnv(TextEnv):
     """
 
     id = "fedagentgym/Guess-v0"
+    payload_type = HiddenNumber
     role = "You are playing a game in which you have to find a hidden number."
     action_help = "guess N: ask whether the hidden number is N."
     default_max_turns = 8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, to_plain_numbers
+from fedagentgym.base.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,36 @@ def lay_out_tasks(env_id: str, split: str, sizes: Mapping[str, int]) -> tuple[Se
     if split != "all":
         return TaskIds(env_id, split, sizes[split]), places
     return [make_task_id(env_id, *place) for place in places], places
+
+
+# ---- payloads as plain values ------------------------------------------------------------------------------------------
+
+
+def to_plain_payload(payload: Any) -> Any:
+    """A payload as plain values: records become mappings, sets and tuples lists."""
+    if hasattr(payload, "_asdict"):
+        return {name: to_plain_payload(value) for name, value in payload._asdict().items()}
+    if is_dataclass(payload) and not isinstance(payload, type):
+        return {one.name: to_plain_payload(getattr(payload, one.name)) for one in fields(payload) if one.init}
+    if isinstance(payload, Mapping):
+        return {str(name): to_plain_payload(value) for name, value in payload.items()}
+    if isinstance(payload, tuple | list):
+        return [to_plain_payload(item) for item in payload]
+    if isinstance(payload, Set):
+        return sorted(to_plain_payload(item) for item in payload)
+    return payload
+
+
+def from_plain_payload(plain: Any, kind: Any) -> Any:
+    """A payload of this type from plain values; `DataError` if they do not fit."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(plain)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise DataError(f"a payload does not fit this environment: {place}: {fault['msg']}") from None
 
 
 # ---- fields: columns of a pool, and values of payloads, by which clients can be formed --------------------------------

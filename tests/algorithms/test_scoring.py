@@ -20,10 +20,11 @@ from fedagentgym.algorithms.dpsda_fl import (
 )
 from fedagentgym.algorithms.experts import Scorer
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
-from fedagentgym.algorithms.transfer import make_task_records, pool_from_records, to_plain_payload
+from fedagentgym.algorithms.transfer import make_task_records, pool_from_records
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.task import to_plain_payload
 from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
 
 MATH: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -96,6 +97,7 @@ class ALFWorldEnv(MisleadableEnv):
     """
 
     id = "fedagentgym/ALFWorld-v0"
+    payload_type = Game
     role = "You are an agent in a household and have to fulfil a task by giving one text command per turn."
     action_help = (
         "go to PLACE, open PLACE, close PLACE, take THING from PLACE, move THING to PLACE (put THING in/on PLACE in games "
@@ -110,6 +112,11 @@ class ALFWorldEnv(MisleadableEnv):
     play_options = ("engine", "plan")
     local_options = ("games",)
     handicap = Handicap(error=0.5, turns=17)
+
+    @classmethod
+    def read_payload(cls, plain: Any) -> Game:
+        game: Game = super().read_payload(plain)
+        return replace(game, goal=_freeze(game.goal))
 
     def __init__(
         self,
@@ -243,3 +250,8 @@ def _make_view(
     if won and played:
         return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)
     return View(feedback, commands, 0.0, 0.0, False, False, valid, _NOT_WON, extra)
+
+
+def _freeze(formula: Any) -> Any:
+    """A goal's nested formula as tuples."""
+    return tuple(map(_freeze, formula)) if isinstance(formula, list | tuple) else formula

@@ -50,6 +50,7 @@ class CodeEnv(ReplyEnv):
     """
 
     id = "fedagentgym/Code-v0"
+    payload_type = Program
     runs_programs = True
     role = "You write programs in Python."
     action_help = make_action_help("```python the program ```", TOOLS)

@@ -138,6 +138,7 @@ class MathEnv(ReplyEnv):
     """
 
     id = "fedagentgym/Math-v0"
+    payload_type = MathProblem
     role = "You solve mathematical problems."
     action_help = make_action_help("the result", TOOLS)
     accuracy = "math"

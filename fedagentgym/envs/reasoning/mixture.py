@@ -9,16 +9,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import Episode, Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program, Question
 from fedagentgym.envs.reasoning.pools import Strip
 from fedagentgym.envs.reasoning.replies import ReplyEnv
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
@@ -28,6 +30,9 @@ from fedagentgym.envs.view import View
 
 MEMBERS, OWN = "members", "own"
 CATEGORIES = (MEMBERS, OWN)
+
+
+MemberPayload = Annotated[MathProblem | Program | Question | dict[str, Any], Field(union_mode="left_to_right")]
 
 
 class Part(NamedTuple):
@@ -155,6 +160,7 @@ class MixtureEnv(MisleadableEnv):
     """
 
     id = "fedagentgym/Mixture-v0"
+    payload_type = tuple[str, MemberPayload]
     takes = "reply"
     role = "You answer questions of several kinds."
     action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."

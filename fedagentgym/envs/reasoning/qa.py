@@ -39,6 +39,7 @@ class QAEnv(ReplyEnv):
     """
 
     id = "fedagentgym/QA-v0"
+    payload_type = Question
     role = "You answer questions."
     action_help = make_action_help("the answer, as short as possible", TOOLS)
     accuracy = "qa"

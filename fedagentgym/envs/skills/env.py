@@ -159,6 +159,7 @@ class SkillsEnv(MisleadableEnv):
     """
 
     id = "fedagentgym/Skills-v0"
+    payload_type = SkillTask
     takes = "reply"
     role = "You answer questions about things in many towns; every town has its own way to count them."
     action_help = (

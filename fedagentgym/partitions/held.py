@@ -1,0 +1,238 @@
+"""Tasks that a client's own machine holds: the file in which their owner describes them, and their environments.
+
+    client: 3                                             # the client's number in the federation
+    env: {id: fedagentgym/QA-v0, options: {data: questions.jsonl}}
+    held_out: 0.2                                         # share of the tasks that is evaluated on and never trained on
+
+`tasks: tasks.jsonl` names tasks as `export_client` writes them, one a line; otherwise the environment loads its own. `share` and
+`allow` say what the server may be told: everything else stays on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedagentgym.base.encoding import bytes_digest, digest
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_text
+from fedagentgym.base.settings import Settings
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.task import Task, to_plain_payload
+from fedagentgym.partitions.client_split import Client, ClientSplit
+from fedagentgym.partitions.table import env_class
+
+CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
+Shared = Literal["count", "categories"]
+Allowed = Literal["parameters", "metrics", "scores", "answers", "held ids", "embeddings"]
+
+
+class HeldEnv(Settings):
+    """The environment that plays the tasks, with its options on this machine."""
+
+    id: str = Field(description="environment id, such as fedagentgym/QA-v0")
+    split: str = Field(default="train", description="split whose tasks are held")
+    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as data: FILE")
+
+
+class HeldSettings(Settings):
+    """What the owner of a client's machine decides: the file `client.yaml`."""
+
+    client: int = Field(ge=0, description="the client's number in the federation")
+    env: HeldEnv = Field(description="the environment of the tasks")
+    variant: dict[str, Any] | None = Field(default=None, description="the client's variant of the environment")
+    tasks: str | None = Field(default=None, description="file of tasks beside this one; null: the environment's own")
+    held_out: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the tasks that is only evaluated on")
+    share: tuple[Shared, ...] = Field(default=("count",), description="what the server may know of the tasks")
+    allow: tuple[Allowed, ...] = Field(
+        default=("parameters", "metrics"), description="what may be sent to the server besides"
+    )
+
+
+@dataclass(frozen=True)
+class HeldTasks:
+    """The opened tasks of one client.
+
+    Attributes:
+        settings: What their owner decided.
+        env: The environment over the tasks that are trained on.
+        held_out: The environment over those that are held back; None if there are none.
+        digest: Changes if any task, option or share of them changes.
+    """
+
+    settings: HeldSettings
+    env: TextEnv
+    held_out: TextEnv | None
+    digest: str
+
+
+def load_held_settings(path: str | Path) -> HeldSettings:
+    """The owner's file; a folder stands for the `client.yaml` in it."""
+    file = find_client_file(path)
+    return HeldSettings.load(parse_yaml(read_text(file), str(file)), str(file))
+
+
+def find_client_file(path: str | Path) -> Path:
+    """The file of a client, or the one in its folder."""
+    return Path(path) / CLIENT_FILE if Path(path).is_dir() else Path(path)
+
+
+def open_held(path: str | Path) -> HeldTasks:
+    """Open the tasks that a client's file describes; paths in it are relative to it."""
+    file = find_client_file(path)
+    settings = load_held_settings(file)
+    cls = env_class(settings.env.id)
+    options = {name: _locate(file.parent, name, value, cls) for name, value in settings.env.options.items()}
+    if settings.tasks is not None:
+        options["pool"] = read_tasks(file.parent / settings.tasks, cls, settings.env.split)
+    if settings.variant is not None:
+        options["variant"] = settings.variant
+    whole = open_env(settings.env.id, **options, split=settings.env.split)
+    about = [settings.env.id, cls.portable_options(settings.env.options), settings.variant, settings.held_out]
+    found = digest([*about, whole.pool.digest])
+    back = choose_held_out(whole.pool.ids, settings.held_out)
+    if not back:
+        return HeldTasks(settings, whole, None, found)
+    parts = []
+    for chosen in (False, True):
+        pool = whole.pool.subset([identifier for identifier in whole.pool.ids if (identifier in back) == chosen])
+        parts.append(open_env(settings.env.id, **{**options, "split": settings.env.split, "pool": pool}))
+    return HeldTasks(settings, parts[0], parts[1], found)
+
+
+def _locate(folder: Path, name: str, value: Any, cls: type[TextEnv]) -> Any:
+    """The value of an option; a path relative to the owner's file if it is one of this machine's files."""
+    if name in cls.local_options and isinstance(value, str) and (folder / value).exists():
+        return str((folder / value).absolute())
+    return value
+
+
+def choose_held_out(ids: Sequence[str], share: float) -> frozenset[str]:
+    """The tasks held back: those whose ids have the least digests, so that further tasks move few of the others."""
+    if not share:
+        return frozenset()
+    if len(ids) < 2:
+        raise DataError(f"held_out is {share:g}, but a client with {len(ids)} task has none to hold back")
+    count = min(max(1, round(share * len(ids))), len(ids) - 1)
+    return frozenset(sorted(ids, key=lambda identifier: bytes_digest(identifier.encode()))[:count])
+
+
+# ---- files of tasks -------------------------------------------------------------------------------------------------
+
+
+def read_tasks(path: Path, cls: type[TextEnv], split: str) -> TaskPool:
+    """The tasks of a file, one JSON mapping a line with `category`, `payload` and optionally `id` and `hardness`."""
+    rows = []
+    for number, row in read_jsonl(path):
+        if not isinstance(row, Mapping) or not {"category", "payload"} <= set(row):
+            raise DataError(f"{path}, line {number}: a task is a mapping with category and payload")
+        try:
+            rows.append({**row, "payload": cls.read_payload(row["payload"])})
+        except DataError as error:
+            raise DataError(f"{path}, line {number}: {error}") from None
+    return TaskPool.from_records(rows, env=cls.id, split=split)
+
+
+def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
+    """A task as a line of a file; one that a file cannot hold is refused."""
+    place = pool.find_position(task.id)
+    row = {"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)}
+    row |= {} if task.hardness is None else {"hardness": task.hardness}
+    row |= {name: values[place] for name, values in pool.columns.items() if values[place] is not None}
+    try:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        same = cls.read_payload(json.loads(line)["payload"]) == task.payload
+    except (TypeError, ValueError, DataError):
+        same = False
+    if not same:
+        raise OptionError(
+            f"{cls.id} has tasks that no file can hold: set its class attribute payload_type to the type of the payloads"
+        )
+    return line + "\n"
+
+
+CARD = """---
+configs:
+- config_name: default
+  data_files: {tasks}
+---
+
+# Client {client} of {clients}
+
+{count:,} tasks of `{env}` with their answers, as the sampler `{sampler}` divided them (seed {seed}, parameters `{parameters}`).
+
+| category | tasks |
+|---|---|
+{categories}
+
+`{tasks}` has a task a line: id, category, payload, and where the data says so hardness and further fields. `{file}` describes
+them for a node: `flower-supernode --node-config 'client="{file}" workplace="/a/folder"'` with absolute paths, in a run with
+`partition: {{sampler: held, clients: {clients}}}`.
+
+Split `{digest}`, pool `{pool}`.
+"""
+
+
+def export_client(client: Client, folder: str | Path) -> Path:
+    """Write the tasks of a client of a split into a folder from which a node can hold them.
+
+    Args:
+        client: The client.
+        folder: The folder to make: `tasks.jsonl`, `client.yaml`, and a data card.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OptionError: If the tasks of this environment cannot be written to a file.
+        DataError: If the folder exists.
+    """
+    split, pool = client.client_split, client.pool
+    cls = split.env_class
+    options = cls.portable_options(split.options)
+    if (turns := cls.count_turns(split.options)) != cls.count_turns(options):
+        options["max_turns"] = turns
+    settings = {
+        "client": client.index,
+        "env": {"id": split.record.env_id, "split": split.record.env_split, "options": options},
+        **({} if client.variant is None else {"variant": dict(client.variant)}),
+        "tasks": TASKS_FILE,
+    }
+    lines = [format_task(task, pool, cls) for task in pool]
+    with atomic_folder(folder) as part:
+        (part / TASKS_FILE).write_text("".join(lines), "utf-8")
+        (part / CLIENT_FILE).write_text(_to_yaml(settings), "utf-8")
+        (part / CARD_FILE).write_text(_write_card(client, split, pool), "utf-8")
+    return Path(folder)
+
+
+def _write_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
+    record = split.record
+    return CARD.format(
+        client=client.index,
+        clients=len(split),
+        count=len(pool),
+        env=record.env_id,
+        sampler=record.sampler,
+        seed=record.seed,
+        parameters=json.dumps(dict(record.parameters)),
+        categories="\n".join(f"| {name} | {count} |" for name, count in sorted(pool.categories.items())),
+        tasks=TASKS_FILE,
+        file=CLIENT_FILE,
+        digest=split.digest,
+        pool=record.pool_digest,
+    )
+
+
+def _to_yaml(plain: Mapping[str, Any]) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
+    return text
