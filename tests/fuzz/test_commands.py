@@ -20,6 +20,7 @@ from fedagentgym.cli.application import load_application
 from fedagentgym.cli.main import main
 from fedagentgym.learning.evaluation import evaluate
 from tests.fuzz import nasty
+from tests.network import blocked
 
 CASES_OF_EACH = 60
 """Of every command, and of configurations."""
@@ -130,11 +131,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.agents.models.sources.fetch_wheel", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
     patch.setattr("fedagentgym.learning.evaluation.evaluate", evaluate_few)
-    patch.setenv("HF_HUB_OFFLINE", "1")
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, stop)
-    yield folder
+    with blocked() as tried:
+        yield folder
+    assert tried == []
     patch.undo()
     os.chdir(before)
 

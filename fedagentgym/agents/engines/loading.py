@@ -1,6 +1,7 @@
-"""Loading a model and its tokenizer from a folder or the hub, and where it computes: device, type and threads.
+"""Loading a model and its tokenizer from this machine, and where it computes: device, type and threads.
 
-Every error is one clear sentence.
+A hub id is found in the cache of the hub's own library: nothing is downloaded here (`fedagentgym model add` does that), and no
+code that comes with a model is run. Every error is one clear sentence.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ Threads = int | Literal["auto"] | None
 """A number, all cores that this process may use, or None: not set."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _INDEX = "model.safetensors.index.json"
+_ADAPTER = "adapter_config.json"
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""Neither a download nor code of the folder, whatever the files in it name; unless told, transformers asks at the terminal."""
 
 
 class LoadedModel(NamedTuple):
@@ -86,15 +90,31 @@ def use_threads(wanted: Threads) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def find_files(source: str | Path) -> Path:
+    """Return the folder of a model: the one that is named, or for a hub id the one in the cache of the hub's library."""
+    if str(source).startswith("~"):
+        source = Path(source).expanduser()
+    check_folder(source)
+    if Path(source).is_dir():
+        return Path(source)
+    hub = require("huggingface_hub", "train")
+    try:
+        return Path(hub.snapshot_download(str(source), local_files_only=True))
+    except (OSError, ValueError):
+        raise DataError(
+            f"the model {source} is not here: get it with `fedagentgym model add {source}`, or name a model folder"
+        ) from None
+
+
 def load_tokenizer(source: str | Path) -> Any:
     """Load the Hugging Face tokenizer of a folder or hub id."""
     transformers = require("transformers", "train")
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+    folder = find_files(source)
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{folder} holds no tokenizer: expected one of {', '.join(_TOKENIZER_FILES)}")
     generic = read_generic_config(folder) is not None
     kind = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
-    return _try_load(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(source)))
+    return _try_load(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(folder), **_LOCAL))
 
 
 def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = False) -> LoadedModel:
@@ -107,19 +127,17 @@ def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = Fal
         plain: Read a folder without `transformers` where that is possible, in single precision on a CPU.
     """
     torch = require("torch", "train")
-    if str(source).startswith("~"):
-        source = Path(source).expanduser()
-    check_folder(source)
-    if plain and dtype == "float32" and device.type == "cpu" and Path(source).is_dir():
-        found = read_tiny_model(Path(source))
+    folder = find_files(source)
+    if plain and dtype == "float32" and device.type == "cpu":
+        found = read_tiny_model(folder)
         if found is not None:
             check_tokenizer(*found, str(source))
             return LoadedModel(*found)
     transformers = require("transformers", "train")
-    hf_tokenizer = load_tokenizer(source)
+    hf_tokenizer = load_tokenizer(folder)
     model = _try_load(
         f"the model {source}",
-        lambda: transformers.AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, dtype)),
+        lambda: transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=getattr(torch, dtype), **_LOCAL),
     )
     tokenizer = HuggingFaceTokenizer(hf_tokenizer, get_stop_ids(model))
     check_tokenizer(model, tokenizer, str(source))
@@ -167,6 +185,10 @@ def check_folder(source: str | Path) -> None:
     declared = read_json(config)
     if not isinstance(declared, dict) or "model_type" not in declared:
         raise DataError(f"{config} does not say which model it is: the key 'model_type' is missing")
+    if (folder / _ADAPTER).is_file():
+        raise DataError(
+            f"{folder} holds an adapter, which names its base by itself: merge the two (export without --adapter)"
+        )
     if not any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir()):
         raise DataError(f"{folder} holds no weights: model.safetensors is missing")
 
@@ -178,7 +200,7 @@ def check_model_folder(folder: Path, where: str) -> None:
     _check_weight_files(folder)
     tokenizer = load_tokenizer(folder)
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(config)
     except Exception as error:
@@ -227,6 +249,4 @@ def _try_load(what: str, load: Any) -> Any:
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[0][:300] if lines else type(error).__name__
-        raise DataError(
-            f"cannot load {what}: {reason} (a folder or a hub id is expected; a hub id needs a network or a filled cache)"
-        ) from error
+        raise DataError(f"cannot load {what}: {reason}") from error

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedagentgym.agents.engines.loading import load_tokenizer
+from fedagentgym.agents.engines.loading import find_files, load_tokenizer
 from fedagentgym.agents.engines.session import BaseSession
 from fedagentgym.agents.engines.torch_policy import save_adapter
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy, WeightOwner
@@ -61,7 +61,7 @@ class VllmEngine:
         if options.sleep and on_cpu:
             raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
         arguments: dict[str, Any] = {
-            "model": str(source),
+            "model": str(find_files(source)),
             "dtype": (settings.dtype or "float32") if on_cpu else "bfloat16",
             "logprobs_mode": "processed_logprobs",
             "gpu_memory_utilization": options.memory,

@@ -69,7 +69,11 @@ def _read_model(file: Path) -> Any:
     try:
         with disable_progress_bars(), contextlib.redirect_stderr(io.StringIO()):
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                str(file.parent), gguf_file=file.name, dtype=torch.float32, local_files_only=True
+                str(file.parent),
+                gguf_file=file.name,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
             )
     except Exception as error:
         raise DataError(f"cannot convert {file}: {describe_error(error, named=False)}") from error
