@@ -42,8 +42,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SPEED)
 
 leaderboard: $(VENV)/.dev
-	$(BIN)/fedagentgym bench verify --write leaderboard/results/*/*
-	$(BIN)/fedagentgym leaderboard build leaderboard/results --out build/leaderboard --link ../../leaderboard/results
+	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --to leaderboard/verified
+	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
 	$(BIN)/python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
 
 docs: $(VENV)/.dev

@@ -25,7 +25,6 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     repeated,
 )
-from fedagentgym.leaderboard.results import VERIFICATION
 from fedagentgym.leaderboard.suite import count_tasks, list_suites, load_suite, open_scenario, to_yaml
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from fedagentgym.leaderboard.suite import Suite
 
 ROOT = Path("runs") / "leaderboard"
-UNPROVEN_RERUN = f"numbers of a second run in {VERIFICATION}: its author, not the episodes, stands for them"
 WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Cells played in parallel; 0: one for each core.")
 RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
 
@@ -364,7 +362,7 @@ def pack(run: Path, to: Path, weights: Path | None) -> None:
     metavar="FOLDER",
     help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
 )
-@option("--write", is_flag=True, help="Write verification.json into each result.")
+@option("--to", type=PATH, metavar="FOLDER", help="Write what was found: TO/SUITE/ENTRY.json, for `leaderboard build`.")
 @repeated(
     "--rerun",
     type=PATH,
@@ -379,33 +377,27 @@ def verify(
     folders: tuple[Path, ...],
     suite: str | None,
     agents: tuple[Path, ...],
-    write: bool,
+    to: Path | None,
     rerun: tuple[Path, ...],
     by: str,
     plugins: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
-    from fedagentgym.base.files import write_atomic
-    from fedagentgym.leaderboard.results import ResultFolder, to_text
-    from fedagentgym.leaderboard.verify import describe_rerun
+    from fedagentgym.leaderboard.verify import describe_rerun, write_verification
     from fedagentgym.leaderboard.verify import verify as verify_result
 
     own = None if suite is None else load_suite(suite)
-    if rerun and (len(folders) > 1 or not write):
-        raise OptionError("--rerun is about one result, and is written into it: give one folder, and --write")
+    if rerun and (len(folders) > 1 or to is None):
+        raise OptionError("--rerun is about one result, and is written down: give one folder, and --to")
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
-        before = ResultFolder(folder).verification
-        kept = None if before is None else before.rerun
-        if write:
-            write_atomic(folder / VERIFICATION, to_text(found.model_copy(update={"rerun": again or kept})))
+        if to is not None:
+            write_verification(found, folder, to, again)
         if as_json:
             click.echo(json.dumps(found.model_dump(mode="json")))
             continue
         print_result(f"{folder}: verified")
         for claim in found.claims:
             print_result(f"  {claim.status:13s} {claim.name:14s} {claim.about}")
-        if kept is not None and again is None:
-            print_result(f"  {'not provable':13s} {'run again':14s} {UNPROVEN_RERUN}")

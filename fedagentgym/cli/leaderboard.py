@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RESULTS = click.argument(
     "results", type=PATH, nargs=-1, required=True, help="Packed results, or folders with results in them."
 )
+VERIFIED = option("--verified", type=PATH, metavar="FOLDER", help="What `bench verify --to FOLDER` found about them.")
 
 
 @click.group(cls=Group)
@@ -33,11 +34,12 @@ def leaderboard() -> None:
 @RESULTS
 @option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
 @option("--link", help="Link from the page to the results, instead of a copy of each.")
-def build(results: tuple[Path, ...], out: Path, link: str | None) -> None:
+@VERIFIED
+def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path | None) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
     from fedagentgym.leaderboard.site.build import build_site
 
-    built = build_site(results, out, link=link)
+    built = build_site(results, out, link=link, verified=verified)
     count = sum(len(one.entries) for one in built)
     print_result(f"{count:,} results of {len(built)} suites: open {out / 'index.html'}")
 
@@ -47,13 +49,14 @@ def build(results: tuple[Path, ...], out: Path, link: str | None) -> None:
 @option("--suite", required=True, metavar="NAME", help="Whose entries.")
 @option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
 @repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
-def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...]) -> None:
+@VERIFIED
+def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: Path | None) -> None:
     """Print the best entries of a suite as a Markdown table."""
     from fedagentgym.leaderboard.results import read_suites
     from fedagentgym.leaderboard.site.build import OVERALL, rank_entries
     from fedagentgym.leaderboard.site.tables import write_top
 
-    suites = {one.key: one for one in read_suites(results)}
+    suites = {one.key: one for one in read_suites(results, verified)}
     if suite not in suites:
         raise unknown_name_error("suite with results", suite, suites)
     found = suites[suite]

@@ -47,6 +47,11 @@ class CellData:
     usage: Usage | None = None
     epsilon: float | None = None
 
+    @property
+    def key(self) -> str:
+        """The cell's name in file names."""
+        return f"{self.scenario}-seed{self.seed}"
+
 
 def describe_cell(suite: Suite, data: CellData) -> CellRecord:
     """The record of a cell."""

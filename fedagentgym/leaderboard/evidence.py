@@ -34,7 +34,7 @@ from fedagentgym.leaderboard.replay import (
 )
 from fedagentgym.leaderboard.results import CONFIGS, EPISODES, SELECTION, ResultFolder, group_by_task
 from fedagentgym.leaderboard.suite import FREE, OpenedScenario, Suite, check_budget, make_config
-from fedagentgym.learning.trajectory import Trajectory, from_plain
+from fedagentgym.learning.trajectory import Group, Trajectory, from_plain
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -43,6 +43,8 @@ Line = tuple[Mapping[str, Any], Trajectory, str]
 MOST_CHARACTERS = 1 << 30
 """Maximum length of a file of episodes, unpacked; its episodes are held in memory."""
 MOST_ROUNDS = 1_000_000
+TOLERANCE = 1e-9
+"""Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
 
 
 class RefutedError(DataError):
@@ -55,11 +57,25 @@ class RefutedError(DataError):
 
 @dataclass(frozen=True)
 class Examined:
-    """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full."""
+    """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full.
+
+    On the methods track `judged` are the episodes on val of the ranked round, and `rivals` counts the other evaluated rounds.
+    """
 
     data: CellData
-    episodes: int
     cut_short: int
+    judged: tuple[Group, ...] = ()
+    rivals: int = 0
+
+    @property
+    def ranked(self) -> int:
+        """The number of ranked episodes."""
+        return sum(map(len, self.data.groups))
+
+    @property
+    def compared(self) -> int:
+        """The number of episodes on val of the rounds that were not ranked."""
+        return self.rivals * sum(map(len, self.judged))
 
 
 @dataclass(frozen=True)
@@ -164,7 +180,7 @@ def examine_agent_cell(folder: Checked, record: CellRecord) -> Examined:
         raise RefutedError("recomputed", f"cell {record.key}: {odd}")
     groups, spent = group_by_task(episodes), Spent(episodes=len(episodes), env_steps=turns)
     data = CellData(record.scenario, record.seed, groups, spent, policy=record.policy, usage=record.usage)
-    return Examined(data, len(episodes), sum(is_cut_short(env, one) for one in episodes))
+    return Examined(data, sum(is_cut_short(env, one) for one in episodes))
 
 
 def _find_odd_usage(usage: Usage | None, is_hosted: bool, turns: int) -> str | None:
@@ -209,18 +225,16 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
         epsilon=record.epsilon,
     )
     cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
-    return Examined(data, len(episodes) + judged, cut_short + cut_selection)
+    return Examined(data, cut_short + cut_selection, judged, len(points) - 1)
 
 
 def examine_selection(
     folder: Checked, record: CellRecord, config: RunConfig, speaker: Speaker
-) -> tuple[tuple[CurvePoint, ...], dict[int, str], int, int]:
-    """The learning curve from the episodes on `val`, the policy of each round, the number of episodes, and how many of
-    them ended without the environment's doing."""
-    suite, opened = folder.suite, folder.opened[record.scenario]
-    place = f"{SELECTION}/{record.key}.jsonl.gz"
-    split = suite.selection.split
-    env = open_env(opened.env.id, **{**opened.options, "split": split})
+) -> tuple[tuple[CurvePoint, ...], dict[int, str], tuple[Group, ...], int]:
+    """The learning curve from the episodes on `val`, the policy of each round, the episodes of the ranked one, and how many of
+    all of them ended without the environment's doing."""
+    suite, env = folder.suite, open_selection(folder, record.scenario)
+    place, split = f"{SELECTION}/{record.key}.jsonl.gz", folder.suite.selection.split
     ids, seed = env.pool.ids[: suite.selection.tasks], derive(record.seed, "evaluation")
     expected = Expected(ids, suite.selection.repeats, seed)
     rounds, spent = list_rounds(config), read_spent(folder, record)
@@ -228,6 +242,7 @@ def examine_selection(
         raise RefutedError("complete", f"curves.json, {record.key}: rounds {rounds} were to be evaluated")
     lines = read_lines(folder.place / place)
     points, policies, cut_short = [], {}, 0
+    judged: tuple[Group, ...] = ()
     for due in rounds:
         first = next(lines, None)
         policy = None if first is None else str(first[0].get("policy"))
@@ -235,10 +250,18 @@ def examine_selection(
         rest = lines if first is None else chain([first], lines)
         episodes = check_episodes(f"{place}, round {due}", rest, env, expected, about, speaker)
         cut_short += sum(is_cut_short(env, one) for one in episodes)
-        points.append(make_point(due, group_by_task(episodes), spent[due]))
+        groups = group_by_task(episodes)
+        points.append(make_point(due, groups, spent[due]))
         policies[due] = str(policy)
+        judged = groups if due == record.chosen_round else judged
     check_end(place, lines)
-    return tuple(points), policies, len(expected) * len(rounds), cut_short
+    return tuple(points), policies, judged, cut_short
+
+
+def open_selection(folder: Checked, scenario: str) -> TextEnv:
+    """The environment on whose tasks the ranked round is chosen."""
+    opened = folder.opened[scenario]
+    return open_env(opened.env.id, **{**opened.options, "split": folder.suite.selection.split})
 
 
 def list_rounds(config: RunConfig) -> list[int]:

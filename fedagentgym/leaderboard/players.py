@@ -1,12 +1,14 @@
 """Whether a named agent produced a result: it plays the same episodes again, and must give the same replies.
 
 An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
-a token now and then, after which the rest of an episode differs; so a small share of episodes may differ.
+a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
+that differs counts as it was played again: where that makes the result worse, the agent is not proven to have produced it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,28 +19,46 @@ from fedagentgym.agents.presets import make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.base.streams import derive
+from fedagentgym.leaderboard.aggregate import describe_cell, describe_clients, make_point
 from fedagentgym.leaderboard.cells import PARALLEL, TASKS_AT_A_TIME
 from fedagentgym.leaderboard.entries import find_packaged
-from fedagentgym.leaderboard.evidence import Checked, Examined, RefutedError, check_config
+from fedagentgym.leaderboard.evidence import TOLERANCE, Checked, Examined, RefutedError, check_config, open_selection
+from fedagentgym.leaderboard.metrics import find_metric
+from fedagentgym.leaderboard.record import Spent
 from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
 from fedagentgym.learning.rollouts import Player, collect
-from fedagentgym.learning.trajectory import Group
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Group, Trajectory
 
-LEAST_EQUAL = 0.98
-"""Minimum share of episodes that must be identical if weights are used on another machine."""
+MOST_DIFFERENT = 0.02
+"""Share of a cell's episodes on one split that may differ if weights are used on another machine; of ten or more, one may."""
 CONFIG = "config.json"
 """The file by which a folder of weights is known."""
 PROGRAMS = ("expert", "random")
 
 
-class Equal(NamedTuple):
-    """How many episodes are identical when they are played again, of how many, and how many of them are solved: now, and as
-    they are written."""
+@dataclass(frozen=True)
+class PlayedAgain:
+    """The episodes of a cell on one split: how many have the same replies, and the number that counts there, as it is written and
+    as it was played again."""
 
+    where: str
     same: int
     total: int
-    solved: int
-    written: int
+    written: float
+    found: float
+    better: str = "higher"
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether more episodes differ than arithmetic explains."""
+        return self.total - self.same > max(int(MOST_DIFFERENT * self.total), int(self.total >= 10))
+
+    @property
+    def is_flattered(self) -> bool:
+        """Whether the written episodes are better than those that were played again."""
+        gain = self.written - self.found
+        return (-gain if self.better == "lower" else gain) > TOLERANCE
 
 
 class Spoken(NamedTuple):
@@ -57,7 +77,7 @@ def check_program(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
     for cell in cells:
         opened = folder.opened[cell.data.scenario]
         player = make_agent(agent.settings, opened.env)
-        found = count_equal(folder, cell, player, "program")
+        found = play_ranked(folder, cell, player, "program")
         if found.same != found.total:
             raise RefutedError("who-spoke", f"cell {cell.data.scenario}-seed{cell.data.seed}: {name!r} plays otherwise")
     return Spoken(f"{name} played the same episodes again", True)
@@ -82,18 +102,30 @@ def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Pat
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
     load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
-    found = [count_equal(folder, cell, player, "model") for cell in cells if (player := load(cell)) is not None]
-    played, same, total = len(found), sum(one.same for one in found), sum(one.total for one in found)
+    players = [(cell, player) for cell in cells if (player := load(cell)) is not None]
     told = ", ".join(map(str, models))
-    if not played:
+    if not players:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
-    if same < LEAST_EQUAL * total:
-        found_equal = f"the same replies in {same} of {total} episodes: another policy played"
-        raise RefutedError("who-spoke", f"{told} gives {found_equal}")
-    about = f"{played} of {len(cells)} cells were played again with the weights: {same} of {total} episodes are equal"
-    if same < total:
-        about += f"; {sum(one.solved for one in found)} are solved, {sum(one.written for one in found)} as written"
-    return Spoken(about, played == len(cells))
+    ranked = [play_ranked(folder, cell, player, "model") for cell, player in players]
+    judged = [play_selection(folder, cell, player) for cell, player in players if folder.is_method]
+    for one in (*ranked, *judged):
+        if one.is_refuted:
+            found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
+            raise RefutedError("who-spoke", f"{told} gives {found}")
+    return describe_spoken(ranked, judged, len(cells))
+
+
+def describe_spoken(ranked: Sequence[PlayedAgain], judged: Sequence[PlayedAgain], cells: int) -> Spoken:
+    """Which episodes were played again, and what follows for those that differ."""
+    played = [ranked, judged] if judged else [ranked]
+    counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
+    about = f"{len(ranked)} of {cells} cells were played again with the weights: {counts[0]} episodes are equal"
+    about += f", and {counts[1]} on val in the ranked rounds" if judged else ""
+    flattered = [one for one in (*ranked, *judged) if one.is_flattered]
+    if flattered:
+        first = flattered[0]
+        about += f"; {first.where} is written as {first.written:.4g}, played again it is {first.found:.4g}"
+    return Spoken(about, len(ranked) == cells and not flattered)
 
 
 def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
@@ -110,7 +142,7 @@ def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], 
     if len(models) != 1:
         raise OptionError("a result of the agents track was played by one model: give its folder alone")
     agent, model = folder.manifest.entry.agent, models[0]
-    if agent.weights is not None and identify_model(model) != agent.weights:
+    if identify_model(model) != agent.weights:
         raise RefutedError("who-spoke", f"{model} does not hold the weights that the manifest names, {agent.weights}")
     return lambda cell: make_player(folder, cell, settings, model)
 
@@ -136,8 +168,7 @@ def load_policies(folder: Checked, models: Sequence[Path]) -> Callable[[Examined
 
 def make_player(folder: Checked, cell: Examined, settings: AgentSettings, model: Path) -> Player:
     """The agent with these weights, configured for a cell."""
-    player = make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
-    return with_temperature(player, folder.suite.get_ranking(cell.data.scenario).temperature)
+    return make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
 
 
 def find_models(places: Sequence[Path]) -> list[Path]:
@@ -149,21 +180,56 @@ def find_models(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def count_equal(folder: Checked, cell: Examined, player: Player, kind: str) -> Equal:
-    """Play the episodes of a cell again, and compare the replies."""
-    opened = folder.opened[cell.data.scenario]
-    repeats = folder.suite.get_ranking(cell.data.scenario).repeats
+def play_ranked(folder: Checked, cell: Examined, player: Player, kind: str) -> PlayedAgain:
+    """Play the ranked episodes of a cell again, and compare the replies."""
+    opened, ranking = folder.opened[cell.data.scenario], folder.suite.get_ranking(cell.data.scenario)
+    player = with_temperature(player, ranking.temperature)
     size = len(opened.ids) if folder.is_method else TASKS_AT_A_TIME[kind]
     groups: list[Group] = []
     for first in range(0, len(opened.ids), size):
         tasks, seed = opened.ids[first : first + size], derive(cell.data.seed, "ranked")
         groups += collect(
-            player, opened.env, tasks, group_size=repeats, seed=seed, parallel=PARALLEL, first=first
+            player, opened.env, tasks, group_size=ranking.repeats, seed=seed, parallel=PARALLEL, first=first
         ).groups
+    measure = folder.suite.rank_by
+    written, found = (_measure_cell(folder, cell, tuple(each), measure) for each in (cell.data.groups, groups))
+    where, better = f"{measure} of {cell.data.key}", find_metric(measure).better or "higher"
+    return PlayedAgain(where, *count_equal(cell.data.groups, groups), written, found, better)
+
+
+def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...], measure: str) -> float:
+    """The ranked measure of a cell with these episodes."""
+    client_split = folder.opened[cell.data.scenario].client_split
+    clients = () if client_split is None else describe_clients(client_split, groups)
+    found = describe_cell(folder.suite, replace(cell.data, groups=groups, clients=clients))
+    return found.measures[measure].mean
+
+
+def play_selection(folder: Checked, cell: Examined, player: Player) -> PlayedAgain:
+    """Play the episodes on val of the ranked round again, as the run played them, and compare the replies."""
+    selection = folder.suite.selection
+    env = open_selection(folder, cell.data.scenario)
+    groups = collect(
+        with_temperature(player, selection.temperature),
+        env,
+        [group[0].task for group in cell.judged],
+        group_size=selection.repeats,
+        seed=derive(cell.data.seed, "evaluation"),
+        parallel=EvaluationSettings().parallel_episodes,
+    ).groups
+    written, found = (make_point(0, each, Spent()).measures["success"].mean for each in (cell.judged, groups))
+    return PlayedAgain(f"success of {cell.data.key} on val", *count_equal(cell.judged, groups), written, found)
+
+
+def count_equal(written: Sequence[Group], again: Sequence[Group]) -> tuple[int, int]:
+    """How many episodes have the same replies with the same numbers of tokens, of how many."""
     pairs = [
-        (mine, theirs)
-        for own, given in zip(groups, cell.data.groups, strict=True)
-        for mine, theirs in zip(own, given, strict=True)
+        (_list_replies(theirs), _list_replies(mine))
+        for given, own in zip(written, again, strict=True)
+        for theirs, mine in zip(given, own, strict=True)
     ]
-    same = sum([turn.reply for turn in mine.turns] == [turn.reply for turn in theirs.turns] for mine, theirs in pairs)
-    return Equal(same, len(pairs), sum(mine.success for mine, _ in pairs), sum(theirs.success for _, theirs in pairs))
+    return sum(theirs == mine for theirs, mine in pairs), len(pairs)
+
+
+def _list_replies(trajectory: Trajectory) -> list[tuple[str, int]]:
+    return [(turn.reply, turn.tokens) for turn in trajectory.turns]

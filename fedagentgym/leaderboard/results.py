@@ -11,8 +11,8 @@
 
 A cell is one scenario (an environment, on the methods track with a client split) under one seed. On the agents track a result may
 hold some of the scenarios. All numbers of the three JSON files follow from the episodes, except for what `verify` names as not
-provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. `verification.json`, if
-present, is the maintainers', not a part of it.
+provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no
+part of a result: `bench verify --to FOLDER` writes FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines,
 
 FORMAT = 1
 """The newest format of packed results that this version reads."""
-MANIFEST, CURVES, CLIENTS, VERIFICATION = "manifest.json", "curves.json", "clients.json", "verification.json"
+MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json", "clients.json"
 SUITE, AGENT = "suite.yaml", "agent.yaml"
 EPISODES, SELECTION, CONFIGS = "episodes", "selection", "configs"
 DEEPEST = 4
@@ -114,9 +114,13 @@ def format_settings(plain: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ResultFolder:
-    """A packed result on disk. Documents are read when they are asked for; nothing here trusts or verifies them."""
+    """A packed result on disk. Documents are read when they are asked for; nothing here trusts or verifies them.
+
+    `verified` is a folder of what its reader found about results: a result's own files have no say in it.
+    """
 
     path: Path
+    verified: Path | None = None
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -142,12 +146,19 @@ class ResultFolder:
         place = self.path / CLIENTS
         return read_document(ClientTable, place) if place.exists() else ClientTable(cells=())
 
+    @property
+    def verification_file(self) -> Path:
+        """Where the reader keeps what was found about this result."""
+        if self.verified is None or self.verified.resolve().is_relative_to(self.path.resolve()):
+            raise OptionError("what is found about a result is kept in a folder of its own, outside of the result")
+        return self.verified / self.manifest.suite.name / f"{self.name}.json"
+
     @cached_property
     def verification(self) -> Verification | None:
-        """What a verifier wrote about this manifest, if anything."""
-        if not (self.path / VERIFICATION).is_file():
+        """What was found about this manifest, if the reader keeps it."""
+        if self.verified is None or not self.verification_file.is_file():
             return None
-        found = read_document(Verification, self.path / VERIFICATION)
+        found = read_document(Verification, self.verification_file)
         return found if found.manifest == file_digest(self.path / MANIFEST) else None
 
     @property
@@ -218,11 +229,12 @@ class SuiteEntries:
         return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
 
 
-def read_suites(places: Iterable[Path]) -> list[SuiteEntries]:
-    """The results in these folders and below them, by suite; agents first, then methods, each by name."""
+def read_suites(places: Iterable[Path], verified: Path | None = None) -> list[SuiteEntries]:
+    """The results in these folders and below them, by suite; agents first, then methods, each by name. `verified` is the folder
+    of what the reader found about them."""
     found: dict[str, list[ResultFolder]] = {}
     for folder in dict.fromkeys(folder.resolve() for place in places for folder in _find_results(place, DEEPEST)):
-        entry = ResultFolder(folder)
+        entry = ResultFolder(folder, verified)
         reference = entry.manifest.suite
         found.setdefault(f"{reference.track} {reference.name} {reference.version:06d}", []).append(entry)
     return [_group(entries) for _, entries in sorted(found.items())]

@@ -2,8 +2,10 @@
 
 Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
 rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
-program of this package, or if its weights are available (`models`). The cost of a run is not proven, nor are hosted models.
-A method's own code is loaded only on the verifier's request, since it comes from the submitter.
+program of this package, or if its weights are available (`models`): on the methods track those of the ranked rounds, on the tasks
+that rank and on val. What other rounds did on val is as the submitter wrote it, so that the choice among them is not proven. Nor
+are the cost of a run, and hosted models. A method's own code is loaded only on the verifier's request, since it comes from the
+submitter.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.files import format_path, read_text
+from fedagentgym.base.files import format_path, read_text, write_atomic
 from fedagentgym.leaderboard.entries import ENDPOINT, identify_agent, load_settings, make_baseline
-from fedagentgym.leaderboard.evidence import Checked, Examined, RefutedError, examine_cells, is_known
+from fedagentgym.leaderboard.evidence import TOLERANCE, Checked, Examined, RefutedError, examine_cells, is_known
 from fedagentgym.leaderboard.players import Spoken, check_model, check_packaged, check_program, find_models
 from fedagentgym.leaderboard.record import Claim, Manifest, Rerun, Verification
 from fedagentgym.leaderboard.results import (
@@ -31,7 +33,6 @@ from fedagentgym.leaderboard.results import (
     MANIFEST,
     SELECTION,
     SUITE,
-    VERIFICATION,
     PackedCell,
     Result,
     ResultFolder,
@@ -39,6 +40,7 @@ from fedagentgym.leaderboard.results import (
     make_client_table,
     make_curves,
     make_manifest,
+    to_text,
 )
 from fedagentgym.leaderboard.suite import (
     OpenedScenario,
@@ -52,23 +54,21 @@ from fedagentgym.leaderboard.suite import (
 from fedagentgym.version import __version__
 
 FOLDERS = (EPISODES, SELECTION, CONFIGS)
-TOLERANCE = 1e-9
-"""Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
 ABOUT = {
     "schema": "every file is written as this package writes it",
     "digests": "the files are those that the manifest names",
     "suite": "the suite is the published one, with its tasks, divisions and verifier",
     "complete": "every task of every scenario is there under every seed, once",
     "replayed": "every episode was played again: these actions are answered so, and earn these rewards",
-    "recomputed": "every number of the tables and curves follows from the episodes",
-    "configuration": "the runs are configured as the suite and the method's changes say",
-    "selection": "the ranked round is the one that did best on val",
-    "budget": "what is said to be spent lies within the budget",
+    "recomputed": "every number of the tables and curves follows from the episodes as they are written",
+    "configuration": "the configurations beside the result are those that the suite and the method's changes give",
+    "selection": "no evaluated round did better on val than the ranked one",
+    "budget": "training stayed within the budget: what is said to be spent does",
     "who-spoke": "the agent said these words",
     "spent": "episodes, bytes and steps of training, and the privacy spent",
     "usage": "tokens and cost of the hosted model",
     "tokens": "numbers of tokens, and episodes that ended for want of room",
-    "method": "the policies are what the method learned",
+    "method": "the policies are what the method learned, under that configuration",
     "about": "who submitted it, when and on which machine it was made",
 }
 
@@ -114,7 +114,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             raise RefutedError("digests", f"{name} is no folder of a result")
         if entry.is_file():
             found.add(name)
-    found -= {MANIFEST, VERIFICATION}
+    found -= {MANIFEST}
     if odd := sorted(found ^ set(manifest.files)):
         told = "not in the manifest" if odd[0] in found else "in the manifest, but not here"
         raise RefutedError("digests", f"{odd[0]} is {told}")
@@ -267,33 +267,52 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
     """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
-    left_out = [name for name in folder.suite.scenarios if name not in folder.opened]
     unproven = ["about"]
     if folder.is_method:
         (proven if is_known(folder) else unproven).append("configuration")
-        proven += ["selection", "budget"]
-        unproven += ["spent", "method"]
+        (unproven if any(cell.rivals for cell in cells) else proven).append("selection")
+        unproven += ["budget", "spent", "method"]
     if agent.kind == "hosted":
         unproven.append("usage")
-    is_shown = spoke is not None and spoke.everywhere
-    (proven if is_shown else unproven).append("who-spoke")
-    if not is_shown and agent.kind == "model":
-        unproven.append("tokens")
-    counts = {"replayed": f" ({sum(cell.episodes for cell in cells):,} episodes)"}
-    if left_out:
-        counts["complete"] = f" (not played: {', '.join(left_out)})"
-    if spoke is not None:
-        counts["who-spoke"] = f" ({spoke.about})"
-    if cut_short := sum(cell.cut_short for cell in cells):
-        counts["tokens"] = f" ({cut_short} episodes)"
-    about = {name: ABOUT[name] + counts.get(name, "") for name in [*proven, *unproven]}
+    (proven if spoke is not None and spoke.everywhere else unproven).append("who-spoke")
+    if agent.kind == "model":
+        (proven if spoke is not None and spoke.everywhere else unproven).append("tokens")
+    details = describe_details(folder, cells, spoke)
     return [
-        Claim(name=name, status="proven" if name in proven else "not provable", about=text)
-        for name, text in about.items()
+        Claim(
+            name=name, status="proven" if name in proven else "not provable", about=ABOUT[name] + details.get(name, "")
+        )
+        for name in [*proven, *unproven]
     ]
 
 
+def describe_details(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> dict[str, str]:
+    """Which episodes a claim is about, by its name."""
+    ranked, judged = sum(cell.ranked for cell in cells), sum(len(group) for cell in cells for group in cell.judged)
+    compared, rivals = sum(cell.compared for cell in cells), sum(cell.rivals for cell in cells)
+    found = {"replayed": f" ({ranked:,} episodes)"}
+    if folder.is_method:
+        found["replayed"] = f" ({ranked:,} ranked episodes, {judged + compared:,} on val)"
+        told = f"the other {rivals:,} rounds, {compared:,} episodes, are compared as they are written, not played under weights"
+        found["selection"] = f" ({told})" if rivals else f" (no other round was evaluated; {judged:,} episodes)"
+    if left_out := [name for name in folder.suite.scenarios if name not in folder.opened]:
+        found["complete"] = f" (not played: {', '.join(left_out)})"
+    if spoke is not None:
+        found["who-spoke"] = f" ({spoke.about})"
+    if cut_short := sum(cell.cut_short for cell in cells):
+        found["tokens"] = f" ({cut_short:,} episodes)"
+    return found
+
+
 # ---- the results of maintainers who ran an entry again ---------------------------------------------------------------
+
+
+def write_verification(found: Verification, result: Path, verified: Path, rerun: Rerun | None) -> None:
+    """Write what was found into the verifier's own folder; an earlier rerun of the same manifest is kept."""
+    folder = ResultFolder(result, verified)
+    before = folder.verification
+    rerun = rerun or (None if before is None else before.rerun)
+    write_atomic(folder.verification_file, to_text(found.model_copy(update={"rerun": rerun})))
 
 
 def describe_rerun(result: Path, again: Sequence[Path], by: str) -> Rerun:

@@ -7,28 +7,29 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.record import Verification
-from fedagentgym.leaderboard.results import VERIFICATION, read_document
+from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.site.tables import fill_page, write_excerpt
 from fedagentgym.leaderboard.verify import verify
 
-RESULTS = sorted(
-    path.parent for path in (Path(__file__).parents[2] / "leaderboard" / "results").glob("*/*/manifest.json")
-)
+PLACE = Path(__file__).parents[2] / "leaderboard"
+RESULTS = sorted(path.parent for path in (PLACE / "results").glob("*/*/manifest.json"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_committed_result_is_verified(folder: Path) -> None:
-    found, written = verify(folder), read_document(Verification, folder / VERIFICATION)
-    assert found.replayed and (written.manifest, written.claims) == (found.manifest, found.claims)
+    found, written = verify(folder), ResultFolder(folder, PLACE / "verified").verification
+    assert found.replayed and written is not None and written.claims == found.claims
+
+
+def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
+    written = {ResultFolder(folder, PLACE / "verified").verification_file for folder in RESULTS}
+    assert written == set((PLACE / "verified").rglob("*.json"))
 
 
 @pytest.mark.slow
 def test_readme_shows_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
-    assert (
-        main(["leaderboard", "build", str(root / "leaderboard" / "results"), "--out", str(tmp_path), "--link", "x"])
-        == 0
-    )
+    line = ["leaderboard", "build", str(PLACE / "results"), "--verified", str(PLACE / "verified"), "--link", "x"]
+    assert main([*line, "--out", str(tmp_path)]) == 0
     page = (root / "README.md").read_text("utf-8")
     assert page == fill_page(page, write_excerpt(tmp_path)), "run: make leaderboard"

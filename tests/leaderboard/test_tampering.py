@@ -244,6 +244,7 @@ NUMBERS: dict[str, Forgery] = {
 EDITED: dict[str, tuple[str, Forgery]] = {
     "a file that is edited": ("digests", lines(turn(0, 0, valid=False), RANKED)),
     "a file too many": ("digests", lambda folder: (folder / "more.txt").write_text("x")),
+    "a verification of its own": ("digests", lambda folder: (folder / "verification.json").write_text("{}")),
     "a file that is gone": ("digests", lambda folder: (folder / "curves.json").unlink()),
     "an empty folder": ("digests", lambda folder: (folder / "more").mkdir()),
     "a file behind a link": ("digests", lambda folder: (folder / "link").symlink_to("manifest.json")),
@@ -282,7 +283,7 @@ def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: 
     assert proven == {"schema", "digests", "suite", "complete", "replayed", "recomputed", "who-spoke"}
     found = {claim.name: claim.status for claim in verify(honest_method).claims}
     assert {name for name, status in found.items() if status == "not provable"} == {
-        "about", "spent", "method", "who-spoke", "tokens",
+        "about", "spent", "method", "who-spoke", "tokens", "selection", "budget",
     }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import make_agent_entry
-from fedagentgym.leaderboard.record import Verification
-from fedagentgym.leaderboard.results import VERIFICATION, ResultFolder, read_document
+from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.runs import open_run, pack_run, play_runs
 from fedagentgym.leaderboard.suite import (
     Suite,
@@ -76,8 +74,7 @@ def test_what_maintainers_found_on_a_twin_is_kept(
     honest_agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both scores stand beside the result, from then on; somebody else's run is refused."""
-    result, definition = tmp_path / "result", tmp_path / "suite.yaml"
-    shutil.copytree(honest_agent, result)
+    result, definition = honest_agent, tmp_path / "suite.yaml"
     definition.write_text(to_yaml(AGENTS_SUITE))
     secret = draw_secret(AGENTS_SUITE)
     twin = make_twin(AGENTS_SUITE.model_copy(update={"secret": Twin(digest=secret.digest)}), secret)
@@ -86,17 +83,18 @@ def test_what_maintainers_found_on_a_twin_is_kept(
         play_runs([open_run(twin, entry, tmp_path / "runs")], workers=1)
         pack_run(open_run(twin, entry, tmp_path / "runs"), tmp_path / agent)
     line = ["bench", "verify", str(result), "--suite", str(definition)]
-    assert main([*line, "--write", "--rerun", str(tmp_path / "expert"), "--rerun", str(honest_agent)]) == 0
-    assert main([*line, "--write"]) == 0
-    text = (result / VERIFICATION).read_text()
-    rerun = read_document(Verification, result / VERIFICATION).rerun
-    assert rerun is not None and rerun.secret_suite == twin.digest
-    assert (
-        rerun.secret == ResultFolder(tmp_path / "expert").manifest.overall
-        and rerun.public == ResultFolder(result).manifest.overall
-    )
+    verified = tmp_path / "verified"
+    write = [*line, "--to", str(verified)]
+    assert main([*write, "--rerun", str(tmp_path / "expert"), "--rerun", str(honest_agent)]) == 0
+    assert main(write) == 0
+    folder = ResultFolder(result, verified)
+    text = folder.verification_file.read_text()
+    assert folder.verification is not None and (rerun := folder.verification.rerun) is not None
+    assert rerun.secret == ResultFolder(tmp_path / "expert").manifest.overall and rerun.secret_suite == twin.digest
+    assert rerun.public == folder.manifest.overall
     assert str(secret.seed) not in text and secret.salt not in text
     assert main([*line, "--rerun", str(tmp_path / "expert")]) == 2
-    assert main([*line, "--write", "--rerun", str(tmp_path / "random")]) == 2
+    assert main([*write, "--rerun", str(tmp_path / "random")]) == 2
     assert "was not played by the entry 'expert'" in capsys.readouterr().err
-    assert (result / VERIFICATION).read_text() == text
+    assert folder.verification_file.read_text() == text
+    assert main([*line, "--to", str(result / "verified")]) == 2 and not (result / "verified").exists()

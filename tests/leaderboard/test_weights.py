@@ -95,8 +95,13 @@ def policies(smoke: SuiteRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_policies_of_a_method_say_the_same_again(honest_method: Path, policies: Path) -> None:
     found = {claim.name: claim for claim in verify(honest_method, models=[policies]).claims}
-    assert found["who-spoke"].status == "proven" and "tokens" not in found
-    assert "4 of 4 cells" in found["who-spoke"].about and "48 of 48 episodes" in found["who-spoke"].about
+    assert found["who-spoke"].status == found["tokens"].status == "proven"
+    assert found["selection"].status == found["budget"].status == "not provable"
+    assert "the other 8 rounds, 48 episodes" in found["selection"].about
+    assert found["who-spoke"].about.endswith(
+        "4 of 4 cells were played again with the weights: 48 of 48 episodes are equal,"
+        " and 24 of 24 on val in the ranked rounds)"
+    )
 
 
 def test_one_policy_proves_its_own_cells_alone(honest_method: Path, policies: Path) -> None:

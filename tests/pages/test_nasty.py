@@ -13,6 +13,7 @@ import yaml
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import show_invisible_characters
+from fedagentgym.base.files import write_atomic
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
@@ -126,10 +127,11 @@ def test_a_comparison(text: str, count: int, plain_run: Path, tmp_path: Path) ->
     check_same_outline(write(write_texts_of_run(tmp_path, text), text), write(plain_run, PLAIN), text)
 
 
-def write_texts_of_results(folder: Path, results: Path, text: str) -> Path:
-    """Copies of two results that call themselves, their suite and its scenarios so."""
+def write_texts_of_results(folder: Path, results: Path, text: str) -> tuple[Path, Path]:
+    """Copies of two results that call themselves, their suite and its scenarios so, and what was found about them."""
+    verified = folder / "verified"
     for place in sorted(results.iterdir()):
-        copy = folder / place.name
+        copy = folder / "results" / place.name
         for file in (one for one in place.rglob("*") if one.is_file()):
             (copy / file.relative_to(place)).parent.mkdir(parents=True, exist_ok=True)
             (copy / file.relative_to(place)).write_bytes(file.read_bytes())
@@ -144,9 +146,16 @@ def write_texts_of_results(folder: Path, results: Path, text: str) -> Path:
         played = manifest.suite.model_copy(update={"digest": Suite.load(suite).digest})
         (copy / "manifest.json").write_text(to_text(manifest.model_copy(update={"entry": entry, "suite": played})))
         claims = (Claim(name="who", status="not provable", about=text),)
-        verified = Verification(manifest=file_digest(copy / "manifest.json"), version=text, claims=claims)
-        (copy / "verification.json").write_text(to_text(verified))
-    return folder
+        found = Verification(manifest=file_digest(copy / "manifest.json"), version=text, claims=claims)
+        write_atomic(ResultFolder(copy, verified).verification_file, to_text(found))
+    return folder / "results", verified
+
+
+def build(folder: Path, results: Path, text: str) -> Path:
+    """The page of such results."""
+    written, verified = write_texts_of_results(folder, results, text)
+    build_site([written], folder / "site", verified=verified)
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
@@ -159,15 +168,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain_site(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("plain")
-    build_site([write_texts_of_results(place / "results", results, PLAIN)], place / "site")
-    return place / "site"
+    return build(tmp_path_factory.mktemp("plain"), results, PLAIN)
 
 
 @pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
 def test_the_leaderboard(text: str, results: Path, plain_site: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    build_site([write_texts_of_results(tmp_path / "results", results, text)], site)
+    site = build(tmp_path, results, text)
     page, plain = ((place / "index.html").read_text("utf-8") for place in (site, plain_site))
     check_same_outline(page, plain, text)
     (data,) = Outline(page).data

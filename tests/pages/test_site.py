@@ -13,9 +13,10 @@ import pytest
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import write_atomic
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification
-from fedagentgym.leaderboard.results import ResultFolder, to_text
+from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries, read_document, to_text
 from fedagentgym.leaderboard.site.build import build_site, rank_entries
 from fedagentgym.leaderboard.site.page import read_published
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
@@ -32,7 +33,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents, and three methods of which one says hostile things of itself."""
     place = tmp_path_factory.mktemp("results")
     write_methods_sample(place / "methods" / "learns", "learns")
-    add_verification(place / "methods" / "learns")
+    add_verification(place, place / "methods" / "learns")
     for agent in ("expert", "random"):
         write_agents_sample(place / "agents" / agent, agent)
     write_methods_sample(place / "methods" / "stays", "stays", ("random", "random", "random"))
@@ -40,13 +41,22 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change_entry(
         place / "methods" / "hostile", title=HOSTILE, note=HOSTILE, link="javascript:alert(1)", submitted_by=HOSTILE
     )
+    forged = place / "methods" / "hostile" / "verification.json"
+    shutil.copyfile(ResultFolder(place / "methods" / "learns", place / "verified").verification_file, forged)
+    own = {"manifest": file_digest(forged.with_name("manifest.json"))}
+    forged.write_text(to_text(read_document(Verification, forged).model_copy(update=own)))
     return place
+
+
+def build(results: Path, out: Path, *parts: str) -> list[SuiteEntries]:
+    """The page of results, or of those in some folders, with what was found about them."""
+    return build_site([results / part for part in parts or (".",)], out, verified=results / "verified")
 
 
 @pytest.fixture(scope="module")
 def site(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sites") / "site"
-    build_site([results], out)
+    build(results, out)
     return out
 
 
@@ -57,7 +67,7 @@ def change_entry(folder: Path, **about: str) -> Manifest:
     return changed
 
 
-def add_verification(folder: Path) -> None:
+def add_verification(place: Path, folder: Path) -> None:
     """The maintainers' page on a result: replayed, run again with another success on tasks that nobody knew."""
     found = Interval(mean=0.875, low=0.8, high=0.95)
     claims = (
@@ -66,7 +76,7 @@ def add_verification(folder: Path) -> None:
     )
     rerun = Rerun(date="2026-01-02", by="maintainers", secret={"success": found})
     verified = Verification(manifest=file_digest(folder / "manifest.json"), version="1", claims=claims, rerun=rerun)
-    (folder / "verification.json").write_text(to_text(verified))
+    write_atomic(ResultFolder(folder, place / "verified").verification_file, to_text(verified))
 
 
 def read_all(folder: Path) -> dict[str, bytes]:
@@ -79,7 +89,7 @@ def read_all(folder: Path) -> dict[str, bytes]:
 def test_the_same_results_make_the_same_bytes(results: Path, site: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(results, moved)
-    build_site([moved / "methods", moved / "agents"], tmp_path / "again")
+    build(moved, tmp_path / "again", "methods", "agents")
     assert read_all(tmp_path / "again") == read_all(site)
 
 
@@ -107,6 +117,7 @@ def test_ranks_and_bands(site: Path) -> None:
     assert {row["entry"]: row["band"] for row in rows} == {"learns": "1", "stays": "2", "hostile": "2"}
     told = (site / f"{METHODS}.md").read_text()
     assert "| 1 | learns | 100.0 % |" in told and told.count("replayed, run again by the maintainers") == 1
+    assert told.count("not verified") == 2, "what a result says of itself in a verification.json is not shown"
     assert "<script>" not in told.replace("\\<script\\>", "")
 
 
@@ -136,6 +147,7 @@ def test_who_played_some_scenarios_is_ranked_there_alone(tmp_path: Path) -> None
 
 def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["leaderboard", "top", str(results), "--suite", METHODS, "--entries", "2"]
+    line += ["--verified", str(results / "verified")]
     assert main([*line, "--measure", "success", "--measure", "worst_client"]) == 0
     head, _, first, second = capsys.readouterr().out.splitlines()
     assert head == "| band | entry | success | worst client | status | on the secret twin |"

@@ -18,7 +18,7 @@ from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.base.statistics import Values
 from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.ranking import Place, Unit, compare_pairs, rank
-from fedagentgym.leaderboard.results import MANIFEST, VERIFICATION, ResultFolder, SuiteEntries, read_suites
+from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import write_csv, write_markdown
 from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
@@ -32,9 +32,12 @@ OVERALL = ""
 """The key of ranks over all scenarios."""
 
 
-def build_site(places: Sequence[Path], out: Path, *, link: str | None = None) -> list[SuiteEntries]:
-    """Write the page of these results; returns them by suite. `link` is their address relative to the page."""
-    found = read_suites(places)
+def build_site(
+    places: Sequence[Path], out: Path, *, link: str | None = None, verified: Path | None = None
+) -> list[SuiteEntries]:
+    """Write the page of these results; returns them by suite. `link` is their address relative to the page, `verified` the folder
+    of what was found about them."""
+    found = read_suites(places, verified)
     if not found:
         searched = ", ".join(map(format_path, places))
         raise DataError(f"no packed result lies in {searched}: `fedagentgym bench pack` makes one")
@@ -115,8 +118,7 @@ def _link_result(found: SuiteEntries, entry: ResultFolder, place: Path, link: st
         return f"{link.rstrip('/')}/{quote(entry.path.name)}"
     target = place / "results" / found.key / entry.name
     target.mkdir(parents=True)
-    verified = [] if entry.verification is None else [VERIFICATION]
-    for name in [MANIFEST, *entry.manifest.files, *verified]:
+    for name in [MANIFEST, *entry.manifest.files]:
         source = entry.path / name
         if source.is_symlink() or not source.is_file():
             raise DataError(f"{format_path(source)} is named by the manifest and is no file")
