@@ -7,8 +7,8 @@ that differs counts as it was played again: where that makes the result worse, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,35 +37,27 @@ CONFIG = "config.json"
 PROGRAMS = ("expert", "random")
 
 
-@dataclass(frozen=True)
-class PlayedAgain:
-    """The episodes of a cell on one split: how many have the same replies, and the number that counts there, as it is written and
-    as it was played again."""
+class PlayedAgain(NamedTuple):
+    """The episodes of a cell on one split: how many have the same replies, and the first number that is better as it is written
+    than with the episodes as they were played again."""
 
     where: str
     same: int
     total: int
-    written: float
-    found: float
-    better: str = "higher"
+    flattered: str | None
 
     @property
     def is_refuted(self) -> bool:
         """Whether more episodes differ than arithmetic explains."""
         return self.total - self.same > max(int(MOST_DIFFERENT * self.total), int(self.total >= 10))
 
-    @property
-    def is_flattered(self) -> bool:
-        """Whether the written episodes are better than those that were played again."""
-        gain = self.written - self.found
-        return (-gain if self.better == "lower" else gain) > TOLERANCE
-
 
 class Spoken(NamedTuple):
-    """How the player was verified, and whether for all cells."""
+    """How the player was verified, whether for all cells, and whether every episode was the same, to the numbers of tokens."""
 
     about: str
     everywhere: bool
+    exact: bool
 
 
 def check_program(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
@@ -80,7 +72,7 @@ def check_program(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
         found = play_ranked(folder, cell, player, "program")
         if found.same != found.total:
             raise RefutedError("who-spoke", f"cell {cell.data.scenario}-seed{cell.data.seed}: {name!r} plays otherwise")
-    return Spoken(f"{name} played the same episodes again", True)
+    return Spoken(f"{name} played the same episodes again", True, True)
 
 
 def check_packaged(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
@@ -102,12 +94,14 @@ def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Pat
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
     load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
-    players = [(cell, player) for cell in cells if (player := load(cell)) is not None]
+    ranked, judged = [], []
+    for cell in cells:
+        if (player := load(cell)) is not None:
+            ranked.append(play_ranked(folder, cell, player, "model"))
+            judged += [play_selection(folder, cell, player)] if folder.is_method else []
     told = ", ".join(map(str, models))
-    if not players:
+    if not ranked:
         raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
-    ranked = [play_ranked(folder, cell, player, "model") for cell, player in players]
-    judged = [play_selection(folder, cell, player) for cell, player in players if folder.is_method]
     for one in (*ranked, *judged):
         if one.is_refuted:
             found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
@@ -121,11 +115,10 @@ def describe_spoken(ranked: Sequence[PlayedAgain], judged: Sequence[PlayedAgain]
     counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
     about = f"{len(ranked)} of {cells} cells were played again with the weights: {counts[0]} episodes are equal"
     about += f", and {counts[1]} on val in the ranked rounds" if judged else ""
-    flattered = [one for one in (*ranked, *judged) if one.is_flattered]
-    if flattered:
-        first = flattered[0]
-        about += f"; {first.where} is written as {first.written:.4g}, played again it is {first.found:.4g}"
-    return Spoken(about, len(ranked) == cells and not flattered)
+    flattered = [one.flattered for one in (*ranked, *judged) if one.flattered is not None]
+    about += f"; {flattered[0]}" if flattered else ""
+    whole = len(ranked) == cells
+    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *judged)))
 
 
 def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
@@ -191,18 +184,18 @@ def play_ranked(folder: Checked, cell: Examined, player: Player, kind: str) -> P
         groups += collect(
             player, opened.env, tasks, group_size=ranking.repeats, seed=seed, parallel=PARALLEL, first=first
         ).groups
-    measure = folder.suite.rank_by
-    written, found = (_measure_cell(folder, cell, tuple(each), measure) for each in (cell.data.groups, groups))
-    where, better = f"{measure} of {cell.data.key}", find_metric(measure).better or "higher"
-    return PlayedAgain(where, *count_equal(cell.data.groups, groups), written, found, better)
+    written, found = (_measure_cell(folder, cell, tuple(each)) for each in (cell.data.groups, groups))
+    lower = [name for name in written if find_metric(name).better == "lower"]
+    return compare_played(cell.data.key, cell.data.groups, groups, find_flattered(written, found, lower))
 
 
-def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...], measure: str) -> float:
-    """The ranked measure of a cell with these episodes."""
+def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...]) -> dict[str, float]:
+    """What ranks a cell with these episodes: the suite's measure, and the success of every category."""
     client_split = folder.opened[cell.data.scenario].client_split
     clients = () if client_split is None else describe_clients(client_split, groups)
-    found = describe_cell(folder.suite, replace(cell.data, groups=groups, clients=clients))
-    return found.measures[measure].mean
+    record = describe_cell(folder.suite, replace(cell.data, groups=groups, clients=clients))
+    found = {name: record.measures[name].mean for name in dict.fromkeys((folder.suite.rank_by, "success", "score"))}
+    return found | {f"success in {name}": each["success"].mean for name, each in record.categories.items()}
 
 
 def play_selection(folder: Checked, cell: Examined, player: Player) -> PlayedAgain:
@@ -217,18 +210,30 @@ def play_selection(folder: Checked, cell: Examined, player: Player) -> PlayedAga
         seed=derive(cell.data.seed, "evaluation"),
         parallel=EvaluationSettings().parallel_episodes,
     ).groups
-    written, found = (make_point(0, each, Spent()).measures["success"].mean for each in (cell.judged, groups))
-    return PlayedAgain(f"success of {cell.data.key} on val", *count_equal(cell.judged, groups), written, found)
+    written, found = (
+        {"success": make_point(0, each, Spent()).measures["success"].mean} for each in (cell.judged, groups)
+    )
+    return compare_played(f"{cell.data.key} on val", cell.judged, groups, find_flattered(written, found))
 
 
-def count_equal(written: Sequence[Group], again: Sequence[Group]) -> tuple[int, int]:
-    """How many episodes have the same replies with the same numbers of tokens, of how many."""
+def find_flattered(written: Mapping[str, float], found: Mapping[str, float], lower: Sequence[str] = ()) -> str | None:
+    """The first number that is better as it is written; of the measures in `lower` lower numbers are better."""
+    for name, value in written.items():
+        gain = (found[name] - value) if name in lower else (value - found[name])
+        if gain > TOLERANCE:
+            return f"{name} is written as {value:.4g}, played again it is {found[name]:.4g}"
+    return None
+
+
+def compare_played(where: str, written: Sequence[Group], again: Sequence[Group], flattered: str | None) -> PlayedAgain:
+    """Compare the replies, and the number of tokens of each."""
     pairs = [
         (_list_replies(theirs), _list_replies(mine))
         for given, own in zip(written, again, strict=True)
         for theirs, mine in zip(given, own, strict=True)
     ]
-    return sum(theirs == mine for theirs, mine in pairs), len(pairs)
+    told = None if flattered is None else f"{where}: {flattered}"
+    return PlayedAgain(where, sum(theirs == mine for theirs, mine in pairs), len(pairs), told)
 
 
 def _list_replies(trajectory: Trajectory) -> list[tuple[str, int]]:

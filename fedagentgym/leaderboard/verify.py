@@ -276,7 +276,7 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
         unproven.append("usage")
     (proven if spoke is not None and spoke.everywhere else unproven).append("who-spoke")
     if agent.kind == "model":
-        (proven if spoke is not None and spoke.everywhere else unproven).append("tokens")
+        (proven if spoke is not None and spoke.exact else unproven).append("tokens")
     details = describe_details(folder, cells, spoke)
     return [
         Claim(

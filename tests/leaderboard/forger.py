@@ -10,8 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.files import compress
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.leaderboard.aggregate import (
     CellData,
     aggregate,
@@ -20,10 +24,11 @@ from fedagentgym.leaderboard.aggregate import (
     describe_clients,
     make_point,
 )
-from fedagentgym.leaderboard.record import Manifest
+from fedagentgym.leaderboard.record import CellRecord, Manifest
 from fedagentgym.leaderboard.results import ResultFolder, group_by_task, make_client_table, make_curves, to_text
 from fedagentgym.leaderboard.suite import Suite, open_scenario
-from fedagentgym.learning.trajectory import parse_json_lines
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.trajectory import parse_json_lines, to_plain
 
 Lines = list[dict[str, Any]]
 
@@ -52,6 +57,54 @@ def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> No
     lines = read_gz(folder / name)
     found = change(lines)
     write_gz(folder / name, found if isinstance(found, list) else lines)
+
+
+def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """Episodes of the expert under the seeds of a cell, as if a model had said its actions."""
+    opened, is_val = open_scenario(suite, cell.scenario), split == suite.selection.split
+    env = open_env(opened.env.id, **{**opened.options, "split": split})
+    part, seed = (suite.selection, "evaluation") if is_val else (suite.get_ranking(cell.scenario), "ranked")
+    ids = list(env.pool.ids[: part.tasks])
+    groups = collect(make_agent("expert", env), env, ids, group_size=part.repeats, seed=derive(cell.seed, seed)).groups
+    found = {}
+    for trajectory in (one for group in groups for one in group):
+        plain = to_plain(trajectory, segments=False, admissible=True)
+        for turn in plain["turns"]:
+            turn.update(reply=f"<action>{turn['action']}</action>", format=True, tokens=4)
+        found[trajectory.task, trajectory.sample] = plain
+    return found
+
+
+def play_badly(env: TextEnv, line: dict[str, Any]) -> dict[str, Any]:
+    """The same episode with the worst guess in every turn."""
+    (episode,) = env.reset_many([line["task"]], [line["seed"]])
+    turns = []
+    while not episode.over:
+        shown, action = episode.view, "guess 1"
+        (episode,) = env.step_many([episode], [action])
+        seen = {"reward": episode.reward, "score": episode.view.score, "valid": episode.view.valid}
+        seen |= {"observation": shown.observation, "admissible": list(shown.admissible or ())}
+        seen |= {"rewards": {name: episode.view.rewards.get(name, 0.0) for name in env.reward_names}}
+        turns.append({**line["turns"][0], "reply": f"<action>{action}</action>", "action": action, **seen})
+    ends = {"success": episode.view.success, "terminated": episode.terminated, "truncated": episode.truncated}
+    return {**ends, "score": episode.view.score, "turns": turns, "last": episode.view.observation}
+
+
+def solve_failed(folder: Path, suite: Suite, cell: CellRecord, count: int, round_: int | None = None) -> None:
+    """Replace failed episodes of a cell by those of the expert: ranked ones, or those of a round on val."""
+    split = suite.ranking.split if round_ is None else suite.selection.split
+    better, left = play_expertly(suite, cell, split), count
+
+    def solve(lines: Lines) -> None:
+        nonlocal left
+        for line in lines:
+            if left and not line["success"] and round_ in (None, line["round"]):
+                line.update(better[line["task"], line["sample"]])
+                left -= 1
+
+    kind = "episodes" if round_ is None else "selection"
+    edit_lines(folder, f"{kind}/{cell.key}.jsonl.gz", solve)
+    assert not left, "there are as many failures"
 
 
 def remake_digests(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +20,10 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.entries import make_agent_entry
 from fedagentgym.leaderboard.evidence import RefutedError
+from fedagentgym.leaderboard.record import CellRecord
 from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.runs import SuiteRun, open_run, pack_run, play_runs, write_weights
-from fedagentgym.leaderboard.suite import load_suite
+from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
 from tests.agents.models import sharpened
 from tests.leaderboard import forger
@@ -138,6 +141,133 @@ def test_a_forger_cannot_lend_a_cell_the_policy_of_another(honest_method: Path, 
     verify(folder)
     with pytest.raises(RefutedError, match="another policy played"):
         verify(folder, models=[policies / public.key])
+
+
+SMOKE = load_suite("smoke")
+Forgery = Callable[[Path, Sequence[CellRecord]], object]
+ALL = (0, 1, 2, 3)
+VAL = open_env(GUESS, split="val")
+
+
+def solve(count: int, cells: Sequence[int], round_: int | None = None) -> Forgery:
+    """Invent successes in these cells: ranked, or on val after a round."""
+
+    def forge(folder: Path, records: Sequence[CellRecord]) -> None:
+        for cell in cells:
+            forger.solve_failed(folder, SMOKE, records[cell], count, round_)
+
+    return forge
+
+
+def change_lines(kind: str, change: Callable[[dict[str, Any]], object], cells: Sequence[int] = ALL) -> Forgery:
+    def forge(folder: Path, records: Sequence[CellRecord]) -> None:
+        for cell in cells:
+            forger.edit_lines(
+                folder, f"{kind}/{records[cell].key}.jsonl.gz", lambda lines: [change(line) for line in lines] and None
+            )
+
+    return forge
+
+
+def say_fewer_tokens(line: dict[str, Any]) -> None:
+    for turn in line["turns"]:
+        turn["tokens"] = 1
+
+
+def lose(line: dict[str, Any]) -> None:
+    """After the ranked round nothing is solved on val, so that it seems to be the best."""
+    if line["round"] and line["success"]:
+        line.update(forger.play_badly(VAL, line))
+
+
+def lower_spent(plain: dict[str, Any]) -> None:
+    for cell in plain["cells"]:
+        for point in cell["points"]:
+            point["spent"].update(bytes_up=0, bytes_down=0, episodes=0, env_steps=0)
+
+
+def spend_nothing(folder: Path, records: Sequence[CellRecord]) -> None:
+    forger.edit_json(folder / "curves.json", lower_spent)
+    manifest = folder / "manifest.json"
+    for number in ALL:
+        forger.edit_json(
+            manifest,
+            lambda plain, at=number: plain["cells"][at]["spent"].update(
+                bytes_up=0, bytes_down=0, episodes=0, env_steps=0
+            ),
+        )
+
+
+def rank_the_last(folder: Path, records: Sequence[CellRecord]) -> None:
+    """Successes on val after the last round make it the ranked one; what ranks is said to be its policy's."""
+    cell = records[0]
+    forger.solve_failed(folder, SMOKE, cell, 3, 2)
+    last = next(
+        line["policy"] for line in forger.read_gz(folder / f"selection/{cell.key}.jsonl.gz") if line["round"] == 2
+    )
+    forger.edit_lines(
+        folder,
+        f"episodes/{cell.key}.jsonl.gz",
+        lambda lines: [line.update(round=2, policy=last) for line in lines] and None,
+    )
+
+
+FORGED: dict[str, tuple[str, Forgery]] = {
+    "a success in one cell": ("who-spoke tokens", solve(1, [0])),
+    "a success in every cell, two of a hundred": ("who-spoke tokens", solve(1, ALL)),
+    "two successes in one cell": ("refused", solve(2, [1])),
+    "all of a cell": ("refused", solve(9, [0])),
+    "val of the ranked round, one cell": ("refused", solve(1, [0], 0)),
+    "val of the ranked round, every cell": ("refused", solve(3, ALL, 0)),
+    "another round is ranked": ("who-spoke selection", rank_the_last),
+    "val of rounds that are not ranked": ("selection", change_lines("selection", lose)),
+    "fewer tokens": ("refused", change_lines("episodes", say_fewer_tokens)),
+    "fewer tokens in one cell": ("refused", change_lines("episodes", say_fewer_tokens, [3])),
+    "fewer tokens on val": ("refused", change_lines("selection", say_fewer_tokens)),
+    "nothing spent": ("budget spent method", spend_nothing),
+}
+"""Forged results of a method whose weights are given: refused, or the claims that are not proven of it."""
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_weights_cannot_prove_is_not_shown_as_proven(
+    name: str, honest_method: Path, policies: Path, tmp_path: Path
+) -> None:
+    expected, forge = FORGED[name]
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    forge(folder, ResultFolder(folder).manifest.cells)
+    forger.remake_all(folder, SMOKE)
+    if expected == "refused":
+        with pytest.raises(RefutedError, match=r"^who-spoke: .* another policy played$"):
+            verify(folder, models=[policies])
+        return
+    found = {claim.name: claim.status for claim in verify(folder, models=[policies]).claims}
+    assert {name for name, status in found.items() if status == "proven"}.isdisjoint(expected.split())
+
+
+def test_what_differs_counts_as_it_was_played_again(honest_method: Path, policies: Path, tmp_path: Path) -> None:
+    """Of ten episodes or more one may differ, by the arithmetic of another machine: proven unless it is better as written."""
+    folder = forger.copy(honest_method, tmp_path / "other")
+    cell = ResultFolder(folder).manifest.cells[0]
+    worse = forger.copy(folder, tmp_path / "worse")
+    forger.solve_failed(folder, SMOKE, cell, 1)
+    forger.remake_all(folder, SMOKE)
+    told = {claim.name: claim.about for claim in verify(folder, models=[policies]).claims}
+    assert told["who-spoke"].endswith(
+        "47 of 48 episodes are equal, and 24 of 24 on val in the ranked rounds;"
+        f" {cell.key}: success is written as 0.3333, played again it is 0.25)"
+    )
+    opened = open_scenario(SMOKE, cell.scenario)
+
+    def fail(lines: forger.Lines) -> None:
+        line = next(line for line in lines if line["success"])
+        line.update(forger.play_badly(opened.env, line))
+
+    forger.edit_lines(worse, f"episodes/{cell.key}.jsonl.gz", fail)
+    forger.remake_all(worse, SMOKE)
+    found = {claim.name: claim for claim in verify(worse, models=[policies]).claims}
+    assert found["who-spoke"].status == "proven" and "47 of 48" in found["who-spoke"].about
+    assert found["tokens"].status == "not provable"
 
 
 def test_weights_are_refused_before_anything_is_packed(smoke: SuiteRun, policies: Path, tmp_path: Path) -> None:
