@@ -34,7 +34,9 @@ class AgentSettings(Settings):
     name: str = Field(
         default="tiny", description="a registered agent: tiny, transformers, vllm, endpoint, expert, random, ..."
     )
-    model: str | None = Field(default=None, min_length=1, description="name or hub id of an added language model, or a folder")
+    model: str | None = Field(
+        default=None, min_length=1, description="name or hub id of an added language model, or a folder"
+    )
     context: Literal["session", "window"] | None = Field(
         default=None,
         description="one growing dialogue per episode, or a fresh prompt with the last turns at every step",

@@ -246,7 +246,8 @@ name = "fedagentgym-app"
 description = "A run of fedagentgym"
 version = "1.0.0"
 license = "Apache-2.0"
-dependencies = ["fedagentgym[train,flower]=={version}"]
+requires-python = ">=3.11"
+dependencies = []  # Flower's own environment has fedagentgym; to install it for each run: "fedagentgym[train,flower]=={version}"
 
 [tool.hatch.build.targets.wheel]
 packages = ["."]
@@ -261,6 +262,11 @@ clientapp = "app:client_app"
 [tool.flwr.app.config]
 run = {run}
 plugins = {plugins}
+# flwr run . --run-config 'rounds=5 seed=1 folder="/other/folder" set="learning.learning_rate=1e-4 evaluation.tasks=20"'
+rounds = ""
+seed = ""
+folder = ""
+set = ""
 """
 MODULE = '''"""The app that Flower loads: both halves are in the package."""
 
@@ -268,7 +274,9 @@ from fedagentgym.experiment.flower_app import client_app, server_app
 
 __all__ = ["client_app", "server_app"]
 '''
-DEPLOYMENT = """the app is in {folder}; on the server's machine:
+DEPLOYMENT = """the app is in {folder}; on this machine, in Flower's simulation:
+  flwr run {folder} --stream
+as a deployment, on the server's machine:
   export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
   flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
     --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation

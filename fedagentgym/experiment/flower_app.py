@@ -1,12 +1,14 @@
 """The Flower app of this package: `fedagentgym flower init` writes a folder whose app.py imports these two names.
 
 The ServerApp runs the configuration in its run config (`run = "/path/run.yaml"`, and `plugins = "/path/mine.py"`), from the
-beginning or from its newest commit; the ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Importing
-this module needs the extra [flower].
+beginning or from its newest commit; `rounds`, `seed`, `folder` and `set`, which holds assignments, change it. The
+ClientApp is the thin proxy of `federation/backends/flower_deployment.py`. Importing this module needs the extra [flower].
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from fedagentgym.federation.backends.flower_deployment import client_app as make
 from fedagentgym.federation.backends.flower_deployment import use_grid
 
 BACKEND_CHANGE = "federation.backend=flower"
+RUN_CONFIG = {"rounds": "federation.rounds", "seed": "seed", "folder": "output.folder"}
+"""Keys of an app's run config, and the settings for which they stand."""
 
 
 def make_server_app() -> Any:
@@ -29,14 +33,21 @@ def make_server_app() -> Any:
 
         source = str(context.run_config["run"])
         plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
-        folder = Path(load_config(source, plugins=plugins).output.folder)
+        changes = [*read_changes(context.run_config), BACKEND_CHANGE]
+        folder = Path(load_config(source, changes, plugins=plugins).output.folder)
         with use_grid(grid):
             if (folder / "config.yaml").exists():
-                resume(folder, [BACKEND_CHANGE])
+                resume(folder, [change for change in changes if not change.startswith("output.folder=")])
             else:
-                train(source, [BACKEND_CHANGE], plugins=plugins)
+                train(source, changes, plugins=plugins)
 
     return app
+
+
+def read_changes(given: Mapping[str, Any]) -> list[str]:
+    """The assignments that an app's run config makes; an empty value leaves the configuration as it is."""
+    found = [f"{path}={given[key]}" for key, path in RUN_CONFIG.items() if given.get(key, "") != ""]
+    return [*found, *shlex.split(str(given.get("set", "")))]
 
 
 server_app = make_server_app()

@@ -18,8 +18,14 @@ import pytest
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.federation.backends import flower_deployment, flower_wire
-from fedagentgym.federation.backends.flower_deployment import FlowerDeployment, find_nodes, make_claim, read_claim
-from fedagentgym.federation.backends.flower_wire import RECORD, answer_content, decode_reply, decode_request
+from fedagentgym.federation.backends.flower_deployment import FlowerNodes, find_nodes, make_claim, read_claim
+from fedagentgym.federation.backends.flower_wire import (
+    RECORD,
+    answer_content,
+    decode_reply,
+    decode_request,
+    make_record,
+)
 from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker, _serve_one
 from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request, StateName, perform
@@ -80,16 +86,29 @@ def error_of(name: str, reason: str | None) -> Any:
 
 
 def record(**parts: Any) -> Content:
-    return flower.RecordDict({RECORD: flower.ConfigRecord(parts)})
+    if not all(isinstance(part, bytes) for part in parts.values()):
+        return flower.RecordDict({RECORD: flower.ConfigRecord(parts)})
+    return make_record(parts)
 
 
 def tampered(content: Content, **parts: Any) -> Content:
-    return record(**{**dict(content[RECORD]), **parts})
+    return record(**{**read_parts(content), **parts})
+
+
+def reshape(content: Content, **changes: Any) -> Content:
+    """The record with a header whose array claims something else."""
+    array = content[RECORD]["header"]
+    told = {"dtype": array.dtype, "shape": array.shape, "stype": array.stype, "data": array.data, **changes}
+    return flower.RecordDict({RECORD: flower.ArrayRecord({**dict(content[RECORD]), "header": flower.Array(**told)})})
+
+
+def read_parts(content: Content) -> dict[str, bytes]:
+    return {name: array.data[: array.shape[0]] for name, array in content[RECORD].items()}
 
 
 def header(content: Content, **changes: Any) -> Content:
     """The same answer with other values in its header; values that `encode` refuses are written as they are."""
-    return tampered(content, header=encode({**decode(content[RECORD]["header"]), **changes}))
+    return tampered(content, header=encode({**decode(read_parts(content)["header"]), **changes}))
 
 
 def body(tree: dict[str, Any], arrays: Sequence[Any] = (("<f4", (8,)),), data: bytes = bytes(32)) -> bytes:
@@ -108,13 +127,19 @@ LIES: dict[str, Callable[[Content], Content]] = {
     "a record of another name": lambda honest: flower.RecordDict({"x": honest[RECORD]}),
     "a record more": lambda honest: flower.RecordDict({RECORD: honest[RECORD], "x": flower.MetricRecord({"a": 1})}),
     "arrays in place of bytes": lambda honest: flower.RecordDict({RECORD: flower.ArrayRecord([np.zeros(2)])}),
+    "an array of another type": lambda honest: reshape(honest, dtype="float32"),
+    "an array of another serialization": lambda honest: reshape(honest, stype="numpy.ndarray"),
+    "an array longer than its bytes": lambda honest: reshape(honest, shape=(1 << 40,)),
+    "an array shorter than its bytes": lambda honest: reshape(honest, shape=(1,)),
+    "an empty array with bytes": lambda honest: reshape(honest, shape=(0,)),
+    "an array of two dimensions": lambda honest: reshape(honest, shape=(1, 1)),
     "metrics in place of bytes": lambda honest: flower.RecordDict({RECORD: flower.MetricRecord({"header": 1})}),
     "no content": lambda honest: None,
     "text as header": lambda honest: tampered(honest, header="x"),
     "a list of bytes as header": lambda honest: tampered(honest, header=[b"x"]),
     "a part more": lambda honest: tampered(honest, more=b"x"),
     "no header": lambda honest: record(message=b""),
-    "no message": lambda honest: record(header=honest[RECORD]["header"]),
+    "no message": lambda honest: record(header=read_parts(honest)["header"]),
     "an empty header": lambda honest: tampered(honest, header=b""),
     "a header that claims 2^50 bytes": lambda honest: tampered(
         honest, header=b"FAG1" + (1 << 50).to_bytes(8, "little")
@@ -139,7 +164,7 @@ LIES: dict[str, Callable[[Content], Content]] = {
     "a message of nothing": lambda honest: tampered(honest, message=b""),
     "a message beyond the limit": lambda honest: tampered(honest, message=bytes(4 << 20)),
     "a state beyond the limit": lambda honest: tampered(honest, state=bytes(4 << 20)),
-    "half a message": lambda honest: tampered(honest, message=honest[RECORD]["message"][:-1]),
+    "half a message": lambda honest: tampered(honest, message=read_parts(honest)["message"][:-1]),
     "NaN": lambda honest: tampered(honest, message=Message(weights={"w": np.full(8, np.nan, np.float32)}).encoded),
     "another dtype": lambda honest: tampered(honest, message=Message(weights={"w": np.zeros(8)}).encoded),
     "another shape": lambda honest: tampered(honest, message=Message(weights={"w": np.zeros(9, np.float32)}).encoded),
@@ -165,7 +190,8 @@ def tell(toy: ModuleType) -> Callable[..., tuple[Clients, dict[int, Message]]]:
             )
             return lie(node, name, honest) if node == 100 + LIAR else [answer_of(node, name, honest)]
 
-        backend = FlowerDeployment(ApplicationSpec("a:b"), Grid(answer), (1, 2, 3), 5.0)
+        grid = Grid(answer)
+        backend = FlowerNodes(ApplicationSpec("a:b"), grid, find_nodes(grid, (1, 2, 3), 5.0))
         heads: dict[int, StateName] = {}
         for number in range(1, rounds + 1):
             clients = Clients(
@@ -226,7 +252,7 @@ def test_a_client_is_believed_about_its_time_up_to_what_passed(tell: Any) -> Non
 def test_every_flipped_byte_of_a_header_is_harmless(toy: ModuleType) -> None:
     request = request_of()
     honest = answer_content(content_of(request), lambda r, recipe, state: perform(toy.build(), r, state))
-    good = honest[RECORD]["header"]
+    good = read_parts(honest)["header"]
     for place, bit in itertools.product(range(len(good)), (1, 8, 64)):
         broken = bytearray(good)
         broken[place] ^= bit
@@ -250,7 +276,7 @@ def test_a_claim_that_names_no_clients_leaves_its_node_out(claim: bytes) -> None
         read_claim(record(clients=claim))
     honest, forged = make_claim([1, 2]), record(clients=claim)
     grid = Grid(lambda node, _, name: [answer_of(node, name, forged if node == 101 else honest)], nodes=(101, 102))
-    assert find_nodes(grid, (1, 2), 2.0) == {1: 102, 2: 102}
+    assert find_nodes(grid, (1, 2), 2.0).of_client == {1: 102, 2: 102}
 
 
 def claims(**of_nodes: str) -> Grid:
@@ -260,12 +286,21 @@ def claims(**of_nodes: str) -> Grid:
     )
 
 
+def test_simulated_nodes_share_the_clients_among_them() -> None:
+    answers = {7: make_claim((0,), 2), 8: make_claim((1,), 2)}
+    grid = Grid(lambda node, _, name: [answer_of(node, name, answers[node])], nodes=(7, 8))
+    found = find_nodes(grid, (0, 1, 2, 5), 2.0)
+    assert found.of_client == {0: 7, 1: 8, 2: 7, 5: 8} and found.simulated == {7, 8}
+    with pytest.raises(DataError):
+        read_claim(record(clients=b"0", partitions=b"x"))
+
+
 def test_two_nodes_that_claim_one_client_stop_the_run_unless_somebody_decides(monkeypatch: Any) -> None:
     monkeypatch.setattr(flower_deployment, "GRACE_SECONDS", 0.1)
     with pytest.raises(FedAgentGymError, match=r"nodes 7 and 8 both claim client 1.*options\.nodes"):
         find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0)
-    assert find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0, {7: (0,), 8: (1,)}) == {0: 7, 1: 8}
-    assert find_nodes(claims(n7="0,1,55", n8="55"), (0, 1), 2.0) == {0: 7, 1: 7}
+    assert find_nodes(claims(n7="0,1", n8="1"), (0, 1), 2.0, {7: (0,), 8: (1,)}).of_client == {0: 7, 1: 8}
+    assert find_nodes(claims(n7="0,1,55", n8="55"), (0, 1), 2.0).of_client == {0: 7, 1: 7}
     with pytest.raises(FedAgentGymError, match="no SuperNode for the clients 1 "):
         find_nodes(claims(n7="0,1"), (0, 1), 0.3, {7: (0,)})
 
@@ -299,11 +334,11 @@ def ask(worker: ResidentWorker, content: Content) -> Reply:
         return Reply.from_header(request.client, told, message, b"" if told["changed"] else None)
 
     answer = answer_content(content, forward)
-    told = decode(answer[RECORD]["header"])
+    told = decode(read_parts(answer)["header"])
     assert len(told["error"]) <= 500
     assert told["error"].isprintable()
     assert told["detail"] == ""
-    return Reply.from_header(0, told, answer[RECORD]["message"], answer[RECORD].get("state"))
+    return Reply.from_header(0, told, read_parts(answer)["message"], read_parts(answer).get("state"))
 
 
 RUN = "fedagentgym.federation.backends.process:subprocess.check_output"

@@ -199,7 +199,9 @@ def test_loaded_data_is_found_by_whoever_has_it(shared_data: Path, tmp_path: Pat
     made = federate(shop, partition="preference", clients=100, tasks_per_client=100, omega=0.9, env=options)
     path = made.save(tmp_path / "split.json")
     assert str(shared_data) not in path.read_text() and len(made.pool) == 6410
-    with pytest.raises(DataError, match=r"made for another pool .*; if it was made with data= or pool=, give that again"):
+    with pytest.raises(
+        DataError, match=r"made for another pool .*; if it was made with data= or pool=, give that again"
+    ):
         load_client_split(path)
     again = load_client_split(path, env=data)
     assert again.digest == made.digest and all(check.ok is not False for check in again.verify())

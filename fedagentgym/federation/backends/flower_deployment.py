@@ -6,19 +6,26 @@ a thin proxy to the resident worker (`resident.py`), which keeps model, tasks an
 Which node runs which client: the nodes are queried, and their replies are claims. Flower's node key proves that a reply comes
 from a node that the server's owner has registered, not that this node is the client that it claims to be. Two nodes that claim
 one client therefore stop the run; `federation.options.nodes`, which assigns clients to nodes by number, takes precedence.
+
+The same app runs in Flower's simulation (`flwr run` without a deployment). A simulated node stands for the clients whose number
+leaves its `partition-id` as remainder by `num-partitions`; it keeps nothing, so states are sent with requests, as in the backend
+`flower-simulation`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
@@ -38,10 +45,11 @@ from fedagentgym.federation.exchange import (
     ApplicationSpec,
     Reply,
     Request,
-    StateName,
     apply_deadline,
     clean_text,
+    perform,
 )
+from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 GRACE_SECONDS = 10.0
@@ -50,23 +58,49 @@ _POLL_SECONDS = 0.2
 _LONGEST_CLAIM = 1 << 20
 
 
-def make_claim(clients: Iterable[int]) -> Any:
-    """The record in which a node names its clients."""
-    return make_record({"clients": ",".join(map(str, clients)).encode("ascii")})
+class Claim(NamedTuple):
+    """The clients for which a node stands: those named, or every `partitions`-th from `first` on if it is simulated."""
+
+    clients: tuple[int, ...]
+    partitions: int = 0
+
+    def choose(self, clients: Iterable[int]) -> list[int]:
+        """Those of these clients for which the node stands."""
+        if self.partitions:
+            return [client for client in clients if client % self.partitions == self.clients[0]]
+        return sorted(set(clients) & set(self.clients))
 
 
-def read_claim(content: Any) -> tuple[int, ...]:
-    """The clients of a node's record; `DataError` if it names none."""
-    claimed = read_record(content, ("clients",))["clients"]
-    parts = claimed.split(b",") if len(claimed) <= _LONGEST_CLAIM else []
-    if not parts or not all(part.isdigit() and len(part) <= 10 and int(part) < MOST_CLIENTS for part in parts):
+def make_claim(clients: Iterable[int], partitions: int = 0) -> Any:
+    """The record in which a node names its clients, or a simulated one its partition."""
+    parts = {"clients": ",".join(map(str, clients)).encode("ascii")}
+    return make_record({**parts, "partitions": str(partitions).encode("ascii")} if partitions else parts)
+
+
+def read_claim(content: Any) -> Claim:
+    """The claim of a node's record; `DataError` if it names no clients."""
+    claimed = read_record(content, ("clients",), ("partitions",))
+    told = claimed["clients"]
+    numbers = told.split(b",") if len(told) <= _LONGEST_CLAIM else []
+    if not numbers or not all(map(_is_client, [*numbers, claimed.get("partitions", b"0")])):
         raise DataError("it does not name its clients")
-    return tuple(int(part) for part in parts)
+    return Claim(tuple(map(int, numbers)), int(claimed.get("partitions", b"0")))
+
+
+def _is_client(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 10 and int(text) < MOST_CLIENTS
+
+
+class FoundNodes(NamedTuple):
+    """The node of every client, and the nodes that are simulated."""
+
+    of_client: dict[int, int]
+    simulated: frozenset[int]
 
 
 def find_nodes(
     grid: Any, clients: Sequence[int], wait: float, assigned: Mapping[int, Sequence[int]] | None = None
-) -> dict[int, int]:
+) -> FoundNodes:
     """The node of every client; queries until all are found."""
     search = _NodeSearch(grid, frozenset(clients), assigned)
     deadline = time.monotonic() + wait
@@ -84,7 +118,7 @@ def find_nodes(
     while assigned is None and search.pending and time.monotonic() < grace:
         search.read_answers()
         time.sleep(_POLL_SECONDS)
-    return search.found
+    return FoundNodes(search.found, frozenset(search.simulated))
 
 
 class _NodeSearch:
@@ -93,6 +127,7 @@ class _NodeSearch:
     def __init__(self, grid: Any, clients: frozenset[int], assigned: Mapping[int, Sequence[int]] | None) -> None:
         self.clients = clients
         self.found: dict[int, int] = {}
+        self.simulated: set[int] = set()
         self.pending: dict[str, int] = {}
         self._grid, self._assigned = grid, assigned
         self._asked: set[int] = set()
@@ -122,8 +157,10 @@ class _NodeSearch:
                 continue
             self._note(node, claimed)
 
-    def _note(self, node: int, claimed: Iterable[int]) -> None:
-        for client in sorted(self.clients & set(claimed)):
+    def _note(self, node: int, claimed: Claim) -> None:
+        if claimed.partitions:
+            self.simulated.add(node)
+        for client in claimed.choose(self.clients):
             if self._assigned is not None and client not in self._assigned.get(node, ()):
                 log.warning("node %d claims client %d, against federation.options.nodes", node, client)
                 continue
@@ -173,34 +210,29 @@ def open_backend(
             "backend 'flower' works inside a Flower ServerApp: write the app with `fedagentgym flower init` and start it with"
             " `flwr run`"
         )
-    clients = list(getattr(application, "client_ids", lambda: range(1))())
-    return FlowerDeployment(recipe, _active_grids[-1], clients, wait, nodes)
+    grid, clients = _active_grids[-1], list(getattr(application, "client_ids", lambda: range(1))())
+    return FlowerNodes(recipe, grid, find_nodes(grid, clients, wait, nodes), folder)
 
 
-class FlowerDeployment:
-    """Clients on machines of their own."""
+class FlowerNodes(StateStore):
+    """Clients behind Flower's nodes. The store keeps the states of simulated nodes; a client's machine keeps its own, and drops
+    by itself those from which no later request starts."""
 
-    def __init__(
-        self,
-        recipe: ApplicationSpec,
-        grid: Any,
-        clients: Sequence[int],
-        wait: float,
-        nodes: Mapping[int, Sequence[int]] | None = None,
-    ) -> None:
-        self._recipe, self._grid = recipe.plain(), grid
-        self._nodes = find_nodes(grid, clients, wait, nodes)
+    def __init__(self, recipe: ApplicationSpec, grid: Any, nodes: FoundNodes, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        self._recipe, self._grid, self._nodes = recipe.plain(), grid, nodes
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        contents = [encode_request(request, self._recipe, None) for request in requests]
-        sent = [(self._nodes[request.client], request) for request in requests]
-        return [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
+        sent = [(self._nodes.of_client[request.client], request) for request in requests]
+        contents = [encode_request(request, self._recipe, self._find_state(node, request)) for node, request in sent]
+        replies = [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
+        for (node, request), reply in zip(sent, replies, strict=True):
+            if node in self._nodes.simulated:
+                self.put(request.client, request.name, reply.state)
+        return replies
 
-    def commit(self, heads: Mapping[int, StateName]) -> None:
-        """States are durable on the clients' machines before their replies are sent."""
-
-    def prune(self, heads: Mapping[int, StateName]) -> None:
-        """A client's machine drops by itself the states from which no later request starts."""
+    def _find_state(self, node: int, request: Request) -> bytes | None:
+        return self.get(request.client, request.base) if node in self._nodes.simulated else None
 
     def close(self) -> None:
         """The grid belongs to the ServerApp."""
@@ -209,22 +241,60 @@ class FlowerDeployment:
 def client_app(trusted: Sequence[str] = ()) -> Any:
     """The ClientApp: a thin proxy. Flower starts a process for every message; state that must persist is in the resident worker.
 
-    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`.
+    `trusted` are the applications for which the app is made; the owner of the machine may add others by `trust`. The server reads
+    the texts of errors, which may quote paths and tasks: what fails here is written to the node's own log.
     """
     flower = require("flwr.app", "flower")
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.query()  # type: ignore[untyped-decorator]
     def list_clients(message: Any, context: Any) -> Any:
-        clients = NodeConfig.from_node_config(context.node_config).clients
-        return flower.Message(content=make_claim(clients), reply_to=message)
+        node = context.node_config
+        try:
+            simulated = is_simulated(node)
+            clients = (int(node["partition-id"]),) if simulated else NodeConfig.from_node_config(node).clients
+            claim = make_claim(clients, int(node["num-partitions"]) if simulated else 0)
+        except FedAgentGymError as error:
+            log.error("this node stands for no client: %s", error)
+            claim = make_claim(())
+        return flower.Message(content=claim, reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
         def forward(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
-            place = NodeConfig.from_node_config(context.node_config)
-            return forward_request(replace(place, trust=(*place.trust, *trusted)), request, recipe.plain())
+            if is_simulated(context.node_config):
+                return perform_simulated(request, recipe, state)
+            try:
+                place = NodeConfig.from_node_config(context.node_config)
+                return forward_request(replace(place, trust=(*place.trust, *trusted)), request, recipe.plain())
+            except Exception:
+                log.exception("request %s of client %d", request.name, request.client)
+                return Reply(request.client, "error", error="its node could not serve the request: see its log")
 
         return flower.Message(content=answer_content(message.content, forward), reply_to=message)
 
     return app
+
+
+# ---- simulated nodes ------------------------------------------------------------------------------------------------
+
+
+def is_simulated(node: Mapping[str, Any]) -> bool:
+    """Whether this ClientApp runs in Flower's simulation engine, in a process of Ray, on a node without a workplace."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and "partition-id" in node and not node.get("workplace")
+
+
+_applications: dict[str, Application[Any]] = {}
+
+
+def perform_simulated(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
+    """Serve a request for any client; the application is built once per process."""
+    from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
+
+    os.environ.update(ONE_THREAD_VARIABLES)
+    name = digest(recipe.plain())
+    if name not in _applications:
+        _applications.clear()
+        _applications[name] = recipe.build()
+    return perform(_applications[name], request, state)

@@ -1,4 +1,5 @@
-"""The same operations on Flower's simulation engine: every client is a virtual SuperNode, Ray's actors are the workers.
+"""The same operations on Flower's simulation engine, started from here: every client is a virtual SuperNode, Ray's actors are
+the workers.
 
 Client states stay with the server and are sent with the request, since any actor may serve any client. Flower cannot stop an
 actor: a client that hangs keeps its actor until it ends, while the round continues without it.
@@ -19,10 +20,9 @@ from pydantic import Field
 
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.imports import require
-from fedagentgym.federation.backends.flower_wire import answer_content, encode_request, send_and_receive
+from fedagentgym.federation.backends.flower_deployment import FlowerNodes, FoundNodes, client_app
 from fedagentgym.federation.clients import Backend
-from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
-from fedagentgym.federation.states import StateStore
+from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request
 
 FLOWER_VARIABLES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -32,7 +32,6 @@ FLOWER_VARIABLES = {
 }
 """Settings that turn the telemetry of Flower and Ray off."""
 _START_SECONDS = 120.0
-_applications: dict[str, Application[Any]] = {}
 
 
 def open_backend(
@@ -55,7 +54,7 @@ def open_backend(
     return FlowerSimulation(recipe, folder, clients, max(1, workers), share)
 
 
-class FlowerSimulation(StateStore):
+class FlowerSimulation(FlowerNodes):
     """Flower's engine in a second thread; its ServerApp only provides its grid."""
 
     def __init__(
@@ -70,19 +69,19 @@ class FlowerSimulation(StateStore):
             os.environ.setdefault(name, value)
         require("ray", "flower")
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        super().__init__(folder)
-        self._recipe = recipe.plain()
         self._done = threading.Event()
         self._lent: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._simulate, args=(len(clients), workers, resources), daemon=True)
         self._thread.start()
-        self._grid = self._wait_for_grid()
-        self._nodes = dict(zip(sorted(clients), self._wait_for_nodes(len(clients)), strict=True))
+        grid = self._wait_for_grid()
+        numbers = self._wait_for_nodes(grid, len(clients))
+        nodes = FoundNodes(dict(zip(sorted(clients), numbers, strict=True)), frozenset(numbers))
+        super().__init__(recipe, grid, nodes, folder)
 
-    def _wait_for_nodes(self, count: int) -> list[int]:
+    def _wait_for_nodes(self, grid: Any, count: int) -> list[int]:
         """The nodes' numbers; Flower registers them after it provides its grid."""
         deadline = time.monotonic() + _START_SECONDS
-        while len(nodes := list(self._grid.get_node_ids())) < count:
+        while len(nodes := list(grid.get_node_ids())) < count:
             if time.monotonic() > deadline:
                 raise FedAgentGymError(f"Flower registered {len(nodes)} of {count} clients in {_START_SECONDS:g} s")
             time.sleep(0.05)
@@ -91,12 +90,7 @@ class FlowerSimulation(StateStore):
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         if not self._thread.is_alive():
             raise FedAgentGymError("Flower's simulation engine has stopped: see its messages above")
-        contents = [encode_request(r, self._recipe, self.get(r.client, r.base)) for r in requests]
-        sent = [(self._nodes[request.client], request) for request in requests]
-        replies = [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
-        for request, reply in zip(requests, replies, strict=True):
-            self.put(request.client, request.name, reply.state)
-        return replies
+        return super().run(requests, deadline)
 
     def close(self) -> None:
         self._done.set()
@@ -128,27 +122,3 @@ class FlowerSimulation(StateStore):
         if isinstance(lent, BaseException):
             raise FedAgentGymError(f"Flower's simulation engine did not start: {lent}") from lent
         return lent
-
-
-def client_app() -> Any:
-    """The ClientApp of the simulation: build the application once per actor, then serve requests for any client."""
-    app = require("flwr.clientapp", "flower").ClientApp()
-
-    @app.train()  # type: ignore[untyped-decorator]
-    def train(message: Any, context: Any) -> Any:
-        content = answer_content(message.content, _perform)
-        return require("flwr.app", "flower").Message(content=content, reply_to=message)
-
-    return app
-
-
-def _perform(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
-    from fedagentgym.base.encoding import digest
-    from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
-
-    os.environ.update(ONE_THREAD_VARIABLES)
-    name = digest(recipe.plain())
-    if name not in _applications:
-        _applications.clear()
-        _applications[name] = recipe.build()
-    return perform(_applications[name], request, state)

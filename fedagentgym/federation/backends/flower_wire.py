@@ -1,6 +1,7 @@
 """Requests and replies as Flower messages, the same in simulation and in a deployment.
 
-A Flower message carries one record with our canonical bytes. We implement waiting ourselves: Flower does not report a client
+A Flower message carries one record with our canonical bytes, as arrays, which Flower cuts into pieces: a message may be larger
+than what gRPC or a database takes at once. We implement waiting ourselves: Flower does not report a client
 that died for a minute or more, so every request has a deadline of its own, and there is one reply per request.
 
 Neither side trusts the other. A record must hold exactly our parts, as bytes; a reply must come from the node that was called
@@ -23,6 +24,7 @@ from fedagentgym.federation.exchange import LONGEST_ERROR, ApplicationSpec, Repl
 log = get_logger(__name__)
 RECORD = "fedagentgym"
 QUERY, TRAIN = "query", "train"
+_NOTHING = b"\0"
 Handler = Callable[[Request, ApplicationSpec, "bytes | None"], Reply]
 """The function with which a client's machine serves a request."""
 _POLL_SECONDS = 0.05
@@ -81,21 +83,31 @@ def decode_reply(content: Any, request: Request) -> Reply:
 
 
 def make_record(parts: Mapping[str, bytes]) -> Any:
+    """The record of these parts. Flower takes no empty array, so the shape says how many of the bytes count."""
     flower = require("flwr.app", "flower")
-    return flower.RecordDict({RECORD: flower.ConfigRecord(dict(parts))})
+    arrays = {name: flower.Array("uint8", (len(part),), RECORD, part or _NOTHING) for name, part in parts.items()}
+    return flower.RecordDict({RECORD: flower.ArrayRecord(arrays)})
 
 
 def read_record(content: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, bytes]:
     """The parts of one of our records: exactly the required ones, all bytes."""
     record = content.get(RECORD)
-    if not isinstance(record, require("flwr.app", "flower").ConfigRecord) or len(content) != 1:
+    if not isinstance(record, require("flwr.app", "flower").ArrayRecord) or len(content) != 1:
         raise DataError("a Flower message that is not a record of ours alone")
-    parts = dict(record)
-    if not set(needed) <= set(parts) <= {*needed, *optional}:
+    if not set(needed) <= set(record) <= {*needed, *optional}:
         raise DataError("a Flower message with other parts than ours")
-    if not all(type(part) is bytes for part in parts.values()):
+    return {name: _read_array(array) for name, array in record.items()}
+
+
+def _read_array(array: Any) -> bytes:
+    data, shape = array.data, tuple(array.shape)
+    if (array.dtype, array.stype) != ("uint8", RECORD) or type(data) is not bytes:
         raise DataError("a Flower message whose parts are not bytes")
-    return parts
+    if shape == (0,) and data == _NOTHING:
+        return b""
+    if shape != (len(data),):
+        raise DataError("a Flower message whose parts are not as long as they say")
+    return data
 
 
 def send_and_receive(
