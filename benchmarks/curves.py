@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.records import headline_bytes, read_metrics_log
+from fedagentgym.federation.records import count_episodes, headline_bytes, read_metrics_log
 
 
 class Point(NamedTuple):
@@ -28,7 +28,7 @@ def read_curve(folder: Path) -> tuple[Point, ...]:
     """The evaluated rounds of a run, in their order."""
     points, episodes = [], 0.0
     for record in read_metrics_log(folder / "metrics.jsonl"):
-        episodes += float(record["metrics"].get("episodes", 0.0))
+        episodes += count_episodes([record])
         if "evaluation" in record:
             spent = headline_bytes(record["bytes_total"]) / 1e6
             points.append(Point(int(record["round"]), episodes, spent, float(record["evaluation"]["success"])))
@@ -40,12 +40,12 @@ def read_curve(folder: Path) -> tuple[Point, ...]:
 def compute_area(curve: Sequence[Point]) -> float:
     """Mean success over the run: the area under the curve over episodes (trapezoids), divided by their number.
 
-    A policy without episodes has the same success throughout.
+    Before the first point, while a method prepares, and of a policy without episodes success is that of the point.
     """
-    length = curve[-1].episodes - curve[0].episodes
+    length = curve[-1].episodes
     if length <= 0:
         return curve[-1].success
-    parts = [
+    parts = [curve[0].episodes * curve[0].success] + [
         (after.episodes - before.episodes) * (after.success + before.success) / 2 for before, after in pairwise(curve)
     ]
     return math.fsum(parts) / length

@@ -17,6 +17,7 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
+from fedagentgym.partitions.client_split import ClientSplit
 
 S = TypeVar("S", bound=Settings)
 CONTROL_BYTES = 1024
@@ -105,6 +106,20 @@ class BaseAlgorithm(Generic[S]):
             The work; None, as by default, if it is unknown.
         """
         return None
+
+    @classmethod
+    def list_labelled(cls, settings: S, client_split: ClientSplit) -> set[str]:
+        """Return the tasks whose answers the method may use to score episodes or to imitate.
+
+        Args:
+            settings: The method's settings.
+            client_split: The division of the tasks.
+
+        Returns:
+            Their ids; by default the tasks of all clients and of its roles, except for the server's, which have no answers.
+        """
+        roles = [client_split.record.roles.get(name, ()) for name in cls.list_roles(settings) if name != "server"]
+        return {task for tasks in (*(client.tasks for client in client_split), *roles) for task in tasks}
 
     @classmethod
     def list_kept_copies(cls, settings: S) -> tuple[str, ...]:
@@ -234,7 +249,9 @@ class Work:
     episodes: int = 0
     """Episodes that are played to learn from."""
     judged: int = 0
-    """Episodes that are played or read only to be scored: an expert's answers, candidates that a model scores."""
+    """Episodes that are played only to be scored: an expert's answers."""
+    read: int = 0
+    """Episodes of others that a model reads to score them: candidates, swapped answers."""
     optimizer_steps: int = 0
     models_down: int = 0
     """Sets of trainable parameters that the server sends."""
@@ -314,6 +331,12 @@ def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
 def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> Settings:
     """The algorithm's own settings from the `algorithm:` part of a configuration."""
     return cls.settings_class.load(dict(section), "algorithm")
+
+
+def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int:
+    """The number of tasks whose answers a method may use."""
+    cls = get_algorithm_class(section)
+    return len(cls.list_labelled(load_settings(cls, section), client_split))
 
 
 def build_algorithm(spec: ExperimentSpec | Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:

@@ -25,6 +25,7 @@ from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.partitions.client_split import ClientSplit
 
 SITE = 0
 
@@ -52,6 +53,11 @@ class Centralized(Averaging[CentralizedSettings]):
         """One site, and nothing is sent."""
         return scale.count_local_work(settings.local_steps)
 
+    @classmethod
+    def list_labelled(cls, settings: CentralizedSettings, client_split: ClientSplit) -> set[str]:
+        held = super().list_labelled(settings, client_split)
+        return held if settings.pool == "clients" else set(client_split.pool.ids)
+
     def client_ids(self) -> Sequence[int]:
         return [SITE]
 
@@ -67,7 +73,7 @@ class Centralized(Averaging[CentralizedSettings]):
         client_split = self.runtime.client_split
         pool = client_split.pool
         if self.settings.pool == "clients":
-            held = {task for member in client_split for task in member.tasks}
+            held = self.list_labelled(self.settings, client_split)
             pool = pool.subset([task for task in pool.ids if task in held])
         return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)
 
@@ -93,6 +99,10 @@ class Local(Averaging[LocalSettings]):
         """One site, and nothing is sent."""
         return scale.count_local_work(settings.local_steps)
 
+    @classmethod
+    def list_labelled(cls, settings: LocalSettings, client_split: ClientSplit) -> set[str]:
+        return set(client_split.client(settings.client).tasks)
+
     def client_ids(self) -> Sequence[int]:
         return [self.runtime.client_split.client(self.settings.client).index]
 
@@ -116,6 +126,10 @@ class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
     def estimate_round(cls, settings: ZeroShotSettings, scale: Scale) -> Work | None:
         """Nothing."""
         return Work()
+
+    @classmethod
+    def list_labelled(cls, settings: ZeroShotSettings, client_split: ClientSplit) -> set[str]:
+        return set()
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)

@@ -40,6 +40,7 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Wor
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
 from fedagentgym.algorithms.synthetic_tasks import (
+    ATTEMPTS,
     TEXT_BYTES,
     Candidate,
     CandidateSource,
@@ -59,6 +60,7 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import ImitationSettings
+from fedagentgym.partitions.client_split import ClientSplit
 
 
 class DPSDASettings(Settings):
@@ -94,9 +96,11 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     @classmethod
     def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
-        """In every iteration every client is sent the candidates and votes."""
-        votes = settings.candidates * settings.iterations
-        return Work(answers_down=votes, scores_up=votes) * scale.clients
+        """The model writes the candidates, with several attempts at each, unless a generator draws them. In every iteration every
+        client is sent them and votes."""
+        votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
+        written = 0 if settings.candidates_from == "generator" else ATTEMPTS * (settings.candidates + fresh)
+        return Work(answers_down=votes, scores_up=votes) * scale.clients + Work(judged=written)
 
     @classmethod
     def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
@@ -104,6 +108,11 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         if settings.objective == "sft":
             return Work(optimizer_steps=settings.local_steps)
         return scale.count_local_work(settings.local_steps)
+
+    @classmethod
+    def list_labelled(cls, settings: DPSDASettings, client_split: ClientSplit) -> set[str]:
+        """None: clients compare the texts of their tasks, and synthetic tasks come with answers."""
+        return set()
 
     def __init__(self, settings: DPSDASettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
@@ -150,7 +159,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             "synthetic/tasks": float(len(survivors)),
         }
         if isinstance(source, WrittenTasks):
-            metrics |= {"synthetic/replies": float(source.replies), "synthetic/candidates": float(len(chosen))}
+            metrics |= {"judged": float(source.replies), "synthetic/candidates": float(len(chosen))}
         return RoundResult(replace(state, memory={**state.memory, "synthetic": survivors}), metrics=metrics)
 
     def _collect_votes(self, message: Message, count: int, this_round: Round) -> NDArray[np.float64]:
@@ -186,7 +195,8 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
                 self.settings.local_steps,
                 this_round.derive("sft"),
             )
-            return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1]})
+            steps = {"optimizer_steps": float(self.settings.local_steps)}
+            return RoundResult(replace(state, parameters=weights), metrics={"loss": losses[-1], **steps})
         run_steps = self.runtime.rounds * self.settings.local_steps
         local = site.open_learner(make_site_state(state), run_steps=run_steps)
         report = local.run(self.settings.local_steps, seed=this_round.derive("train"))

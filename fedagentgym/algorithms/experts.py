@@ -197,6 +197,8 @@ class Scorer:
         self._runtime, self._site, self._weights = runtime, site, weights
         self._answers, self._judgement = answers, judgement
         self._believed: dict[str, Task | None] = {}
+        self.costs = {"judged": 0.0, "env_steps": 0.0}
+        """Episodes that were played only to be scored, and their steps."""
 
     @cached_property
     def _local(self) -> LocalTraining:
@@ -265,7 +267,10 @@ class Scorer:
 
     def _play(self, env: TextEnv, seed: int) -> Rollouts:
         """One episode of each task of an environment."""
-        return collect(self._local.agent, env, list(env.pool.ids), seed=seed)
+        rollouts = collect(self._local.agent, env, list(env.pool.ids), seed=seed)
+        self.costs["judged"] += len(rollouts.groups)
+        self.costs["env_steps"] += rollouts.stats.steps
+        return rollouts
 
     def _open_env(self, records: Sequence[Mapping[str, Any]]) -> TextEnv:
         return self._runtime.open_env(pool=pool_from_records(records, self._runtime.env))

@@ -57,7 +57,7 @@ from fedagentgym.algorithms.experts import (
     unpack_bits,
 )
 from fedagentgym.algorithms.fedgrpo_settings import FedGRPOSettings, check_learning
-from fedagentgym.algorithms.reports import read_metrics
+from fedagentgym.algorithms.reports import read_metrics, sum_costs
 from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
 from fedagentgym.algorithms.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
 from fedagentgym.base.errors import OptionError
@@ -69,9 +69,10 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import kept_format, objective_values
-from fedagentgym.learning.local import LocalTraining
+from fedagentgym.learning.local import LocalTraining, mean_metrics
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, to_plain
+from fedagentgym.partitions.client_split import ClientSplit
 
 EXPERT_PREFIX = "expert/"
 NOT_ANSWERED = 2
@@ -103,6 +104,13 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return ("auxiliary", "server")
 
     @classmethod
+    def list_labelled(cls, settings: FedGRPOSettings, client_split: ClientSplit) -> set[str]:
+        """The auxiliary questions, and the clients' tasks if experts practise on them or check candidates against their gold."""
+        if settings.expert_steps or settings.answers != "off":
+            return super().list_labelled(settings, client_split)
+        return set(client_split.record.roles.get("auxiliary", ()))
+
+    @classmethod
     def list_second_models(cls, settings: FedGRPOSettings, learning: LearningSettings) -> tuple[SecondModel, ...]:
         """The experts, if they have a model of their own."""
         if settings.expert_agent is None:
@@ -113,7 +121,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     @classmethod
     def count_preparations(cls, settings: FedGRPOSettings, rounds: int) -> int:
         """Before round 1, and before every renewal of the experts."""
-        return 1 + ((rounds - 1) // settings.expert_refresh if settings.expert_refresh else 0)
+        return 1 + (max(rounds - 1, 0) // settings.expert_refresh if settings.expert_refresh else 0)
 
     @classmethod
     def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
@@ -121,10 +129,12 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         questions, group = scale.learning.tasks_per_step, scale.learning.group_size
         played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
         asked = questions * settings.experts
-        judged = 0 if settings.answers == "all" else asked * group if settings.scorer == "reward_model" else asked
+        by_model = 0 if settings.answers == "all" else asked
+        reads = settings.scorer == "reward_model"
         return Work(
             episodes=played,
-            judged=judged,
+            judged=0 if reads else by_model,
+            read=by_model * group if reads else 0,
             optimizer_steps=scale.count_updates(played),
             answers_down=asked * group,
             tasks_down=asked,
@@ -221,13 +231,12 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         shares = {
             client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
         }
-        return RoundResult(
-            replace(state, memory=memory),
-            metrics={"auxiliary/right": float(np.mean(list(shares.values()))) if shares else 0.0},
-            clients={
-                client: {**read_metrics(answers[client]), "auxiliary/right": shares[client]} for client in answers
-            },
-        )
+        told = {
+            client: {**read_metrics(answer), "auxiliary/right": shares[client]} for client, answer in answers.items()
+        }
+        right = float(np.mean(list(shares.values()))) if shares else 0.0
+        metrics = {"auxiliary/right": right, **sum_costs(told.values())}
+        return RoundResult(replace(state, memory=memory), metrics=metrics, clients=told)
 
     def _make_examination(self) -> Message:
         """The message to every client before round 1: the labelled examples, and the questions that it may hold."""
@@ -249,14 +258,16 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """Choose experts for each question; one call to all experts; one policy step."""
         refresh = self.settings.expert_refresh
+        renewed = RoundResult(state)
         if refresh and this_round.number > 1 and (this_round.number - 1) % refresh == 0:
-            state = self.prepare(state, this_round).state
+            renewed = self.prepare(state, this_round)
+            state = renewed.state
         seed = this_round.derive("play")
         local = self.start_server(state)
         tasks = local.draw_tasks(seed)
         experts = self.select_experts(tasks, state, this_round)
         rollouts = local.collect_rollouts(seed, tasks=tasks, group_size=self.candidates)
-        scores = self.request_scores(rollouts.groups, experts, this_round)
+        scores, costs = self.request_scores(rollouts.groups, experts, this_round)
         combined = [
             self.compute_advantages(group, matrix) for group, matrix in zip(rollouts.groups, scores, strict=True)
         ]
@@ -266,10 +277,11 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         report = local.update([group for group, _ in learnable], advantages=[given.tolist() for _, given in learnable])
         after = local.get_state(optimizer=True)
         skipped = {"questions/skipped": float(len(rollouts.groups) - len(learnable))}
+        own = rollouts.compute_metrics() | report.metrics | skipped | score_metrics(scores)
         return RoundResult(
             ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step}),
-            metrics=rollouts.compute_metrics() | report.metrics | skipped | score_metrics(scores),
-            clients=expert_metrics(experts, scores),
+            metrics=mean_metrics([renewed.metrics, costs, own]),
+            clients=_merge(renewed.clients, expert_metrics(experts, scores)),
             episodes=[
                 to_plain(group[0], segments=False) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]
             ],
@@ -319,8 +331,9 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def request_scores(
         self, groups: Sequence[Group], experts: Sequence[Sequence[int]], this_round: Round
-    ) -> list[NDArray[np.float64]]:
-        """The score matrix of each question, NaN for missing scores. An invalid reply is refused as a whole."""
+    ) -> tuple[list[NDArray[np.float64]], dict[str, float]]:
+        """The score matrix of each question, NaN for missing scores, and what scoring took. An invalid reply is refused as a
+        whole."""
         size = self.learning.group_size
         matrices = [np.full((self.settings.experts, size), np.nan) for _ in groups]
         places: dict[int, list[tuple[int, int]]] = {}
@@ -338,7 +351,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         for client in told.keys() - refused.keys():
             for (index, row), scores in zip(places[client], told[client], strict=True):
                 matrices[index][row] = scores
-        return matrices
+        return matrices, sum_costs(read_metrics(answer) for answer in answers.values())
 
     def _make_question(self, group: Group, row: int) -> dict[str, Any]:
         """The message to one expert about one question: the task without its gold, and the candidates to judge."""
@@ -382,18 +395,27 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             own = client.resources.env.pool
             told["held"] = pack_bits([str(question) in own for question in message.text["questions"]])
         kept = Message(weights=add_prefix(EXPERT_PREFIX, weights)) if weights else state
+        metrics = mean_metrics([metrics, scorer.costs])
         return kept, Message(scores=told, report={"metrics": metrics})
 
     def score(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One number for each candidate of each question."""
-        rows = self._open_scorer(state, client).score_questions(message.text["questions"], client.derive("answer"))
-        return state, Message(scores={"scores": np.array(rows, dtype=np.float32)})
+        scorer = self._open_scorer(state, client)
+        rows = scorer.score_questions(message.text["questions"], client.derive("answer"))
+        return state, Message(scores={"scores": np.array(rows, dtype=np.float32)}, report={"metrics": scorer.costs})
 
     def _open_scorer(self, state: Message, client: ClientContext[Site]) -> Scorer:
         """The client with its expert; with the initial model if it has none yet."""
         weights = copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.expert_model.initial_weights
         settings = self.settings
         return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
+
+
+def _merge(
+    first: Mapping[int, Mapping[str, float]], second: Mapping[int, Mapping[str, float]]
+) -> dict[int, dict[str, float]]:
+    """The numbers of each client in both."""
+    return {client: {**first.get(client, {}), **second.get(client, {})} for client in {**first, **second}}
 
 
 def _bits(count: int) -> ArrayForm:

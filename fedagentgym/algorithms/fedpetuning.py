@@ -72,7 +72,8 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
-        metrics = {"loss": losses[-1], **judge_local_model(self.runtime, site, site.model.load(weights), client.round)}
+        metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
+        metrics |= judge_local_model(self.runtime, site, site.model.load(weights), client.round)
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 

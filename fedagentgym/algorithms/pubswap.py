@@ -42,7 +42,7 @@ from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, str
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message
-from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
+from fedagentgym.learning.local import COSTS, LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.rollouts import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
@@ -102,7 +102,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
         public = Work(
             episodes=answers,
-            judged=swapped if settings.behaviour == "local" else 0,
+            read=swapped if settings.behaviour == "local" else 0,
             optimizer_steps=scale.count_updates(answers),
             answers_up=answers,
             answers_down=swapped,
@@ -220,7 +220,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         seed = client.derive("public", message.control["period"])
         rollouts = local.collect_rollouts(seed, tasks=tasks, env=self.public_env)
         plain = [[to_plain(trajectory) for trajectory in group] for group in rollouts.groups]
-        cost = {name: value for name, value in rollouts.compute_metrics().items() if name in ("episodes", "env_steps")}
+        cost = {name: value for name, value in rollouts.compute_metrics().items() if name in COSTS}
         return self._keep_client(local, [*metrics, cost], plain), Message(text={"groups": plain})
 
     def learn(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:

@@ -13,7 +13,7 @@ and the update is used all the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
+from fedagentgym.learning.local import COSTS, mean_metrics
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -135,6 +136,11 @@ def read_metrics(reply: Message) -> dict[str, float]:
         if len(name) <= LONGEST_NAME and name.isprintable()
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
     }
+
+
+def sum_costs(reported: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """What the reporting clients took together, as far as they report it."""
+    return mean_metrics([{name: one[name] for name in COSTS if name in one} for one in reported])
 
 
 def is_idle(metrics: Mapping[str, float]) -> bool:

@@ -49,7 +49,7 @@ from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
-from fedagentgym.federation.records import Record, best_rounds, headline_bytes, payload_bytes
+from fedagentgym.federation.records import Record, best_rounds, count_episodes, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
@@ -434,7 +434,7 @@ class Run:
             "bytes": commit.record["bytes_total"],
             "payload_bytes": payload_bytes(commit.record["bytes_total"]),
             "headline_bytes": headline_bytes(commit.record["bytes_total"]),
-            "episodes": sum(record["metrics"].get("episodes", 0.0) for record in records),
+            "episodes": count_episodes(records),
             "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
             "failures": sum(len(record["failures"]) for record in records),
             "seconds": commit.record["seconds_total"],

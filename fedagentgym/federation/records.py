@@ -7,7 +7,7 @@ report) is validated here first.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -208,6 +208,14 @@ def _check_estimates(found: Mapping[str, Any], where: str) -> None:
 
 
 _MAX_LINE = 1 << 26
+
+
+def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
+    """The episodes that were played in these rounds, preparation included: to learn from, or only to be scored. Evaluations are
+    no part of it."""
+    names = ("episodes", "judged")
+    total: float = sum(record["metrics"].get(name, 0.0) for record in records for name in names)
+    return round(total)
 
 
 class MetricsLog:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.algorithms.reports import count_categories, measure_mixture
 from fedagentgym.base.statistics import Values, estimate_replicates, mean
-from fedagentgym.federation.records import headline_bytes
+from fedagentgym.federation.records import count_episodes, headline_bytes
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import estimate_measures, tabulate_measures
@@ -128,6 +128,7 @@ def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
     if data.points:
         found |= measure_curve(suite, data.points)
         found["bytes"] = float(data.spent.bytes_down + data.spent.bytes_up)
+        found |= measure_spent(data.spent)
     if data.usage is not None:
         episodes = sum(len(group) for group in data.groups)
         for name in ("prompt_tokens", "reply_tokens", "cost"):
@@ -135,6 +136,12 @@ def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
     if data.epsilon is not None:
         found["epsilon"] = data.epsilon
     return found
+
+
+def measure_spent(spent: Spent) -> dict[str, float]:
+    """What a run took, if everything was counted."""
+    counts = [(name, getattr(spent, name)) for name in ("episodes", "optimizer_steps", "labelled", "looks")]
+    return {} if any(value is None for _, value in counts) else {name: float(value) for name, value in counts}
 
 
 def measure_clients(clients: Sequence[ClientRecord], overall: float) -> dict[str, float]:
@@ -159,12 +166,13 @@ def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float
 
 
 def find_area(points: Sequence[CurvePoint], budget: int | None) -> float:
-    """The mean success on `val` over the training episodes of the budget; constant after the last point."""
-    last = points[-1]
+    """The mean success on `val` over the episodes of the budget; constant before the first point, while a method prepares, and
+    after the last."""
+    first, last = points[0], points[-1]
     end = float(max(budget or 0, last.spent.episodes))
     if not end:
         return last.measures["success"].mean
-    area = 0.0
+    area = first.spent.episodes * first.measures["success"].mean
     for before, after in pairwise(points):
         width = after.spent.episodes - before.spent.episodes
         area += width * (before.measures["success"].mean + after.measures["success"].mean) / 2
@@ -180,15 +188,17 @@ def find_forgetting(points: Sequence[CurvePoint]) -> float:
 
 
 def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
-    """The usage of a run up to and including a round."""
+    """The usage of a run up to and including a round, with all preparation before it."""
     kept = [record for record in records if record["round"] <= until]
     total = kept[-1]["bytes_total"]
     return Spent(
         rounds=until,
-        episodes=round(sum(record["metrics"].get("episodes", 0.0) for record in kept)),
+        episodes=count_episodes(kept),
         env_steps=round(sum(record["metrics"].get("env_steps", 0.0) for record in kept)),
         bytes_down=headline_bytes(total, "down"),
         bytes_up=headline_bytes(total, "up"),
+        optimizer_steps=round(sum(record["metrics"].get("optimizer_steps", 0.0) for record in kept)),
+        looks=sum("evaluation" in record for record in kept),
     )
 
 

@@ -31,7 +31,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
 from fedagentgym.federation.commits import CommitStore, read_chain
-from fedagentgym.federation.records import best_rounds, headline_bytes
+from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes
 from fedagentgym.federation.server import lock_folder
 from fedagentgym.leaderboard.entries import (
     Entry,
@@ -52,7 +52,7 @@ TASKS_AT_A_TIME = {"hosted": 8, "model": 256, "program": 1024}
 """Number of tasks played before their episodes are written: few, if each costs money."""
 PLAYED = "played.json"
 PUBLISHED_FOLDER = "runs/run"
-FORMAT = 2
+FORMAT = 3
 """Format of the stored cells: cells of another format are played again."""
 
 
@@ -279,17 +279,17 @@ class BudgetGuard:
 
     def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
         self.suite = suite
-        self.episodes = sum(record["metrics"].get("episodes", 0.0) for record in records)
+        self.episodes = count_episodes(records)
 
     def begin(self, rounds: int) -> None:
         """Reset the counts."""
 
     def round_done(self, record: Mapping[str, Any]) -> None:
         name, budget = self.suite.name, self.suite.budget
-        self.episodes += record["metrics"].get("episodes", 0.0)
+        self.episodes += count_episodes([record])
         sent = headline_bytes(record["bytes_total"])
         if budget.episodes is not None and self.episodes > budget.episodes:
-            raise OptionError(f"{name}: at most {budget.episodes:,} episodes to learn from, this method used more")
+            raise OptionError(f"{name}: at most {budget.episodes:,} episodes, this method played more")
         if budget.bytes is not None and sent > budget.bytes:
             raise OptionError(f"{name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import parse_yaml, read_json_line_texts, read_text
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
+from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged
@@ -60,12 +62,14 @@ class Examined:
     """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full.
 
     On the methods track `judged` are the episodes on val of the ranked round, and `rivals` counts the other evaluated rounds.
+    `is_counted` says whether what it took is all that its configuration takes.
     """
 
     data: CellData
     cut_short: int
     judged: tuple[Group, ...] = ()
     rivals: int = 0
+    is_counted: bool = False
 
     @property
     def ranked(self) -> int:
@@ -211,7 +215,10 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     episodes = check_ranked(folder, record, config.agent.name, speaker, round=chosen, policy=record.policy)
     assert opened.client_split is not None
     groups = group_by_task(episodes)
-    if (odd := _find_odd_cost(folder.suite, record, points, config)) is not None:
+    plan = plan_work(config) if is_known(folder) else None
+    labelled = None if plan is None else count_labelled(config.algorithm, opened.client_split)
+    odd = _find_odd_cost(folder.suite, record, points, config) or _find_odd_work(plan, record, points, labelled)
+    if odd is not None:
         raise RefutedError("budget", f"cell {record.key}: {odd}")
     data = CellData(
         record.scenario,
@@ -225,7 +232,8 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
         epsilon=record.epsilon,
     )
     cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
-    return Examined(data, cut_short + cut_selection, judged, len(points) - 1)
+    is_counted = plan is not None and all(_is_all(plan, one) for one in _list_spent(record, points))
+    return Examined(data, cut_short + cut_selection, judged, len(points) - 1, is_counted)
 
 
 def examine_selection(
@@ -318,7 +326,7 @@ def check_config(folder: Checked, record: CellRecord) -> RunConfig:
         raise RefutedError("configuration", "the agent of the entry is not that of the suite")
     found = expected if known else _read_rounds(expected, packed, place)
     try:
-        check_budget(folder.suite, found)
+        check_budget(folder.suite, found, known=known)
     except FedAgentGymError as error:
         raise RefutedError("budget", f"cell {record.key}: {error}") from None
     if found.federation.rounds > MOST_ROUNDS:
@@ -360,17 +368,44 @@ def _read_rounds(expected: RunConfig, packed: Mapping[str, Any], place: str) -> 
     return expected.model_copy(update={"federation": federation})
 
 
+def _list_spent(record: CellRecord, points: Sequence[CurvePoint]) -> list[Spent]:
+    """What is said to be spent up to every evaluated round, and in all."""
+    return [*(point.spent for point in points), record.spent]
+
+
+def _find_odd_work(
+    plan: WorkPlan | None, record: CellRecord, points: Sequence[CurvePoint], labelled: int | None
+) -> str | None:
+    """Whether more is said to be spent than the configuration takes, or other counts that follow from it are wrong."""
+    for number, spent in enumerate(_list_spent(record, points), start=1):
+        if spent.looks not in (None, min(number, len(points))):
+            return f"{spent.looks} evaluations are said to be made until round {spent.rounds}, there are {number}"
+        work = None if plan is None else plan.count_until(spent.rounds)
+        if work is not None and spent.episodes > (most := work.episodes + work.judged):
+            return f"{spent.episodes:,} episodes are said to be played until round {spent.rounds}, it takes {most:,}"
+        if work is not None and (spent.optimizer_steps or 0) > (most := work.optimizer_steps):
+            return f"{spent.optimizer_steps:,} optimizer steps are said to be taken until round {spent.rounds}, of {most:,}"
+    if labelled is not None and record.spent.labelled not in (None, labelled):
+        return f"it may use the answers of {labelled:,} tasks, not of {record.spent.labelled:,}"
+    return None
+
+
+def _is_all(plan: WorkPlan, spent: Spent) -> bool:
+    """Whether all episodes to prepare and to learn from are counted; where clients fail there are fewer. An expert that is asked
+    a question twice in a round answers it once, so those that are played to score in a round may be fewer."""
+    answered = plan.preparation.judged * plan.count_preparations(spent.rounds)
+    return spent.episodes >= plan.count_until(spent.rounds).episodes + answered
+
+
 def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> str | None:
-    """Whether the usage does not begin at nothing, grow, end where the run ends, and stay within the budget."""
+    """Whether the usage does not grow, end where the run ends, and stay within the budget."""
     spent = record.spent
-    if points[0].round == 0 and points[0].spent.episodes:
-        return f"{points[0].spent.episodes:,} episodes are said to be spent before round 1"
-    for before, after in pairwise([*(point.spent for point in points), spent]):
-        if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
+    for before, after in pairwise(_list_spent(record, points)):
+        if any((getattr(before, name) or 0) > (getattr(after, name) or 0) for name in Spent.model_fields):
             return f"less is said to be spent at round {after.rounds} than at round {before.rounds}"
     if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
         return "the rounds that were spent are not those that were played"
-    if points[-1].round == spent.rounds and points[-1].spent != spent:
+    if points[-1].round == spent.rounds and points[-1].spent != spent.model_copy(update={"labelled": None}):
         return "its curve ends with other numbers than what it is said to have spent"
     taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes_down + spent.bytes_up}
     for name, value in taken.items():

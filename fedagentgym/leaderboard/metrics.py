@@ -35,15 +35,31 @@ _ALL = (
     Metric(
         "uniform_loss", "loss against uniform", "success under uniform division minus success here", "points", "lower"
     ),
-    Metric("area", "area under the curve", "mean success on `val` over the training episodes of the budget"),
     Metric(
-        "bytes_to_target", "bytes to target", "bytes sent when the suite's target was first reached", "bytes", "lower"
+        "area", "area under the curve", "mean success on `val` over the episodes of the budget, preparation included"
+    ),
+    Metric(
+        "bytes_to_target",
+        "bytes to target",
+        "bytes sent, preparation included, when the suite's target was first reached",
+        "bytes",
+        "lower",
     ),
     Metric(
         "rounds_to_target", "rounds to target", "rounds until the suite's target was first reached", "count", "lower"
     ),
     Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
     Metric("forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"),
+    Metric(
+        "episodes",
+        "episodes",
+        "episodes played to prepare, to learn and to score, without evaluations",
+        "count",
+        "lower",
+    ),
+    Metric("optimizer_steps", "optimizer steps", "steps of all optimizers, preparation included", "count", "lower"),
+    Metric("labelled", "labelled tasks", "tasks whose answers the method may use", "count", "lower"),
+    Metric("looks", "looks at val", "evaluations on the split of the learning curve", "count", "lower"),
     Metric("bytes", "bytes", "bytes sent and received, all clients, all rounds", "bytes", "lower"),
     Metric("invalid", "invalid actions", "share of actions that the environment did not accept", "share", "lower"),
     Metric("format_broken", "broken format", "share of replies without the required format", "share", "lower"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedagentgym.base.settings import Settings
 
@@ -107,13 +107,23 @@ class EntryRecord(Settings):
 
 
 class Spent(Settings):
-    """The cost of a cell. On the agents track: the episodes played; on the methods track: until the ranked round / in all."""
+    """The cost of a cell. On the agents track: the episodes played; on the methods track: until a round of its curve, or in all,
+    with preparation. Results made before the last three were counted do not have them."""
 
     rounds: Count = 0
-    episodes: Count = 0
+    episodes: Count = Field(
+        default=0, description="episodes played to learn from or only to be scored, without evaluations"
+    )
     env_steps: Count = 0
     bytes_down: Count = 0
     bytes_up: Count = 0
+    optimizer_steps: Count | None = Field(default=None, description="steps of all optimizers")
+    looks: Count | None = Field(default=None, description="evaluations on `val`")
+    labelled: Count | None = Field(default=None, description="in all: tasks whose answers the method may use")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_was_not_counted(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class Usage(Settings):

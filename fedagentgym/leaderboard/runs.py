@@ -21,6 +21,7 @@ from typing import Any
 
 from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
@@ -333,11 +334,12 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         raise DataError(
             f"{cell.episodes_file} was played by another round than the run's best on `val`: delete it and resume"
         )
+    labelled = count_labelled(config.algorithm, client_split)
     data = CellData(
         cell.scenario,
         cell.seed,
         groups,
-        sum_spent(records, records[-1]["round"]),
+        sum_spent(records, records[-1]["round"]).model_copy(update={"labelled": labelled}),
         points,
         describe_clients(client_split, groups),
         policy=about.get("policy"),

@@ -94,7 +94,11 @@ class Budget(Settings):
     """The limits of a run; null: no limit."""
 
     rounds: int | None = Field(default=None, ge=0)
-    episodes: int | None = Field(default=None, ge=0, description="episodes that are learned from, all clients together")
+    episodes: int | None = Field(
+        default=None,
+        ge=0,
+        description="episodes that all sites play, to prepare, to learn and to score; evaluations apart",
+    )
     bytes: int | None = Field(default=None, ge=0, description="sent and received, all clients together")
 
 
@@ -401,11 +405,21 @@ def make_config(
     return found
 
 
-def check_budget(suite: Suite, config: RunConfig) -> None:
-    """Refuse a run with more rounds than the suite allows before it begins; other limits are counted during the run."""
-    most = suite.budget.rounds
-    if most is not None and config.federation.rounds > most:
-        raise OptionError(f"{suite.name}: at most {most} rounds, this method has {config.federation.rounds}")
+def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None:
+    """Refuse a run that takes more than the suite allows before it begins. What a method does not declare, or what is not
+    known of it, is counted during the run, as bytes are."""
+    from fedagentgym.experiment.estimate.plan import plan_work
+
+    limits, rounds = suite.budget, config.federation.rounds
+    if limits.rounds is not None and rounds > limits.rounds:
+        raise OptionError(f"{suite.name}: at most {limits.rounds} rounds, this method has {rounds}")
+    if limits.episodes is None or not known or (plan := plan_work(config)) is None:
+        return
+    work = plan.count_until(rounds)
+    if (taken := work.episodes + work.judged) > limits.episodes:
+        raise OptionError(
+            f"{suite.name}: at most {limits.episodes:,} episodes with all preparation, this method plays {taken:,}"
+        )
 
 
 # ---- secret twins -----------------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ ABOUT = {
     "configuration": "the configurations beside the result are those that the suite and the method's changes give",
     "selection": "no evaluated round did better on val than the ranked one",
     "budget": "training stayed within the budget: what is said to be spent does",
+    "counted": "what is said to be spent is what the configuration takes: all episodes to prepare and to learn, and no more",
     "who-spoke": "the agent said these words",
     "spent": "episodes, bytes and steps of training, and the privacy spent",
     "usage": "tokens and cost of the hosted model",
@@ -271,6 +272,7 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
     if folder.is_method:
         (proven if is_known(folder) else unproven).append("configuration")
         (unproven if any(cell.rivals for cell in cells) else proven).append("selection")
+        (proven if all(cell.is_counted for cell in cells) else unproven).append("counted")
         unproven += ["budget", "spent", "method"]
     if agent.kind == "hosted":
         unproven.append("usage")

@@ -115,7 +115,10 @@ class LocalReport:
     groups: tuple[Group, ...] = ()
 
 
-SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", "episodes", "env_steps"})
+COSTS = ("episodes", "judged", "env_steps", "optimizer_steps")
+"""The metrics that count what was taken: episodes to learn from, episodes that are only scored, steps of the environment, and
+steps of the optimizer."""
+SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", *COSTS})
 """Metrics that are counts: a report over several steps sums them."""
 
 AfterStep = Callable[[StepReport], "Mapping[str, float] | None"]

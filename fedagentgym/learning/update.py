@@ -159,6 +159,7 @@ class PolicyUpdate:
         if np.isfinite(total) and np.isfinite(norm):
             self._optimizer.step()
             self._weights.copy_to_model()
+            meter.counts["optimizer_steps"] += 1
             meter.add("loss", total)
             meter.add("gradient_norm", norm)
         else:
@@ -303,7 +304,7 @@ class _RunningMeans:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._weights: dict[str, float] = {}
-        self.counts = {"update/skipped": 0.0, "update/empty": 0.0}
+        self.counts = {"update/skipped": 0.0, "update/empty": 0.0, "optimizer_steps": 0.0}
 
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value * weight

@@ -78,7 +78,7 @@ def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp
     commit = prepare(tmp_path, algorithm)
     records = commit.state.memory["synthetic"]
     assert len(records) == 7 == commit.record["metrics"]["synthetic/tasks"]
-    assert commit.record["metrics"]["synthetic/replies"] >= 12 + 6 + 6
+    assert commit.record["metrics"]["judged"] >= 12 + 6 + 6
     problems = [record["payload"]["problem"] for record in records]
     assert len(set(problems)) == 7
     sums = [f"What is {a} + {b} ?" for a in range(20) for b in range(20)]

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
-from fedagentgym.algorithms.base import Scale, Work, get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import Scale, Work, count_labelled, get_algorithm_class, load_settings
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, count_pass_tokens
-from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.experiment.estimate.plan import plan_run, plan_work
+from fedagentgym.experiment.run import train
 from tests.algorithms.test_inherited_options import METHODS, ONE_CLIENT, run, spec_of
+from tests.leaderboard.recount import count_episodes
 
 CONFIGS = {"qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "llama": "LlamaConfig"}
 
@@ -89,10 +92,46 @@ def test_a_round_does_what_was_estimated(method: str, tmp_path: Path) -> None:
     work = algorithm.estimate_round(load_settings(algorithm, spec.algorithm), scale)
     assert work is not None
     assert commit.record["metrics"].get("episodes", 0) == work.episodes
+    assert commit.record["metrics"].get("optimizer_steps", 0) <= work.optimizer_steps
     size = sum(value.nbytes for value in commit.state.parameters.values())
     sent = commit.record["bytes"]
     assert (sent["down"]["weights"], sent["up"]["weights"]) == (work.models_down * size, work.models_up * size)
     assert (work.models_down == 0) == (method in ONE_CLIENT)
+
+
+def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
+    """FedGRPO: its experts practise and answer the auxiliary questions before round 1 and before round 3."""
+    changes = {"experts": 1, "neighbours": 3, "expert_steps": 2, "expert_refresh": 2, "answers": "off"}
+    config = load_config(
+        {
+            "name": "counted",
+            "env": {"id": "fedagentgym/Skills-v0", "options": {"skills": 4}},
+            "partition": {
+                "sampler": "uniform",
+                "clients": 2,
+                "tasks_per_client": 8,
+                "disjoint": True,
+                "roles": {"auxiliary": 5, "server": 6},
+            },
+            "agent": "untrained-tiny",
+            "learning": {"tasks_per_step": 2, "group_size": 3},
+            "algorithm": {"name": "fedgrpo", **changes},
+            "federation": {"rounds": 4},
+            "output": {"folder": str(tmp_path / "run"), "report": "none"},
+            "plugins": ["fedagentgym.testing.untrained"],
+        }
+    )
+    result, plan = train(config), plan_work(config)
+    assert plan is not None
+    for until, preparations in enumerate((1, 1, 1, 2, 2)):
+        taken, work = count_episodes(tmp_path / "run" / "metrics.jsonl", until), plan.count_until(until)
+        assert work.episodes + work.judged == preparations * 2 * (2 * 2 * 3 + 5) + until * (2 * 3 + 2)
+        # a question that is drawn twice in a round is answered once
+        assert work.episodes + plan.preparation.judged * preparations + until <= taken <= work.episodes + work.judged
+    assert result.record["episodes"] == taken
+    client_split = Runtime(config.spec()).client_split
+    assert count_labelled(config.algorithm, client_split) == 2 * 8 + 5
+    assert count_labelled({**config.algorithm, "expert_steps": 0, "expert_refresh": 0}, client_split) == 5
 
 
 def test_steps_of_so_many_rows_are_counted() -> None:

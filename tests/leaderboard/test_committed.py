@@ -10,6 +10,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.site.tables import fill_page, write_excerpt
 from fedagentgym.leaderboard.verify import verify
+from tests.leaderboard.recount import recount
 
 PLACE = Path(__file__).parents[2] / "leaderboard"
 RESULTS = sorted(path.parent for path in (PLACE / "results").glob("*/*/manifest.json"))
@@ -25,6 +26,23 @@ def test_a_committed_result_is_verified(folder: Path) -> None:
 def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
     written = {ResultFolder(folder, PLACE / "verified").verification_file for folder in RESULTS}
     assert written == set((PLACE / "verified").rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    "folder", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.name
+)
+def test_areas_and_targets_are_counted_again_by_a_script(folder: Path) -> None:
+    result = ResultFolder(folder)
+    suite = result.suite
+    found = recount(folder, suite.budget.episodes or 0, suite.target or 2.0)
+    for cell in result.manifest.cells:
+        assert found[cell.key]
+        told = {
+            name: one.mean
+            for name, one in cell.measures.items()
+            if name in ("area", "rounds_to_target", "bytes_to_target")
+        }
+        assert found[cell.key] == pytest.approx(told)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
+from fedagentgym.leaderboard.cells import make_cell_config
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 from fedagentgym.leaderboard.results import ResultFolder
@@ -180,6 +181,11 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
     entry = make_method_entry(["federation.rounds=9"], "long")
     with pytest.raises(OptionError, match="at most 2 rounds"):
         open_run(load_suite("smoke"), entry, tmp_path)
+    suite = load_suite("methods-tiny-skills-v1")
+    (changes,) = (one.changes for name, one in suite.baselines.items() if name == "fedgrpo")
+    practised = [change.replace("expert_steps: 23", "expert_steps: 24") for change in changes]
+    with pytest.raises(OptionError, match="at most 10,240 episodes with all preparation, this method plays 10,304"):
+        make_cell_config(suite, "uniform", make_method_entry(practised, "practised"), 0)
 
 
 BAD = (

@@ -109,6 +109,10 @@ def first_point(curves: Any) -> Any:
     return curves["cells"][0]["points"][0]["spent"]
 
 
+def spent_of(manifest: Any) -> Any:
+    return manifest["cells"][0]["spent"]
+
+
 def append(path: Path, line: str) -> None:
     path.write_text(path.read_text() + line + "\n")
 
@@ -216,6 +220,9 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "fewer rounds spent": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(rounds=1))),
     "less spent on the curve": ("budget", document(lambda plain: last_point(plain)["spent"].update(bytes_up=1), "curves.json")),
     "spent before the first round": ("budget", document(lambda curves: first_point(curves).update(episodes=3), "curves.json")),
+    "more steps of optimizers": ("budget", document(lambda plain: spent_of(plain).update(optimizer_steps=99))),
+    "answers of fewer tasks": ("budget", document(lambda plain: spent_of(plain).update(labelled=3))),
+    "fewer looks at val": ("budget", document(lambda curves: last_point(curves)["spent"].update(looks=1), "curves.json")),
     "privacy that is not kept": ("budget", document(of_cell(epsilon=0.5))),
     "a baseline by another name": ("configuration", document(lambda plain: plain["entry"].update(name="zero-shot"))),
     "a baseline with another title": ("configuration", document(lambda plain: plain["entry"].update(title="Mine"))),
@@ -285,6 +292,16 @@ def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: 
     assert {name for name, status in found.items() if status == "not provable"} == {
         "about", "spent", "method", "who-spoke", "tokens", "selection", "budget",
     }  # fmt: skip
+
+
+def test_episodes_that_are_kept_silent_are_not_proven(honest_method: Path, tmp_path: Path) -> None:
+    """Where clients fail there are fewer episodes than the configuration takes: then it is said that they are not all counted."""
+    folder = forger.copy(honest_method, tmp_path / "forged")
+    document(lambda plain: plain["cells"][0]["spent"].update(episodes=20))(folder)
+    document(lambda curves: last_point(curves)["spent"].update(episodes=20), "curves.json")(folder)
+    remake(folder, load_suite("smoke"))
+    found = {claim.name: claim.status for claim in verify(folder).claims}
+    assert found["counted"] == "not provable"
 
 
 def test_a_forger_who_changes_nothing_passes(honest_agent: Path, honest_method: Path, tmp_path: Path) -> None:

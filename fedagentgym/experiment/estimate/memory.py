@@ -89,7 +89,6 @@ def plan_agent(
     parameters = shape.count_parameters()
     trainable = parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets)
     turns = ENVIRONMENTS.get(env.id).count_turns(env.options)
-    window = chosen.context == "window"
     return PlannedAgent(
         name=settings.name,
         model=chosen.model or f"tiny, {(warm_start or WarmStartSettings()).size}",
@@ -104,9 +103,14 @@ def plan_agent(
         context_length=chosen.context_length or longest,
         reply_tokens=chosen.decoding.max_new_tokens,
         turns=turns,
-        rows_per_episode=turns if window else 1,
+        rows_per_episode=count_rows(settings, env),
         device_bytes=device_bytes,
     )
+
+
+def count_rows(settings: AgentSettings, env: EnvSettings) -> int:
+    """Rows of the loss per episode at most: with a window every turn is a prompt of its own."""
+    return ENVIRONMENTS.get(env.id).count_turns(env.options) if complete_settings(settings).context == "window" else 1
 
 
 def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple[str, ...]:

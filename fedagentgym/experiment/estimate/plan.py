@@ -6,8 +6,9 @@ Numbers are upper bounds if the length of an episode matters: every episode take
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fedagentgym.agents.model_shapes import LINEAR_LAYERS
@@ -24,6 +25,7 @@ from fedagentgym.experiment.estimate.memory import (
     VllmShare,
     compute_least,
     compute_peak,
+    count_rows,
     list_memory_parts,
     list_second_parts,
     plan_agent,
@@ -33,6 +35,21 @@ from fedagentgym.learning.settings import ShardingSettings
 PARAMETER_BYTES = 4
 """Parameters are sent in float32."""
 SCORE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """What the sites of a run do at most: to prepare, and in a round."""
+
+    clients: int
+    asked: int
+    preparation: Work
+    round: Work
+    count_preparations: Callable[[int], int]
+
+    def count_until(self, rounds: int) -> Work:
+        """The work of so many rounds with all preparation before them."""
+        return self.preparation * self.count_preparations(rounds) + self.round * rounds
 
 
 @dataclass(frozen=True)
@@ -97,29 +114,24 @@ class RunPlan:
 def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
     agent = plan_agent(config.agent, config.env, config.warm_start, device_bytes)
-    clients = _count_clients(config)
-    asked = min(config.federation.clients_per_round or clients, clients)
-    scale = Scale(config.learning, clients, asked, agent.rows_per_episode, config.partition.roles)
-    algorithm = get_algorithm_class(config.algorithm)
-    settings = load_settings(algorithm, config.algorithm)
-    _check_roles(config, algorithm.list_roles(settings))
-    work = algorithm.estimate_round(settings, scale)
-    preparation = algorithm.estimate_preparation(settings, scale)
-    if work is None or preparation is None:
+    work = plan_work(config)
+    if work is None:
         raise OptionError(
             f"the algorithm {config.algorithm['name']!r} does not declare the work of a round: give its class "
             "`estimate_round`"
         )
+    algorithm = get_algorithm_class(config.algorithm)
+    settings = load_settings(algorithm, config.algorithm)
     vllm = _find_vllm_share(config.agent)
     kept = algorithm.list_kept_copies(settings)
     return RunPlan(
         config,
         agent,
-        clients,
-        asked,
-        preparation,
-        algorithm.count_preparations(settings, config.federation.rounds),
-        work,
+        work.clients,
+        work.asked,
+        work.preparation,
+        work.count_preparations(config.federation.rounds),
+        work.round,
         _count_evaluations(config),
         (
             *list_memory_parts(agent, config.learning, kept, vllm),
@@ -134,6 +146,21 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
         * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
     )
+
+
+def plan_work(config: RunConfig) -> WorkPlan | None:
+    """The work of a configuration, whatever its agent; None if its method does not declare it."""
+    clients = _count_clients(config)
+    asked = min(config.federation.clients_per_round or clients, clients)
+    scale = Scale(config.learning, clients, asked, count_rows(config.agent, config.env), config.partition.roles)
+    algorithm = get_algorithm_class(config.algorithm)
+    settings = load_settings(algorithm, config.algorithm)
+    _check_roles(config, algorithm.list_roles(settings))
+    work = algorithm.estimate_round(settings, scale)
+    preparation = algorithm.estimate_preparation(settings, scale)
+    if work is None or preparation is None:
+        return None
+    return WorkPlan(clients, asked, preparation, work, partial(algorithm.count_preparations, settings))
 
 
 def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
@@ -242,6 +269,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
 COUNTS = (
     ("episodes to learn from", "episodes"),
     ("episodes only judged", "judged"),
+    ("episodes only read", "read"),
     ("optimizer steps", "optimizer_steps"),
 )
 

@@ -32,7 +32,7 @@ from fedagentgym.experiment.report.results import (
     read_estimate,
 )
 from fedagentgym.federation.commits import read_chain
-from fedagentgym.federation.records import best_rounds, headline_bytes, read_metrics_log
+from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes, read_metrics_log
 from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes, read_samples
 from fedagentgym.pages.render import format_bytes, format_duration, format_percent, render
 
@@ -118,7 +118,7 @@ def _list_costs(records: Sequence[Record]) -> list[tuple[str, str]]:
 
     return [
         *costs,
-        ("training episodes", total("episodes")),
+        ("training episodes", f"{count_episodes(records):,}"),
         ("environment steps", total("env_steps")),
         ("messages, payload and framing", format_bytes(headline_bytes(last["bytes_total"]))),
         ("training time", format_duration(last["seconds_total"])),

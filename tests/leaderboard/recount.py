@@ -1,0 +1,45 @@
+"""Area and cost of reaching the target, counted again from a packed result by nothing but Python's own modules.
+
+python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v1/pubswap 10240 0.65
+"""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def recount(folder: Path, budget: float, target: float) -> dict[str, dict[str, float]]:
+    """For each cell `area`, and what was spent when `target` was first reached: its round, its bytes."""
+    found = {}
+    for cell in json.loads((folder / "curves.json").read_text())["cells"]:
+        key, rounds = f"{cell['scenario']}-seed{cell['seed']}", [one["round"] for one in cell["points"]]
+        solved: dict[int, list[bool]] = {number: [] for number in rounds}
+        with gzip.open(folder / "selection" / f"{key}.jsonl.gz", "rt") as lines:
+            for line in map(json.loads, lines):
+                solved[line["round"]].append(line["success"])
+        x = [one["spent"]["episodes"] for one in cell["points"]]
+        y = [sum(solved[number]) / len(solved[number]) for number in rounds]
+        # flat until the first evaluation, while a method prepares, and after the last one
+        x, y = [0, *x, max(budget, x[-1])], [y[0], *y, y[-1]]
+        steps = zip(x, x[1:], y, y[1:], strict=False)
+        area = sum((after - before) * (low + high) / 2 for before, after, low, high in steps)
+        found[key] = {"area": area / x[-1] if x[-1] else y[-1]}
+        for point, success in zip(cell["points"], y[1:], strict=False):
+            if success >= target and "rounds_to_target" not in found[key]:
+                spent: dict[str, Any] = point["spent"]
+                sent = float(spent["bytes_down"] + spent["bytes_up"])
+                found[key] |= {"rounds_to_target": float(point["round"]), "bytes_to_target": sent}
+    return found
+
+
+def count_episodes(log: Path, until: int) -> int:
+    """The episodes that the records of a run, its preparation in round 0 included, say were played until a round."""
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    taken = [one["metrics"].get(name, 0) for one in records if one["round"] <= until for name in ("episodes", "judged")]
+    return round(sum(taken))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(recount(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])), indent=1))
