@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base import ranks
@@ -24,6 +24,7 @@ from fedagentgym.base.errors import OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.evaluation import OpenedSet, open_sets
@@ -240,9 +241,14 @@ def make_site_state(state: ServerState) -> SiteState:
 class EnvSettings(Settings):
     """The `env:` part: which environment, which of its splits is divided among clients, and its options."""
 
-    id: str = Field(description="environment id, such as fedagentgym/ALFWorld-v0")
+    id: str = Field(description="environment id, such as fedagentgym/ALFWorld-v0, or ALFWorld")
     split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
     options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as size: tiny")
+
+    @field_validator("id")
+    @classmethod
+    def _find_id(cls, value: str) -> str:
+        return find_env_id(value)
 
 
 class PartitionSettings(Settings):

@@ -15,6 +15,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from fedagentgym.base.errors import show_control_characters
+from fedagentgym.base.rounding import format_duration
 
 Verbosity = Literal["normal", "quiet"]
 _verbosity: Verbosity = "normal"
@@ -177,16 +178,31 @@ class _Bar:
         self._bar.console.print(text, highlight=False)
 
 
+class _Count:
+    """How much of a task is done, and how long the rest takes if it goes on like this."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total, self.done, self.start = total, 0, time.monotonic()
+
+    def __str__(self) -> str:
+        if self.total is None:
+            return str(self.done)
+        seconds = time.monotonic() - self.start
+        count = f"{self.done} of {self.total}"
+        if seconds < 1 or not 0 < self.done < self.total:
+            return count
+        return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
+
+
 class _StatusPart:
     """A task within a computation that has a status line."""
 
     def __init__(self, status: StatusLine, label: str, total: int | None) -> None:
-        self._status, self._label, self._total, self._done = status, label, total, 0
+        self._status, self._label, self._count = status, label, _Count(total)
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        self._done += n
-        count = str(self._done) if self._total is None else f"{self._done} of {self._total}"
-        self._status.show(f"{self._status.head}{self._label}, {count}  {_format_status(fields)}".rstrip())
+        self._count.done += n
+        self._status.show(f"{self._status.head}{self._label}, {self._count}  {_format_status(fields)}".rstrip())
 
     def write(self, text: str) -> None:
         self._status.clear()
@@ -195,23 +211,20 @@ class _StatusPart:
 
 class _LogLines:
     def __init__(self, label: str, total: int | None) -> None:
-        self._label, self._total = label, total
-        self._done = 0
-        self._start = self._last = time.monotonic()
+        self._label, self._count = label, _Count(total)
+        self._last = self._count.start
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        self._done += n
+        self._count.done += n
         if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
             self._last = time.monotonic()
-            self.write(f"{self._label}: {self._format_count()}  {_format_status(fields)}".rstrip())
+            self.write(f"{self._label}: {self._count}  {_format_status(fields)}".rstrip())
 
     def write(self, text: str) -> None:
         get_error_console().print(text, highlight=False, markup=False)
 
     def close(self) -> None:
-        seconds = time.monotonic() - self._start
+        seconds = time.monotonic() - self._count.start
         if seconds >= 1.0:
-            self.write(f"{self._label}: {self._format_count()} in {seconds:.1f} s")
-
-    def _format_count(self) -> str:
-        return f"{self._done}/{self._total}" if self._total is not None else str(self._done)
+            done = self._count.done if self._count.total is None else f"{self._count.done} of {self._count.total}"
+            self.write(f"{self._label}: {done} in {format_duration(seconds)}")

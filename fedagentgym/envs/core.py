@@ -27,7 +27,7 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import PoolOrigin, TaskPool, find_or_load_pool, select_pool_options
-from fedagentgym.envs.registry import ENVIRONMENTS
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task, TaskSet, from_plain_payload
 from fedagentgym.envs.variants import Variant, load_variant
@@ -692,7 +692,7 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
     """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
 
     Args:
-        env_id: A registered id, such as `fedagentgym/Guess-v0`.
+        env_id: A registered id, such as `fedagentgym/Guess-v0`, or its short name, `Guess`.
         **options: The environment's options, and `client_split=` and `client=`, as for `gymnasium.make`.
 
     Returns:
@@ -706,7 +706,7 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
         60
     """
-    ENVIRONMENTS.get_target(env_id)  # an unknown id raises an error that lists the known ones
+    env_id = find_env_id(env_id)
     made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
     if not isinstance(made, TextEnv):
         raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")

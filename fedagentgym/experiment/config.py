@@ -37,6 +37,7 @@ from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.clients import FederationSettings, load_options
+from fedagentgym.learning.recipe import complete_tiny
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 RESUMABLE: tuple[str, ...] = (
@@ -219,12 +220,15 @@ def load_config(
         update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
     _check_config(resolved)
-    return _resolve_warm_start(resolved)
+    return _resolve_start(resolved)
 
 
-def _resolve_warm_start(config: RunConfig) -> RunConfig:
-    """Set how a pretrained model imitates: the defaults of `warm_start` are for a tiny model made from scratch."""
-    if config.warm_start is None or starts_from_nothing(config.agent):
+def _resolve_start(config: RunConfig) -> RunConfig:
+    """Set how a tiny agent plays, by the recipe of its environment, and how a pretrained model imitates: the defaults of
+    `warm_start` are for a tiny model made from scratch."""
+    if starts_from_nothing(config.agent):
+        return config.model_copy(update={"agent": complete_tiny(config.agent, config.env.id, config.warm_start)})
+    if config.warm_start is None:
         return config
     chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
     return config.model_copy(update={"warm_start": chosen})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedagentgym.base.process import ClientActivity
+from fedagentgym.base.rounding import format_duration
 
 Phase = Literal["clients", "evaluation", "between"]
 
@@ -46,7 +47,7 @@ class TrainingProgress:
             rate = self.episodes_per_second
             parts.append(f"{rate:.0f} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
         if self.seconds_left is not None:
-            parts.append(f"{format_seconds(self.seconds_left)} left")
+            parts.append(f"{format_duration(self.seconds_left)} left")
         head = f"round {self.round} of {self.rounds}" if self.round or self.phase == "evaluation" else "preparing"
         return f"{head}: {', '.join(parts)}" if parts else head
 
@@ -59,16 +60,6 @@ class TrainingProgress:
             told = f"{len(names)} clients at work"
         slowest = min(self.working, key=lambda one: one.step)
         return [told, *([f"step {slowest.step} of {slowest.steps}"] if slowest.steps else [])]
-
-
-def format_seconds(seconds: float) -> str:
-    """
-    >>> format_seconds(12.34), format_seconds(114), format_seconds(9000)
-    ('12 s', '1.9 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 ProgressCallback = Callable[[TrainingProgress], None]

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedagentgym.agents.engines.loading import use_threads
-from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder
+from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder, list_shipped
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, read_json
-from fedagentgym.base.process import read_processor_name
+from fedagentgym.base.process import get_logger, read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.task import shorten_env_id
 from fedagentgym.learning.evaluation import evaluate
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
 
+log = get_logger(__name__)
 VERSION = 6
+PLAYING = ("decoding", "adapter", "device", "threads", "forward", "rollouts", "options")
+"""Settings of an agent that change how it plays and learns, and nothing of how a tiny agent is made."""
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
 """How a new tiny agent is evaluated."""
 
@@ -74,14 +78,52 @@ def pretrain_tiny(
 def start_tiny(
     env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings
 ) -> PretrainResult:
-    """The tiny agent that a run starts from: the package's own if it is of just this recipe, else one from the cache, else one
-    that is made now."""
-    shipped = find_shipped(compute_recipe(env_id, options, settings, agent))
-    if shipped is not None:
-        return PretrainResult(shipped.folder, True, dict(shipped.note))
+    """The tiny agent that a run starts from: the package's own if it is of this recipe, else one from the cache, else one that
+    is made now. How the agent is decoded has no part in a recipe, nor on what it runs."""
+    imitation = _plan_tiny(env_id, options, settings, agent, None, 0)
+    for one in list_shipped():
+        usual = AgentSettings.load(one.note["agent"], "agent")
+        same = agent.model_copy(update={name: getattr(usual, name) for name in PLAYING})
+        if one.note["env"] == env_id and imitation._replace(player=same).compute_digest(None) == one.note["recipe"]:
+            return PretrainResult(one.folder, True, dict(one.note))
     plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json")]
     folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
+    if not (folder / PRETRAIN_NOTE).is_file():
+        log.warning("%s", _explain_making(imitation))
     return pretrain_tiny(env_id, options, settings, agent=agent, folder=folder)
+
+
+def _explain_making(imitation: _Imitation) -> str:
+    """What is made, why, how long it takes, and how to do without."""
+    env, settings = imitation.env, imitation.settings
+    words = format_env_words(env.id, imitation.options)
+    shipped = [one for one in list_shipped() if one.note["env"] == env.id]
+    fits = [one for one in shipped if one.note["options"] == imitation.options]
+    if not shipped:
+        why, instead = "the package has none for this environment", ""
+    elif not fits:
+        why = "the package has one for other options only"
+        instead = f"; {format_env_words(env.id, shipped[0].note['options'])} needs none"
+    else:
+        given = {"warm_start": settings.model_dump(mode="json"), "agent": imitation.player.model_dump(mode="json")}
+        why = f"the package's was made otherwise ({', '.join(_list_changes(fits[0].note, given))})"
+        instead = "; without these settings the package's is taken"
+    cost = f"{settings.episodes:,} demonstrations, {settings.steps:,} steps of imitation: 1 to 10 minutes on one core, once"
+    return f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER takes a model of your own"
+
+
+def _list_changes(note: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The settings of a warm start and of an agent that differ from those of a shipped agent."""
+    usual = {
+        "warm_start": WarmStartSettings.load(note["warm_start"], "warm_start").model_dump(mode="json"),
+        "agent": AgentSettings.load(note["agent"], "agent").model_dump(mode="json"),
+    }
+    return [
+        f"{section}.{name}"
+        for section, values in given.items()
+        for name, value in values.items()
+        if value != usual[section].get(name) and name not in PLAYING
+    ]
 
 
 def compute_recipe(env_id: str, options: Mapping[str, Any], settings: WarmStartSettings, agent: AgentSettings) -> str:

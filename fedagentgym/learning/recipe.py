@@ -13,7 +13,7 @@ from fedagentgym.agents.models.store import find_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, merge
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
 
@@ -69,6 +69,16 @@ def find_recipe(env_id: str) -> Recipe | None:
     """The recipe for the tiny agent of an environment, if there is one."""
     found = (load_recipe(name) for name in list_recipes() if name.startswith("tiny-"))
     return next((recipe for recipe in found if recipe.env.id == env_id), None)
+
+
+def complete_tiny(agent: AgentSettings, env_id: str, warm_start: WarmStartSettings | None) -> AgentSettings:
+    """A tiny agent as the recipe of its environment prompts and decodes it, unless the settings say otherwise. With a warm
+    start of its own it follows no recipe."""
+    recipe = find_recipe(env_id) if warm_start is None else None
+    if recipe is None:
+        return agent
+    given, usual = (one.model_dump(mode="json", exclude_unset=True) for one in (agent, recipe.agent))
+    return AgentSettings.load(merge(usual, given), "agent")
 
 
 def _get_recipe_folder() -> Any:

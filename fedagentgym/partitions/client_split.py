@@ -20,6 +20,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.task import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions import labels as label_files
@@ -405,7 +406,7 @@ def federate(
     `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
 
     Args:
-        env_id: Id of the environment.
+        env_id: Id of the environment, or its short name, `WebShop`.
         partition: Name of the sampler.
         clients: Number of clients. By default those that the tasks name (`natural`, `by_source`), otherwise 10.
         seed: Seed of everything that is random.
@@ -432,7 +433,7 @@ def federate(
         >>> len(made), len(made[0])
         (10, 60)
     """
-    options = _check_options(env)
+    options, env_id = _check_options(env), find_env_id(env_id)
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,40 @@ def test_runs_start_from_it_and_say_from_which_weights(source: str, name: str) -
     assert note["success"] == json.loads((folder / "pretrain.json").read_text())["success"]
 
 
-@pytest.mark.parametrize("change", ["warm_start.steps=499", "agent.decoding.max_new_tokens=17"])
-def test_another_recipe_is_another_agent(change: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"id": "ALFWorld", "options": {"size": "tiny"}}, "tiny-alfworld"),
+        ({"id": "Math", "options": {"size": "tiny"}}, "tiny-math"),
+        ({"id": "Skills", "options": {"wording": "short", "naming": "repeated"}}, "tiny-skills"),
+        ({"id": "Guess"}, "tiny-guess"),
+    ],
+)
+@pytest.mark.parametrize("agent", ["tiny", {"name": "tiny", "decoding": {"max_new_tokens": 40}, "threads": 2}])
+def test_a_configuration_of_ones_own_starts_from_it(env: dict[str, Any], name: str, agent: Any) -> None:
+    config = load_config({"env": env, "agent": agent, "partition": {"clients": 2}})
+    settings, note = resolve_agent(config)
+    assert settings.model == str(get_shipped_folder() / name) and note["weights"]
+    usual = load_recipe(name).agent.decoding
+    wanted = 40 if isinstance(agent, dict) else None if usual is None else usual.max_new_tokens
+    assert (None if settings.decoding is None else settings.decoding.max_new_tokens) == wanted
+    assert load_config(config.plain()).digest == config.digest
+
+
+@pytest.mark.parametrize(
+    ("source", "change", "said"),
+    [
+        ("demo", "warm_start.steps=499", "made otherwise"),
+        ("tiny-alfworld", "agent.template=standard", r"made otherwise \(agent.template\)"),
+        ("tiny-alfworld", "env.options.size=small", "other options only; fedagentgym/ALFWorld-v0 --env-set size=tiny"),
+        ("tiny-mixture", "seed=0", "the package has none for this environment"),
+    ],
+)
+def test_another_recipe_is_another_agent(source: str, change: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(OptionError, match="would be trained"):
-        resolve_agent(load_config("demo", [change]))
+        resolve_agent(load_config(source, [change]))
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert re.search(f"making a tiny agent for .*since.*{said}", line) and "minutes on one core" in line
 
 
 @pytest.mark.parametrize("name", [name for name in shipped.SHIPPED if not name.endswith("-misconceptions")])

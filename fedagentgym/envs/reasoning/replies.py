@@ -253,6 +253,8 @@ class ReplyEnv(MisleadableEnv):
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """A path is replaced by its content's identity; an installed data set is "installed" everywhere."""
         kept = super().portable_options(options)
+        if kept.get("columns") is None:
+            kept.pop("columns", None)
         data = options.get("data")
         return {**kept, "data": INSTALLED} if isinstance(data, str) and data == INSTALLED else kept
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
+from fedagentgym.base.rounding import format_duration
 from fedagentgym.experiment.report.results import AloneAndTogether
-from fedagentgym.federation.progress import ProgressCallback, TrainingProgress, format_seconds
+from fedagentgym.federation.progress import ProgressCallback, TrainingProgress
 from fedagentgym.learning.evaluation import TOLERATED
 from fedagentgym.pages.render import format_percent
 
@@ -68,7 +69,7 @@ class RoundTable:
             _format_number(metrics.get("reward")),
             _format_held_out(record.get("evaluation")),
             _format_megabytes(headline_bytes(record["bytes_total"])),
-            format_seconds(record["seconds"] + record.get("evaluation", {}).get("seconds", 0.0)),
+            format_duration(record["seconds"] + record.get("evaluation", {}).get("seconds", 0.0)),
             self._estimate_remaining(record["round"]),
         )
 
@@ -76,7 +77,7 @@ class RoundTable:
         done = number - self._first
         if done < 1 or not self._rounds:
             return ""
-        return format_seconds((time.monotonic() - self._started) / (done + 1) * (self._rounds - number))
+        return format_duration((time.monotonic() - self._started) / (done + 1) * (self._rounds - number))
 
     def _line(self, cells: tuple[str, ...]) -> None:
         text = " ".join(cell[:width].rjust(width) for cell, width in zip(cells, self.WIDTHS, strict=True))
@@ -171,7 +172,7 @@ def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
         ]
     lines += [
         f"{record['headline_bytes'] / 1e6:.2f} MB exchanged, {record['env_steps']:,.0f} environment steps,"
-        f" {record['failures']} failures, {format_seconds(record['seconds'])}",
+        f" {record['failures']} failures, {format_duration(record['seconds'])}",
         f"record {folder / 'result.json'}",
     ]
     page = folder / "report.html"
