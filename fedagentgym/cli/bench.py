@@ -25,7 +25,14 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     repeated,
 )
-from fedagentgym.leaderboard.suite import count_tasks, list_suites, load_suite, open_scenario, to_yaml
+from fedagentgym.leaderboard.suite import (
+    count_tasks,
+    describe_replicates,
+    list_suites,
+    load_suite,
+    open_scenario,
+    to_yaml,
+)
 
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.entries import Entry
@@ -93,9 +100,13 @@ def _print_entry(name: str, description: str) -> None:
 @click.argument("name", help="A suite, or the YAML file of one.")
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
 @option("--plan", is_flag=True, help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours).")
-def show(name: str, check: bool, plan: bool) -> None:
+@option("--replicates", is_flag=True, help="Maintainers: the worlds of all seeds, as the suite's file lists them.")
+def show(name: str, check: bool, plan: bool, replicates: bool) -> None:
     """Show the definition of a suite."""
     suite = load_suite(name)
+    if replicates:
+        _print_replicates(suite)
+        return
     if plan:
         _print_plans(suite)
         return
@@ -108,6 +119,14 @@ def show(name: str, check: bool, plan: bool) -> None:
     for scenario in suite.scenarios if check else ():
         found = open_scenario(suite, scenario).describe()
         click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")
+
+
+def _print_replicates(suite: Suite) -> None:
+    if not suite.world:
+        raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
+    click.echo("replicates:")
+    for seed, found in describe_replicates(suite).items():
+        click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
 
 
 def _describe_counts(suite: Suite, scenario: str) -> str:
@@ -150,6 +169,13 @@ def _print_plans(suite: Suite) -> None:
 @option("--note", help="A note for readers of the table.")
 @option("--secret", type=PATH, metavar="FILE", help="Maintainers: play the suite with the secret seed in this file.")
 @option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of all runs and their cells.")
+@option(
+    "--cells",
+    "store",
+    type=PATH,
+    metavar="FOLDER",
+    help="Methods: write every finished cell there, packed, and continue from those that are there.",
+)
 @WORKERS
 @PLUGIN_NAMES
 @JSON
@@ -163,6 +189,7 @@ def run(
     name: str | None,
     secret: Path | None,
     out: Path,
+    store: Path | None,
     workers: int,
     plugins: tuple[str, ...],
     as_json: bool,
@@ -183,7 +210,7 @@ def run(
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
     chosen["plugins"] = list(plugins)
     entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, chosen)
-    _play(suite, entries, out, workers, as_json)
+    _play(suite, entries, out, workers, as_json, store)
 
 
 def play_suite(
@@ -274,11 +301,13 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _play(suite: Suite, entries: Sequence[Entry], out: Path, workers: int, as_json: bool) -> None:
+def _play(
+    suite: Suite, entries: Sequence[Entry], out: Path, workers: int, as_json: bool, store: Path | None = None
+) -> None:
     from fedagentgym.leaderboard.runs import open_run, play_runs
 
     runs = [open_run(suite, entry, out) for entry in entries]
-    play_runs(runs, workers)
+    play_runs(runs, workers, store)
     _tell_results(runs, as_json)
 
 

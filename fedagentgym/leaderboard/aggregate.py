@@ -46,6 +46,7 @@ class CellData:
     config: str | None = None
     usage: Usage | None = None
     epsilon: float | None = None
+    revision: str | None = None
 
     @property
     def key(self) -> str:
@@ -67,6 +68,7 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
         chosen_round=choose_round(data.points) if data.points else None,
         usage=data.usage,
         epsilon=data.epsilon,
+        revision=data.revision,
     )
 
 

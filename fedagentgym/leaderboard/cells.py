@@ -4,6 +4,8 @@
     CELL/episodes.jsonl        the ranked episodes, as they are packed; on the agents track they are appended as they are played
     CELL/played.json           agents track: how many tasks were played, and what they took
     CELL/run/                  methods track: the training run
+    CELL/revision              methods track: the git revision that played it
+    CELL/packed/               methods track: the finished cell, if it was played elsewhere (`store`)
 
 A killed cell continues where it stopped, with the same episodes as without the interruption: the
 draws of an episode depend only on the seed and on the index of its task.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,6 +82,15 @@ class Cell:
     def episodes_file(self) -> Path:
         return self.folder / "episodes.jsonl"
 
+    @property
+    def packed_folder(self) -> Path:
+        """Where a cell that was played before, elsewhere, is packed (`store`)."""
+        return self.folder / "packed"
+
+    @property
+    def revision_file(self) -> Path:
+        return self.folder / "revision"
+
     @cached_property
     def kind(self) -> str:
         """The kind of agent, on the agents track."""
@@ -86,7 +98,7 @@ class Cell:
 
     def is_finished(self) -> bool:
         if self.suite.track == "methods":
-            return self.episodes_file.is_file()
+            return self.episodes_file.is_file() or self.packed_folder.is_dir()
         return read_played(self).tasks == int(self.identity["tasks"])
 
     def describe_state(self) -> str:
@@ -302,8 +314,19 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
         remove_partial(cell.folder)
         write_identity(cell)
         run_training(cell)
+        write_atomic(cell.revision_file, find_revision() or "")
         write_atomic(cell.episodes_file, rank_run(cell, opened))
     return cell
+
+
+def find_revision() -> str | None:
+    """The git revision of a package that runs from its repository; files that were changed since are told."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=, changed"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or None
 
 
 def run_training(cell: Cell) -> None:

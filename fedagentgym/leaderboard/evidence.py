@@ -160,7 +160,7 @@ def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
 
 def check_ranked(folder: Checked, record: CellRecord, agent: str, speaker: Speaker, **more: Any) -> list[Trajectory]:
     """Check the ranked episodes of a cell, and return them."""
-    opened, ranking = folder.opened[record.scenario], folder.suite.get_ranking(record.scenario)
+    opened, ranking = folder.opened[record.scenario].at(record.seed), folder.suite.get_ranking(record.scenario)
     place = f"{EPISODES}/{record.key}.jsonl.gz"
     about = describe_about(opened.env, agent, split=ranking.split, **more)
     expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
@@ -175,7 +175,7 @@ def check_ranked(folder: Checked, record: CellRecord, agent: str, speaker: Speak
 
 def examine_agent_cell(folder: Checked, record: CellRecord) -> Examined:
     """A cell of the agents track."""
-    env, agent = folder.opened[record.scenario].env, folder.manifest.entry.agent
+    env, agent = folder.opened[record.scenario].at(record.seed).env, folder.manifest.entry.agent
     settings = AgentSettings.load(agent.settings, "agent")
     speaker = describe_speaker(find_packaged(settings, env) or settings, agent.kind)
     episodes = check_ranked(folder, record, settings.name, speaker)
@@ -203,7 +203,7 @@ def _find_odd_usage(usage: Usage | None, is_hosted: bool, turns: int) -> str | N
 def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     """A cell of the methods track: its configuration, the choice of its round, and both files of episodes."""
     config = check_config(folder, record)
-    opened = folder.opened[record.scenario]
+    opened = folder.opened[record.scenario].at(record.seed)
     speaker = describe_speaker(config.agent, "model")
     points, policies, judged, cut_selection = examine_selection(folder, record, config, speaker)
     chosen = choose_round(points)
@@ -230,6 +230,7 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
         policy=record.policy,
         config=record.config,
         epsilon=record.epsilon,
+        revision=record.revision,
     )
     cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
     is_counted = plan is not None and all(_is_all(plan, one) for one in _list_spent(record, points))
@@ -241,7 +242,7 @@ def examine_selection(
 ) -> tuple[tuple[CurvePoint, ...], dict[int, str], tuple[Group, ...], int]:
     """The learning curve from the episodes on `val`, the policy of each round, the episodes of the ranked one, and how many of
     all of them ended without the environment's doing."""
-    suite, env = folder.suite, open_selection(folder, record.scenario)
+    suite, env = folder.suite, open_selection(folder, record.scenario, record.seed)
     place, split = f"{SELECTION}/{record.key}.jsonl.gz", folder.suite.selection.split
     ids, seed = env.pool.ids[: suite.selection.tasks], derive(record.seed, "evaluation")
     expected = Expected(ids, suite.selection.repeats, seed)
@@ -266,9 +267,9 @@ def examine_selection(
     return tuple(points), policies, judged, cut_short
 
 
-def open_selection(folder: Checked, scenario: str) -> TextEnv:
+def open_selection(folder: Checked, scenario: str, seed: int) -> TextEnv:
     """The environment on whose tasks the ranked round is chosen."""
-    opened = folder.opened[scenario]
+    opened = folder.opened[scenario].at(seed)
     return open_env(opened.env.id, **{**opened.options, "split": folder.suite.selection.split})
 
 

@@ -67,7 +67,7 @@ def check_program(folder: Checked, cells: Sequence[Examined]) -> Spoken | None:
     if agent.kind != "program" or name not in PROGRAMS or not isinstance(AGENTS.get_target(str(name)), str):
         return None
     for cell in cells:
-        opened = folder.opened[cell.data.scenario]
+        opened = folder.opened[cell.data.scenario].at(cell.data.seed)
         player = make_agent(agent.settings, opened.env)
         found = play_ranked(folder, cell, player, "program")
         if found.same != found.total:
@@ -128,7 +128,7 @@ def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], 
         places: dict[str | None, Path] = {identify_model(model): model for model in models}
 
         def load_own(cell: Examined) -> Player | None:
-            env, model = folder.opened[cell.data.scenario].env, places.get(cell.data.policy)
+            env, model = folder.opened[cell.data.scenario].at(cell.data.seed).env, places.get(cell.data.policy)
             return None if model is None else make_player(folder, cell, find_packaged(settings, env) or settings, model)
 
         return load_own
@@ -161,7 +161,8 @@ def load_policies(folder: Checked, models: Sequence[Path]) -> Callable[[Examined
 
 def make_player(folder: Checked, cell: Examined, settings: AgentSettings, model: Path) -> Player:
     """The agent with these weights, configured for a cell."""
-    return make_agent(settings.model_copy(update={"model": str(model)}), folder.opened[cell.data.scenario].env)
+    env = folder.opened[cell.data.scenario].at(cell.data.seed).env
+    return make_agent(settings.model_copy(update={"model": str(model)}), env)
 
 
 def find_models(places: Sequence[Path]) -> list[Path]:
@@ -175,7 +176,8 @@ def find_models(places: Sequence[Path]) -> list[Path]:
 
 def play_ranked(folder: Checked, cell: Examined, player: Player, kind: str) -> PlayedAgain:
     """Play the ranked episodes of a cell again, and compare the replies."""
-    opened, ranking = folder.opened[cell.data.scenario], folder.suite.get_ranking(cell.data.scenario)
+    opened = folder.opened[cell.data.scenario].at(cell.data.seed)
+    ranking = folder.suite.get_ranking(cell.data.scenario)
     player = with_temperature(player, ranking.temperature)
     size = len(opened.ids) if folder.is_method else TASKS_AT_A_TIME[kind]
     groups: list[Group] = []
@@ -191,7 +193,7 @@ def play_ranked(folder: Checked, cell: Examined, player: Player, kind: str) -> P
 
 def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...]) -> dict[str, float]:
     """What ranks a cell with these episodes: the suite's measure, and the success of every category."""
-    client_split = folder.opened[cell.data.scenario].client_split
+    client_split = folder.opened[cell.data.scenario].at(cell.data.seed).client_split
     clients = () if client_split is None else describe_clients(client_split, groups)
     record = describe_cell(folder.suite, replace(cell.data, groups=groups, clients=clients))
     found = {name: record.measures[name].mean for name in dict.fromkeys((folder.suite.rank_by, "success", "score"))}
@@ -201,7 +203,7 @@ def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...]) ->
 def play_selection(folder: Checked, cell: Examined, player: Player) -> PlayedAgain:
     """Play the episodes on val of the ranked round again, as the run played them, and compare the replies."""
     selection = folder.suite.selection
-    env = open_selection(folder, cell.data.scenario)
+    env = open_selection(folder, cell.data.scenario, cell.data.seed)
     groups = collect(
         with_temperature(player, selection.temperature),
         env,

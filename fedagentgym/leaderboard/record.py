@@ -45,8 +45,20 @@ class SuiteReference(Settings):
     digest: Digest
 
 
+class WorldRecord(Settings):
+    """The tasks of a scenario in the world of one seed, by their digests."""
+
+    pool: Digest
+    task_ids: Digest
+    task_set: Digest
+    client_split: Digest | None = None
+
+
 class ScenarioRecord(Settings):
-    """A scenario that was played. `axis` and `level` place it among others that differ in heterogeneity alone."""
+    """A scenario that was played. `axis` and `level` place it among others that differ in heterogeneity alone.
+
+    Where every seed has a world of its own, the digests are those of the first, and `worlds` has those of all seeds.
+    """
 
     name: Name
     env: Text
@@ -63,6 +75,15 @@ class ScenarioRecord(Settings):
     axis: Text | None = None
     level: float | None = None
     methods_differ: bool = True
+    worlds: dict[str, WorldRecord] = Field(default_factory=dict, description="by seed")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_worlds(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `worlds` if there are none: results from before the field existed are written without it."""
+        plain: dict[str, Any] = handler(self)
+        if not self.worlds:
+            plain.pop("worlds", None)
+        return plain
 
 
 class AgentRecord(Settings):
@@ -152,6 +173,15 @@ class CellRecord(Settings):
     chosen_round: Count | None = None
     usage: Usage | None = None
     epsilon: float | None = Field(default=None, ge=0.0)
+    revision: Text | None = Field(default=None, description="methods: git revision that played it")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_revision(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the revision if there is none: results from before the field existed are written without it."""
+        plain: dict[str, Any] = handler(self)
+        if self.revision is None:
+            plain.pop("revision", None)
+        return plain
 
     @property
     def key(self) -> str:

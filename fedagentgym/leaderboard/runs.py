@@ -11,11 +11,10 @@ import json
 import multiprocessing
 import os
 import shlex
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_c
 from fedagentgym.leaderboard.cells import (
     Cell,
     describe_player,
+    find_revision,
     format_config,
     make_cell,
     make_cell_config,
@@ -53,6 +53,7 @@ from fedagentgym.leaderboard.entries import (
 )
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, Manifest, Spent
 from fedagentgym.leaderboard.results import SUITE, PackedCell, Result, group_by_task, parse_groups, write_result
+from fedagentgym.leaderboard.store import find_place, read_packed_cell, restore_cells, store_cell
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario, parse_suite, to_yaml
 from fedagentgym.learning.trajectory import parse_json_lines
 
@@ -85,7 +86,7 @@ def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
     """An entry with its cells, existing or not; nothing is written or played yet."""
     load_plugins(entry.plugins)
     opened = choose_scenarios(suite, entry)
-    cells = tuple(make_cell(opened[name], entry, seed, root) for name in opened for seed in suite.seeds)
+    cells = tuple(make_cell(opened[name].at(seed), entry, seed, root) for name in opened for seed in suite.seeds)
     return SuiteRun(suite, entry, root / suite.name / entry.name, cells, opened)
 
 
@@ -147,10 +148,13 @@ def find_runs(folder: Path) -> list[Path]:
     return sorted(place.parent for place in folder.glob(f"**/{RUN}"))
 
 
-def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
-    """Play every missing cell, this many at a time (0: as many as there are cores); finished cells are kept."""
+def play_runs(runs: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
+    """Play every missing cell, this many at a time (0: as many as there are cores); finished cells are kept, and with a `store`
+    written there too, from which a suite continues on any machine."""
     for run in runs:
         begin_run(run)
+    if store is not None:
+        exchange_cells(runs, store)
     configs = [
         make_cell_config(run.suite, cell.scenario, run.entry, cell.seed)
         for run in runs
@@ -170,8 +174,29 @@ def play_runs(runs: Sequence[SuiteRun], workers: int = 0) -> None:
         for number, cell in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
             name, more = f"{cell.entry.name} {cell.key}", left - number
             minutes = (time.monotonic() - started) / number * more / 60
+            if store is not None:
+                store_finished(runs, cell, store)
             bar.advance(cell=name, left=more)
             bar.write(f"{name}: finished; {more} cells left, about {minutes:.0f} minutes")
+
+
+def exchange_cells(runs: Sequence[SuiteRun], store: Path) -> None:
+    """Take over the cells of a store, and write into it those that are finished here."""
+    for run in runs:
+        if run.suite.track != "methods":
+            raise OptionError(f"{run.suite.name} is on the agents track, whose cells are not stored: leave out --cells")
+        restore_cells(run.missing, store)
+        for cell in run.cells:
+            if cell.is_finished():
+                store_finished([run], cell, store)
+
+
+def store_finished(runs: Sequence[SuiteRun], cell: Cell, store: Path) -> None:
+    """Write a finished cell into a store, for every run that it belongs to."""
+    for run in runs:
+        for own in run.cells:
+            if own.folder == cell.folder and not find_place(own, store).is_dir():
+                store_cell(own, collect_result(replace(run, cells=(own,))), store)
 
 
 def describe_interrupted(runs: Sequence[SuiteRun]) -> str:
@@ -192,7 +217,7 @@ def list_units(runs: Sequence[SuiteRun]) -> list[list[Cell]]:
         seen |= {cell.folder for cell in missing}
         is_hosted = run.suite.track == "agents" and (run.entry.agent or {}).get("name") == ENDPOINT
         units += [missing] if is_hosted and missing else [[cell] for cell in missing]
-    return units
+    return sorted(units, key=lambda unit: unit[0].seed)  # so that an interrupted suite has runs that can be compared
 
 
 def _play_units(units: Sequence[Sequence[Cell]], workers: int) -> Iterator[Cell]:
@@ -225,11 +250,13 @@ def play_unit(unit: Sequence[Cell]) -> Iterator[Cell]:
     """Play cells of one entry in this process."""
     first = unit[0]
     load_plugins(first.entry.plugins)
-    opened = {name: open_scenario(first.suite, name) for name in dict.fromkeys(cell.scenario for cell in unit)}
+    opened = {
+        name: open_scenario(first.suite, name, first.seed) for name in dict.fromkeys(cell.scenario for cell in unit)
+    }
     if first.suite.track == "agents":
         yield from play_agent_cells(unit, opened)
     else:
-        yield from (play_method_cell(cell, opened[cell.scenario]) for cell in unit)
+        yield from (play_method_cell(cell, opened[cell.scenario].at(cell.seed)) for cell in unit)
 
 
 # ---- packing --------------------------------------------------------------------------------------------------------
@@ -259,6 +286,8 @@ def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
     check_weights(run, folder)
     places = [folder / cell.key for cell in run.cells]
     for cell, place in zip(run.cells, places, strict=True):
+        if not cell.run_folder.is_dir():
+            raise DataError(f"{cell.folder} was played elsewhere: its weights are not here")
         adapter = load_config(cell.run_folder / "config.yaml").agent.adapter
         export_policy(cell.run_folder, place, best=True, adapter_only=adapter is not None)
     return places
@@ -271,7 +300,7 @@ def collect_result(run: SuiteRun) -> Result:
     return Result(
         suite=run.suite,
         entry=describe_run_entry(run),
-        scenarios=tuple(opened.describe() for opened in run.opened.values()),
+        scenarios=tuple(opened.describe_all() for opened in run.opened.values()),
         cells=tuple(cell for cell, _ in packed),
         seconds=sum(seconds for _, seconds in packed),
         revision=find_revision(),
@@ -283,7 +312,7 @@ def describe_run_entry(run: SuiteRun) -> EntryRecord:
     first = run.cells[0]
     if run.suite.track == "agents":
         return describe_entry(run.entry, describe_entry_agent(run), None)
-    config = load_config(first.run_folder / "config.yaml")
+    config = make_cell_config(run.suite, first.scenario, run.entry, first.seed)
     return describe_entry(run.entry, describe_learner(config.agent), str(config.algorithm["name"]))
 
 
@@ -292,15 +321,6 @@ def describe_entry_agent(run: SuiteRun) -> AgentRecord:
     found = [describe_player(opened, run.entry) for opened in run.opened.values()]
     settings = AgentSettings.load(run.entry.agent or {}, "agent")
     return describe_agent(settings) if starts_from_nothing(settings) else found[0]
-
-
-def find_revision() -> str | None:
-    """The git revision of a package that runs from its repository."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    told = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
 
 
 def pack_agent_cell(cell: Cell, entry: Entry) -> tuple[PackedCell, float]:
@@ -316,6 +336,8 @@ def pack_agent_cell(cell: Cell, entry: Entry) -> tuple[PackedCell, float]:
 
 def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     """A cell of the methods track, and how long it took."""
+    if cell.packed_folder.is_dir():
+        return read_packed_cell(cell)
     records = read_records(cell)
     rounds = [record["round"] for record in records if "evaluation" in record]
     texts = {number: read_text(cell.run_folder / "evaluation" / f"{number:04d}.jsonl") for number in rounds}
@@ -326,7 +348,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     ranked = read_text(cell.episodes_file)
     episodes = list(parse_json_lines(ranked.splitlines(), str(cell.episodes_file)))
     config = load_config(cell.run_folder / "config.yaml")
-    client_split = run.opened[cell.scenario].client_split
+    client_split = run.opened[cell.scenario].at(cell.seed).client_split
     assert client_split is not None
     groups = group_by_task(trajectory for trajectory, _ in episodes)
     about = episodes[0][1]
@@ -345,9 +367,14 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         policy=about.get("policy"),
         config=config.digest,
         epsilon=find_epsilon(records),
+        revision=_read_revision(cell),
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
     return PackedCell(data, ranked, "".join(texts.values()), format_config(config)), seconds
+
+
+def _read_revision(cell: Cell) -> str | None:
+    return read_text(cell.revision_file) or None if cell.revision_file.is_file() else None
 
 
 def find_epsilon(records: Sequence[Mapping[str, Any]]) -> float | None:

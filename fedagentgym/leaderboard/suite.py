@@ -22,7 +22,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -35,7 +35,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
-from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track
+from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track, WorldRecord
 from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSettings
 
 if TYPE_CHECKING:
@@ -80,6 +80,23 @@ class Scenario(Settings):
     pool: Digest | None = Field(default=None, description="digest of the split that is ranked")
     task_ids: Digest | None = Field(default=None, description="digest of the ids of the ranked tasks, in order")
     client_split: Digest | None = Field(default=None, description="methods: digest of the division among clients")
+
+
+class TaskDigests(Settings):
+    """The tasks of a scenario in one world, by their digests."""
+
+    pool: Digest | None = Field(default=None, description="digest of the split that is ranked")
+    task_ids: Digest | None = Field(default=None, description="digest of the ids of the ranked tasks, in order")
+    client_split: Digest | None = Field(default=None, description="digest of the division among clients")
+
+
+class Replicate(Settings):
+    """What a suite with worlds publishes of one seed: the agent from which its runs start, and the tasks of its scenarios."""
+
+    agent: Digest | None = Field(
+        default=None, description="digest of the agent's weights, on the processor that made it"
+    )
+    scenarios: dict[Name, TaskDigests] = Field(default_factory=dict)
 
 
 class Baseline(Settings):
@@ -134,6 +151,11 @@ class Suite(Settings):
     changes: tuple[str, ...] = Field(default=(), description="methods: changes to the configuration of every scenario")
     scenarios: dict[Name, Scenario] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    world: tuple[str, ...] = Field(
+        default=(), description="methods: changes with which every seed has a world of its own; {seed} is its number"
+    )
+    first_world: int = Field(default=0, ge=0, description="methods: number of the world of seed 0")
+    replicates: dict[int, Replicate] = Field(default_factory=dict, description="methods: the worlds, by seed")
     ranking: Ranking = Ranking()
     selection: Selection = Selection()
     rank_by: str = Field(default="success", description="the measure that ranks")
@@ -169,7 +191,7 @@ class Suite(Settings):
         for name, scenario in self.scenarios.items():
             if scenario.env is None or scenario.changes:
                 raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
-        if self.config is not None or self.changes:
+        if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")
         if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes]:
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
@@ -184,6 +206,10 @@ class Suite(Settings):
         for name, scenario in self.scenarios.items():
             if scenario.env is not None or scenario.options or scenario.tasks is not None:
                 raise ValueError(f"scenario {name!r}: on the methods track a scenario is changes to the configuration")
+        if odd := [seed for seed in self.replicates if seed not in self.seeds or not self.world]:
+            raise ValueError(f"replicate {odd[0]} belongs to no seed with a world of its own")
+        if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
+            raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
             told = "on the methods track the agent is the suite's, a baseline is a method"
             raise ValueError(f"baseline {bad[0]!r}: {told}")
@@ -197,6 +223,9 @@ class Suite(Settings):
         for scenario in plain["scenarios"].values():
             scenario.pop("about")
             scenario.pop("because")
+        if not self.world:
+            for key in ("world", "first_world", "replicates"):
+                plain.pop(key)
         return digest(plain)
 
     @property
@@ -215,6 +244,17 @@ class Suite(Settings):
         """
         tasks = self.scenarios[scenario].tasks
         return self.ranking if tasks is None else self.ranking.model_copy(update={"tasks": tasks})
+
+    def list_world_changes(self, seed: int) -> list[str]:
+        """Return the changes that make the world of a seed.
+
+        Args:
+            seed: One of the suite's seeds.
+
+        Returns:
+            Assignments, none if all seeds have the same world.
+        """
+        return [change.replace("{seed}", str(self.first_world + seed)) for change in self.world]
 
 
 def list_suites() -> tuple[str, ...]:
@@ -275,13 +315,26 @@ def to_yaml(suite: Suite) -> str:
 
 @dataclass(frozen=True)
 class OpenedScenario:
-    """A scenario with its environment over the ranked split, and, on the methods track, the clients' tasks."""
+    """A scenario with its environment over the ranked split, and, on the methods track, the clients' tasks.
+
+    Where every seed has a world of its own, it is that of one seed, and `at` opens the others.
+    """
 
     suite: Suite
     name: str
+    seed: int
     env: TextEnv
     options: Mapping[str, Any]
     client_split: ClientSplit | None = None
+    _worlds: dict[int, OpenedScenario] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, seed: int) -> OpenedScenario:
+        """The scenario in the world of a seed."""
+        if not self.suite.world or seed == self.seed:
+            return self
+        if seed not in self._worlds:
+            self._worlds[seed] = open_scenario(self.suite, self.name, seed)
+        return self._worlds[seed]
 
     @cached_property
     def ids(self) -> list[str]:
@@ -316,35 +369,60 @@ class OpenedScenario:
             methods_differ=self.definition.methods_differ,
         )
 
+    def describe_all(self) -> ScenarioRecord:
+        """The scenario for a record, with the worlds of all seeds."""
+        found, worlds = self.describe(), {}
+        for seed in self.suite.seeds if self.suite.world else ():
+            plain = self.at(seed).describe().model_dump(include=set(WorldRecord.model_fields))
+            worlds[str(seed)] = WorldRecord.load(plain)
+        return found.model_copy(update={"worlds": worlds})
+
     def check(self) -> ScenarioRecord:
         """The scenario for a record, if it matches the published suite."""
-        found = self.describe()
-        for name in ("pool", "task_ids", "client_split"):
-            expected, here = getattr(self.definition, name), getattr(found, name)
+        found, published = self.describe(), self.suite.replicates.get(self.seed)
+        listed = self.definition if published is None else published.scenarios.get(self.name, TaskDigests())
+        for name in TaskDigests.model_fields:
+            expected, here = getattr(listed, name), getattr(found, name)
             if expected not in (None, here):
+                where = f", seed {self.seed}" if self.suite.world else ""
                 raise DataError(
-                    f"{self.suite.name}, scenario {self.name!r}: {name} is {here}, the suite was published with {expected}:"
-                    " these are other tasks than its results are about"
+                    f"{self.suite.name}, scenario {self.name!r}{where}: {name} is {here}, the suite was published with"
+                    f" {expected}: these are other tasks than its results are about"
                 )
         return found
 
 
-def open_scenario(suite: Suite, name: str) -> OpenedScenario:
-    """The scenario of a suite, its digests checked."""
+def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedScenario:
+    """The scenario of a suite, in the world of a seed (by default the first), its digests checked."""
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs import open_env
     from fedagentgym.envs.registry import find_env_id
 
     definition, split = suite.scenarios[name], suite.ranking.split
+    chosen = suite.seeds[0] if seed is None else seed
     if suite.track == "methods":
-        config = make_config(suite, name)
+        config = make_config(suite, name, seed=chosen)
         client_split = Runtime(config.spec()).client_split
         env_id, options = config.env.id, client_split.options
     else:
         client_split, env_id, options = None, find_env_id(str(definition.env)), definition.options
-    opened = OpenedScenario(suite, name, open_env(env_id, **{**options, "split": split}), options, client_split)
+    opened = OpenedScenario(suite, name, chosen, open_env(env_id, **{**options, "split": split}), options, client_split)
     opened.check()
     return opened
+
+
+def describe_replicates(suite: Suite) -> dict[int, Replicate]:
+    """The worlds of all seeds as a suite's file lists them; missing agents are made."""
+    from fedagentgym.experiment.run import resolve_agent
+
+    bare = suite.model_copy(update={"replicates": {}})
+    opened = [open_scenario(bare, name) for name in suite.scenarios]
+    found = {}
+    for seed in suite.seeds if suite.world else ():
+        tasks = {one.name: one.at(seed).describe().model_dump(include=set(TaskDigests.model_fields)) for one in opened}
+        agent = resolve_agent(make_config(suite, opened[0].name, seed=seed))[1].get("weights")
+        found[seed] = Replicate.load({"agent": agent, "scenarios": tasks})
+    return found
 
 
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
@@ -387,7 +465,8 @@ def make_config(
     from fedagentgym.experiment.config import load_config
 
     chosen = suite.seeds[0] if seed is None else seed
-    fixed = [*suite.changes, *suite.scenarios[scenario].changes, f"seed={chosen}"]
+    world = suite.list_world_changes(chosen)
+    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *world, f"seed={chosen}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
@@ -467,6 +546,10 @@ def make_twin(suite: Suite, secret: Secret) -> Suite:
     plain = suite.model_dump(mode="json", exclude_unset=True)
     plain |= {"name": name_twin(suite.name), "title": f"{suite.title}, on tasks that nobody knew"}
     del plain["secret"]
+    if suite.world:
+        plain.pop("replicates", None)
+        plain["first_world"] = secret.seed
+        return Suite.load(plain)
     for scenario in plain["scenarios"].values():
         for key in ("pool", "task_ids", "client_split"):
             scenario.pop(key, None)

@@ -158,9 +158,10 @@ def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenari
     opened = {name: open_scenario(suite, name) for name in due}
     for record, here in zip(manifest.scenarios, opened.values(), strict=True):
         found = record.model_dump()
-        for key, value in here.describe().model_dump().items():
-            if found[key] != value:
-                odd = f"{key} is written as {found[key]!r}, it is {value!r} here"
+        wanted = here.describe_all().model_dump()
+        for key in dict.fromkeys([*wanted, *found]):
+            if found.get(key) != wanted.get(key):
+                odd = f"{key} is written as {found.get(key)!r}, it is {wanted.get(key)!r} here"
                 raise RefutedError("suite", f"scenario {record.name!r}: {odd}")
     return opened
 

@@ -133,6 +133,7 @@ def remake_all(folder: Path, suite: Suite) -> None:
             config=record.config,
             usage=record.usage,
             epsilon=record.epsilon,
+            revision=record.revision,
         )
         if suite.track == "methods":
             data = add_method(

@@ -140,7 +140,9 @@ def test_tasks_that_were_played_are_not_played_again(tmp_path: Path, monkeypatch
 def test_every_suite_says_what_it_is(name: str) -> None:
     suite = load_suite(name)
     assert parse_suite(to_yaml(suite), "again") == suite and suite.title and suite.baselines
-    assert all(one.pool and one.task_ids for one in suite.scenarios.values()) or suite.hardware
+    listed = [one.scenarios[name] for one in suite.replicates.values() for name in suite.scenarios]
+    assert len(listed) == len(suite.seeds) * len(suite.scenarios) * bool(suite.world)
+    assert all(one.pool and one.task_ids for one in listed or suite.scenarios.values()) or suite.hardware
     if suite.track == "methods":
         for entry in list_baselines(suite):
             for scenario in suite.scenarios:
