@@ -77,7 +77,7 @@ PROBES = (
     Probe("fedgrpo, self_answer", {"name": "fedgrpo", "scorer": "self_answer"}, "scores"),
     Probe("fedgrpo, reward_model", {"name": "fedgrpo", "scorer": "reward_model"}, "scores"),
     *(
-        Probe(f"dpsda-fl, epsilon {epsilon:g}", {"name": "dpsda-fl", "epsilon": epsilon}, "votes")
+        Probe(f"dpsda-fl, epsilon {epsilon:g}", {"name": "dpsda-fl", "epsilon": epsilon, "secret": False}, "votes")
         for epsilon in (1e6, 8.0, 1.0)
     ),
 )

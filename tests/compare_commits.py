@@ -93,7 +93,7 @@ METHODS: dict[str, Case] = {
     "pubswap": {**by("pubswap", local_steps=5, swap_period=2, public_tasks=4), **MORE_EPISODES},
     "fedmoa": by("fedmoa", objectives=[["accuracy", "length"], ["accuracy/guess"]], hypergradient="cosine"),
     "fedpetuning": {**by("fedpetuning", local_steps=2), **ADAPTER, **UNEQUAL},
-    "dpsda-fl": by("dpsda-fl", candidates=20, synthetic_tasks=10, iterations=2),
+    "dpsda-fl": by("dpsda-fl", candidates=20, synthetic_tasks=10, iterations=2, secret=False),
     "zero-shot": {**by("zero-shot"), "federation": {"rounds": 1}},
 }
 """The smallest working configuration of every registered algorithm; each section is laid over that of `BASE`."""
@@ -108,7 +108,7 @@ VARIANTS: dict[str, Case] = {
     },
     "rule fedavgm": rule("fedavgm"),
     "rule fedadam": rule("fedadam"),
-    "privacy": by("fedagent", privacy={"clip_norm": 0.5, "noise_multiplier": 0.1, "delta": 1e-3}),
+    "privacy": by("fedagent", privacy={"clip_norm": 0.5, "noise_multiplier": 0.1, "delta": 1e-3, "secret": False}),
     "proximal": by("fedagent", proximal=1.0),
     "keep_optimizer": {**by("fedagent", local_steps=2), "learning": {"keep_optimizer": True}, **ALL_CLIENTS},
     "checks": by("fedagent", checks={"clip_norm": 0.01, "max_ratio": None, "max_norm": 100.0}),
@@ -138,7 +138,10 @@ VARIANTS: dict[str, Case] = {
         **PRETRAINED,
     },
     "fedpetuning sft": {**by("fedpetuning", local_steps=2, objective="sft"), **ADAPTER},
-    "dpsda-fl sft": {**by("dpsda-fl", candidates=20, synthetic_tasks=10, objective="sft"), "agent": LONGER},
+    "dpsda-fl sft": {
+        **by("dpsda-fl", candidates=20, synthetic_tasks=10, objective="sft", secret=False),
+        "agent": LONGER,
+    },
     "ALFWorld window": {
         **by("fedagent", local_steps=1),
         **tiny("ALFWorld", max_turns=3),

@@ -33,7 +33,14 @@ from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.checks import PrivacySettings, PrivateMean, UpdateChecks, clip_factor, compute_epsilon
+from fedagentgym.federation.checks import (
+    ASSUMED,
+    PrivacySettings,
+    PrivateMean,
+    UpdateChecks,
+    clip_factor,
+    compute_epsilon,
+)
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters, freeze
@@ -117,6 +124,7 @@ class Averaging(BaseAlgorithm[L]):
     """
 
     trains_local_models: ClassVar[bool] = True
+    assumed: ClassVar[Sequence[str]] = ASSUMED
     deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
 
     @classmethod
@@ -159,8 +167,10 @@ class Averaging(BaseAlgorithm[L]):
             used = [reply for reply in replies if reply.client not in left_out]
             taken = updates.take([reply.client for reply in used])
             after = self.combine(state, used, taken, this_round)
-        judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
         own = self.compute_round_metrics(used, this_round)
+        if this_round.secret is not None:
+            return RoundResult(after, metrics=own)
+        judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
         means = mean_metrics([dict(reply.metrics) for reply in replies])
         norm = float(np.mean([reply.update_norm for reply in replies])) if replies else 0.0
         metrics = {**means, "update_norm": norm, **judged, **exchange.metrics, **own}
@@ -275,7 +285,7 @@ class Averaging(BaseAlgorithm[L]):
         privacy = self.settings.privacy
         accumulator: Accumulator
         if privacy is not None:
-            asked, noise = len(this_round.participants), this_round.generator("privacy")
+            asked, noise = len(this_round.participants), this_round.draw_noise("privacy")
             accumulator = PrivateMean(state, asked, privacy, noise)
             weights = [clip_factor(privacy, reply.update_norm) for reply in used]
         elif not used:
@@ -297,13 +307,16 @@ class Averaging(BaseAlgorithm[L]):
             this_round: The round.
 
         Returns:
-            Numbers by name: with privacy, the budget spent so far.
+            Numbers by name: of a private run the budget spent so far, and the work that was asked for in place of what was done.
         """
         privacy = self.settings.privacy
-        if privacy is None:
+        if privacy is None or this_round.secret is None:
             return {}
         asked, clients = len(this_round.participants), len(this_round.clients.ids)
-        return {"privacy/epsilon": compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)}
+        work = self.estimate_round(self.settings, Scale(self.runtime.learning, clients, asked, 1, {})) or Work()
+        spent = compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)
+        counts = {"episodes": float(work.episodes), "optimizer_steps": float(work.optimizer_steps)}
+        return {**counts, "privacy/epsilon": spent, "privacy/delta": privacy.delta}
 
     def compute_client_metrics(
         self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]

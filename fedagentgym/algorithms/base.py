@@ -42,6 +42,7 @@ class BaseAlgorithm(Generic[S]):
         settings_class: The class of the settings, the section `algorithm` of a configuration.
         metered: False for methods that send nothing; their bytes are recorded as 0.
         trains_local_models: Whether clients end a round with models of their own, which can be evaluated.
+        assumed: What the accountant of the privacy that the method spends assumes, if there is one.
         operations: What clients can be asked to do, by name.
     """
 
@@ -49,6 +50,7 @@ class BaseAlgorithm(Generic[S]):
     metered: ClassVar[bool] = True
     trains_local_models: ClassVar[bool] = False
     """Whether clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
+    assumed: ClassVar[Sequence[str]] = ()
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings

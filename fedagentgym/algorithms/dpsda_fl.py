@@ -21,13 +21,15 @@ sigma:
 
     rho = (sqrt(ln(1 / delta) + epsilon) - sqrt(ln(1 / delta)))^2        sigma = sqrt(T / (2 rho))
 
-It comes from the run's reproducible streams, not from a cryptographic source, and is a float64 Gaussian: suited to experiments
-about utility under a given budget, not to protecting real secrets.
+Each client draws its noise from its operating system, so that nobody can subtract it again, the server included; a vote that is
+repeated since the server was killed before round 1 has other noise, and spends the budget again. With `secret: false` the noise
+follows from the run's seed: the run is repeatable, protects nobody, and tells no epsilon.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -72,6 +74,10 @@ class DPSDASettings(Settings):
     iterations: int = Field(default=3, ge=1, description="iterations of voting (T)")
     epsilon: float = Field(default=8.0, gt=0.0, description="privacy budget of each private task, over all iterations")
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0, description="the budget's delta")
+    secret: bool = Field(
+        default=True,
+        description="clients draw noise from their operating system; false: from the seed, repeatable, without an epsilon",
+    )
     candidates_from: Literal["auto", "generator", "model"] = Field(
         default="auto",
         description="where candidates come from; auto: the environment's generator, or the language model for loaded tasks",
@@ -93,6 +99,10 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
+    assumed: ClassVar[Sequence[str]] = (
+        "one task of one client is added or left out",
+        "the votes were collected once: a run that was killed before round 1 spent as much again",
+    )
 
     @classmethod
     def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
@@ -152,12 +162,10 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             message = Message(text={"candidates": texts}, control={"iteration": iteration})
             totals = self._collect_votes(message, len(chosen), this_round)
         survivors = [chosen[index].kept for index in _select_best(totals, self.settings.synthetic_tasks)]
-        metrics = {
-            "privacy/epsilon": compute_epsilon(self.deviation, self.settings.delta, self.settings.iterations),
-            "privacy/delta": self.settings.delta,
-            "privacy/noise": self.deviation,
-            "synthetic/tasks": float(len(survivors)),
-        }
+        metrics = {"privacy/noise": self.deviation, "synthetic/tasks": float(len(survivors))}
+        if self.settings.secret:
+            spent = compute_epsilon(self.deviation, self.settings.delta, self.settings.iterations)
+            metrics |= {"privacy/epsilon": spent, "privacy/delta": self.settings.delta}
         if isinstance(source, WrittenTasks):
             metrics |= {"judged": float(source.replies), "synthetic/candidates": float(len(chosen))}
         return RoundResult(replace(state, memory={**state.memory, "synthetic": survivors}), metrics=metrics)
@@ -260,7 +268,11 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         candidates = [str(text) for text in message.text["candidates"]]
         private = read_observations(site.env)
         votes = count_votes(embed(policy, private), embed(policy, candidates))
-        shown = add_noise(votes, self.deviation, client.stream("noise", int(message.control["iteration"])))
+        if self.settings.secret:
+            draw = Stream(secrets.randbits(128))
+        else:
+            draw = client.stream("noise", int(message.control["iteration"]))
+        shown = add_noise(votes, self.deviation, draw)
         return state, Message(scores={"votes": shown.astype(np.float32)})
 
 

@@ -38,7 +38,7 @@ PART = ".part"
 """Suffix of a file or folder that is still being written; its name also begins with a dot."""
 
 
-def write_atomic(path: str | Path, data: bytes | str) -> None:
+def write_atomic(path: str | Path, data: bytes | str, *, mode: int = 0o644) -> None:
     """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part.
 
     Only a plain file is replaced: renaming over a device, a pipe or a link would destroy it.
@@ -54,7 +54,7 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
         sync(path.parent)
     except (OSError, ValueError) as error:

@@ -271,8 +271,7 @@ def twin(name: str, to: Path) -> None:
     if to.exists():
         raise OptionError(f"{to} exists: a secret is drawn once, since its digest is published")
     drawn = draw_secret(load_suite(name))
-    write_atomic(to, json.dumps(drawn._asdict()) + "\n")
-    to.chmod(0o600)
+    write_atomic(to, json.dumps(drawn._asdict()) + "\n", mode=0o600)
     click.echo(f'secret: {{digest: "{drawn.digest}"}}')
 
 

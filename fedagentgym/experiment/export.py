@@ -12,7 +12,8 @@ from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import Run
+from fedagentgym.experiment.run import Run, describe_privacy
+from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.commits import Chain, CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds
 from fedagentgym.learning.settings import EvaluationSettings
@@ -51,10 +52,17 @@ class OpenedPolicy:
                     "clients": len(self.run.runtime.client_split),
                     "version": __version__,
                     "configuration": config.digest,
+                    **self._describe_privacy(),
                 },
                 "result": self._find_result(),
             }
         )
+
+    def _describe_privacy(self) -> dict[str, Any]:
+        """What was spent up to this round, beside what the accountant assumes."""
+        chain = read_chain(self.run.folder)
+        records = [] if chain is None else [one for one in chain.list_records() if one["round"] <= self.round]
+        return describe_privacy(records, self.run.algorithm.assumed)
 
     def _find_result(self) -> dict[str, float]:
         evaluation = self.record.get("evaluation")
@@ -164,6 +172,7 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         f" fedagentgym {run['version']} (algorithm {run['algorithm']}, {run['clients']} clients, {run['round']} of"
         f" {run['rounds']} rounds).\n",
         _describe_result(file),
+        f"Training was {format_privacy(run['privacy'])}.\n" if "privacy" in run else "",
         "## Use\n",
         "It answers in the form that it was trained in and knows no other: `agent.yaml` holds its prompt, context, parser and"
         " decoding. To evaluate it with these:\n",

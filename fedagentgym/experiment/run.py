@@ -23,7 +23,7 @@ from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
-from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.reports import judge_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
@@ -44,7 +44,8 @@ from fedagentgym.experiment.config import (
 )
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.trackers import TrackedRun
-from fedagentgym.federation.algorithm import Algorithm, ServerState
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.checks import PrivacySettings
 from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
@@ -274,7 +275,7 @@ class Run:
     folder: Path
     spec: ExperimentSpec
     runtime: Runtime
-    algorithm: Algorithm[Any]
+    algorithm: BaseAlgorithm[Any]
     sets: tuple[OpenedSet, ...]
     agent_note: Mapping[str, Any]
 
@@ -319,7 +320,7 @@ class Run:
             ranks.share(self._write_background)
         backend = self.open_backend()
         try:
-            evaluation = self.config.evaluation
+            evaluation, privacy = self.config.evaluation, self.config.algorithm.get("privacy")
             plan = ServerConfig(
                 self.folder,
                 self.config.seed,
@@ -330,7 +331,8 @@ class Run:
                 observers=[*observers, tracked] if first else (),
                 inputs=self.inputs,
                 on_progress=on_progress if first else None,
-                hide_failures=self.config.algorithm.get("privacy") is not None,
+                hide_failures=privacy is not None,
+                private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
             )
             finished = run_rounds(self.algorithm, backend, plan)
         finally:
@@ -436,10 +438,20 @@ class Run:
             "headline_bytes": headline_bytes(commit.record["bytes_total"]),
             "episodes": count_episodes(records),
             "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
+            **describe_privacy(records, self.algorithm.assumed),
             "failures": sum(len(record["failures"]) for record in records),
             "seconds": commit.record["seconds_total"],
             "evidence": {"commit": commit.digest, "rounds": len(records), "checked": list(CHECKED)},
         }
+
+
+def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[str, Any]:
+    """The privacy that the rounds spent, beside what the accountant assumes; nothing of a run that has none."""
+    spent = [record["metrics"] for record in records if "privacy/epsilon" in record["metrics"]]
+    if not spent:
+        return {}
+    found = {name: spent[-1][f"privacy/{name}"] for name in ("epsilon", "delta")}
+    return {"privacy": {**found, "assumed": list(assumed)}}
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:

@@ -93,7 +93,8 @@ R = TypeVar("R")
 class Round:
     """One round on the server's side. Round 0 is the preparation; training rounds count from 1 to `total`.
 
-    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all.
+    `participants` are the clients drawn for this round (`federation.clients_per_round` of them); `clients.ids` are all. `secret`
+    is what a private run draws them from, and its noise.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Round:
     seed: int
     participants: tuple[int, ...]
     clients: Clients
+    secret: int | None = None
 
     def derive(self, *purpose: int | str) -> int:
         """A child seed for the server, this round and purpose."""
@@ -111,6 +113,10 @@ class Round:
 
     def generator(self, *purpose: int | str) -> np.random.Generator:
         return generator(self.seed, "server", self.number, *purpose)
+
+    def draw_noise(self, *purpose: int | str) -> np.random.Generator:
+        """The generator of what protects clients: of the secret in a private run, else of the seed."""
+        return generator(self.seed if self.secret is None else self.secret, "server", self.number, *purpose)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,18 @@ bound and against the other clients of the round; clipping, which shortens an up
 from __future__ import annotations
 
 import math
+import re
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import format_path, read_text, write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import ServerState
@@ -69,7 +74,8 @@ class PrivacySettings(Settings):
     noise_multiplier: float = Field(gt=0.0, description="z: standard deviation of the noise on the sum, in units of C")
     delta: float = Field(gt=0.0, lt=1.0, description="probability with which epsilon may not hold; below 1 / clients")
     secret: bool = Field(
-        default=False, description="draw the noise from the operating system: private, but not repeatable"
+        default=True,
+        description="draw participants and noise from a secret of the run; false: from its seed, repeatable, without an epsilon",
     )
 
 
@@ -80,21 +86,20 @@ class PrivateMean:
 
     M is the number of clients that were called, however many replied, so one client's influence on the sum is at most C (2 C
     when one client is exchanged for another, which is what is accounted). The guarantee holds against observers of global
-    models only: the server itself sees the single updates, and must be trusted. Epsilon comes from Google's dp-accounting
-    (extra [privacy]): Renyi accounting of sampling without replacement under exchange of one client. Sampling only helps
-    against somebody who does not know the participants, and the run's own records name them: publish models, not records.
+    models and of the run's records: the server itself sees the single updates, and must be trusted. Epsilon comes from Google's
+    dp-accounting (extra [privacy]): Renyi accounting of sampling without replacement under exchange of one client. Sampling only
+    helps against somebody who does not know the participants, so they are drawn from the run's secret, and its records do not
+    name them.
 
     This is an accumulator, in which an update's weight is `clip_factor` of its norm. `asked` is the number of clients that were
-    called; `random` draws the noise unless it is to be secret. Noise is added even if no client replies, so that the model does
-    not reveal this either.
+    called; `random` draws the noise. Noise is added even if no client replies, so that the model does not reveal this either.
     """
 
     def __init__(self, state: ServerState, asked: int, settings: PrivacySettings, random: np.random.Generator) -> None:
         self._state, self._asked = state, asked
-        noise = np.random.Generator(np.random.PCG64()) if settings.secret else random
         scale = settings.noise_multiplier * settings.clip_norm
         self._start = {name: state.parameters[name].astype(np.float64) for name in sorted(state.parameters)}
-        self._sums = {name: noise.normal(scale=scale, size=start.shape) for name, start in self._start.items()}
+        self._sums = {name: random.normal(scale=scale, size=start.shape) for name, start in self._start.items()}
 
     def add(self, update: Parameters, weight: float) -> None:
         for name, start in self._start.items():
@@ -104,6 +109,43 @@ class PrivateMean:
         current = self._state.parameters
         moved = {name: start + self._sums[name] / self._asked for name, start in self._start.items()}
         return replace(self._state, parameters={name: wide.astype(current[name].dtype) for name, wide in moved.items()})
+
+
+ASSUMED = (
+    "one client is exchanged for another",
+    "who took part is known to nobody but the server",
+    "nothing is published but models, what follows from them, and records of a private run",
+)
+"""What the accountant assumes; every epsilon is shown beside it."""
+
+
+def format_privacy(found: Mapping[str, Any]) -> str:
+    """An epsilon beside what its accountant assumes, as a result records both.
+
+    >>> format_privacy({"epsilon": 3.681, "delta": 0.001, "assumed": ["one client is exchanged for another"]})
+    'private: epsilon 3.68 at delta 0.001, if one client is exchanged for another'
+    """
+    epsilon, delta = float(found["epsilon"]), float(found["delta"])
+    return f"private: epsilon {epsilon:.3g} at delta {delta:g}, if {'; '.join(map(str, found['assumed']))}"
+
+
+SECRET = "secret.key"
+"""The file of a run's folder from which a private run draws participants and noise: it is never published."""
+
+
+def load_secret(folder: Path, *, begun: bool) -> int:
+    """The secret of a private run, drawn when the run begins and kept, so that a killed run continues with the same draws."""
+    place = folder / SECRET
+    if not place.exists():
+        if begun:
+            raise DataError(
+                f"{format_path(place)} is missing: this private run draws from it, and cannot continue without it"
+            )
+        write_atomic(place, secrets.token_hex(32) + "\n", mode=0o600)
+    text = read_text(place).strip()
+    if re.fullmatch("[0-9a-f]{64}", text) is None:
+        raise DataError(f"{format_path(place)}: malformed, not the secret of a private run")
+    return int(text, 16)
 
 
 def clip_factor(settings: PrivacySettings, norm: float) -> float:

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fedagentgym.base import ranks
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
-from fedagentgym.base.process import listen, postpone_interruption
+from fedagentgym.base.process import get_logger, listen, postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
+from fedagentgym.federation.checks import load_secret
 from fedagentgym.federation.clients import Backend, Clients, FederationSettings, hide_text
 from fedagentgym.federation.commits import (
     Chain,
@@ -37,6 +39,9 @@ from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
 from fedagentgym.federation.records import MetricsLog, Record, add_counts, best_rounds
 from fedagentgym.federation.states import read_state_digests
+
+log = get_logger(__name__)
+BYTES = ("bytes", "bytes_total")
 
 
 class Observer(Protocol):
@@ -65,6 +70,8 @@ class ServerConfig:
         streams: Numbers by which clients draw, in place of their own; for tests that force clients to draw alike.
         inputs: Digests of what the run is made from; a run resumes only with the same.
         hide_failures: Whether the errors of failed clients, which can quote their data, stay out of the records.
+        private: Whether participants and noise are drawn from a secret in the run's folder, and the records say nothing of single
+            clients.
         on_progress: Called with a `TrainingProgress` many times a round.
     """
 
@@ -78,6 +85,7 @@ class ServerConfig:
     streams: Mapping[int, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     hide_failures: bool = False
+    private: bool = False
     on_progress: ProgressCallback | None = None
 
 
@@ -116,10 +124,12 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         rounds = CommitStore(plan.folder / "rounds")
         metrics = MetricsLog(plan.folder / "metrics.jsonl")
         chain = read_chain(plan.folder, plan.inputs)
+        begun = chain is not None
+        secret = ranks.share(lambda: load_secret(plan.folder, begun=begun)) if plan.private else None
         if chain is None:
             remove_uncommitted(plan.folder, -1)
             metrics.restore([], 0)
-            commit = _run_round(algorithm, backend, plan, rounds, None, None, tracker)
+            commit = _run_round(algorithm, backend, plan, secret, rounds, None, None, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         else:
             commit = _check_newest(algorithm, plan, rounds, chain)
@@ -132,7 +142,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
                 metrics.restore(chain.list_records(), 1)
                 _drop_old_states(plan, rounds, metrics)
         while commit.round < plan.settings.rounds:
-            commit = _run_round(algorithm, backend, plan, rounds, commit, evaluation, tracker)
+            commit = _run_round(algorithm, backend, plan, secret, rounds, commit, evaluation, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         return FinishedRounds(commit, metrics.records)
 
@@ -141,7 +151,9 @@ def _check_newest(algorithm: Algorithm[Any], plan: ServerConfig, rounds: CommitS
     """The newest commit, from which this algorithm continues, of a run whose files all match its chain."""
     ids, count = algorithm.client_ids(), plan.settings.clients_per_round
     remove_uncommitted(plan.folder, chain.newest.round)
-    check_evidence(plan.folder, chain, lambda number: draw_participants(plan.seed, number, ids, count))
+    check_evidence(
+        plan.folder, chain, lambda number: () if plan.private else draw_participants(plan.seed, number, ids, count)
+    )
     commit = rounds.read(chain.newest.round)
     if strangers := sorted(set(commit.heads) - set(ids)):
         raise DataError(f"round {commit.round} has states of clients {strangers[:10]} that are not in this federation")
@@ -157,6 +169,7 @@ def _run_round(
     algorithm: Algorithm[Any],
     backend: Backend,
     plan: ServerConfig,
+    secret: int | None,
     rounds: CommitStore,
     before: Commit | None,
     evaluation: Mapping[str, Any] | None,
@@ -185,8 +198,10 @@ def _run_round(
             streams=plan.streams,
             progress=tracker,
         )
-        drawn = draw_participants(plan.seed, number, clients.ids, settings.clients_per_round)
-        round_ = Round(number, settings.rounds, plan.seed, drawn, clients)
+        drawn = draw_participants(
+            plan.seed if secret is None else secret, number, clients.ids, settings.clients_per_round
+        )
+        round_ = Round(number, settings.rounds, plan.seed, drawn, clients, secret)
         if before is None:
             result = algorithm.prepare(algorithm.initial_state(), round_)
         else:
@@ -194,6 +209,8 @@ def _run_round(
         check_finite(result.state, number)
         failures = [hide_text(failure) for failure in clients.failures] if plan.hide_failures else clients.failures
         record = _make_record(round_, result, failures, before, time.monotonic() - started)
+        if secret is not None:
+            record = hide_clients(record)
         backend.commit(clients.heads)
         known, old = ({}, {}) if before is None else (before.links.states, before.heads)
         links = Links(
@@ -201,7 +218,7 @@ def _run_round(
             previous=None if before is None else before.digest,
             previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
             states=read_state_digests(plan.folder / "states", clients.heads, old, known),
-            trajectories=write_trajectories(plan.folder, number, result.episodes),
+            trajectories=write_trajectories(plan.folder, number, result.episodes if secret is None else ()),
         )
         commit = Commit(number, result.state.digest, clients.heads, record, links, result.state)
         rounds.write(commit)
@@ -229,6 +246,18 @@ def _make_record(
         "seconds_total": spent,
         "digest": result.state.digest,
     }
+
+
+def hide_clients(record: Record) -> Record:
+    """The record of a round of a private run: what single clients did is left out. The method's own numbers are its care."""
+    if record["failures"]:
+        log.warning(
+            "round %d: %d answers of clients were not used; records of a private run do not say whose",
+            record["round"],
+            len(record["failures"]),
+        )
+    sizes = {name: {way: {**columns, "report": 0} for way, columns in record[name].items()} for name in BYTES}
+    return {**record, **sizes, "participants": [], "clients": {}, "client_seconds": {}, "failures": []}
 
 
 def finite_metrics(numbers: Mapping[str, float]) -> dict[str, float]:

@@ -398,6 +398,15 @@ def _is_all(plan: WorkPlan, spent: Spent) -> bool:
     return spent.episodes >= plan.count_until(spent.rounds).episodes + answered
 
 
+def _is_private(algorithm: Mapping[str, Any]) -> bool:
+    """Whether a method's noise is secret, so that it tells an epsilon."""
+    privacy = algorithm.get("privacy")
+    settings = (
+        privacy if isinstance(privacy, Mapping) else algorithm if {"epsilon", "delta"} <= set(algorithm) else None
+    )
+    return settings is not None and bool(settings.get("secret", True))
+
+
 def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> str | None:
     """Whether the usage does not grow, end where the run ends, and stay within the budget."""
     spent = record.spent
@@ -413,9 +422,9 @@ def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint
         most = getattr(suite.budget, name)
         if most is not None and value > most:
             return f"{value:,} {name} were spent, the suite admits {most:,}"
-    accounts = config.algorithm.get("privacy") is not None or {"epsilon", "delta"} <= set(config.algorithm)
+    accounts = _is_private(config.algorithm)
     if record.epsilon is not None and not accounts:
-        return "an epsilon is written, but this method keeps nothing private"
+        return "an epsilon is written, but this method keeps nothing private, or draws its noise from the seed"
     if record.epsilon is None and accounts and config.federation.rounds:
         return "the privacy that this method spends is missing"
     return None

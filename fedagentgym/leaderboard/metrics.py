@@ -68,7 +68,13 @@ _ALL = (
     Metric("prompt_tokens", "prompt tokens", "tokens that a hosted model read, per episode", "count", "lower"),
     Metric("reply_tokens", "reply tokens", "tokens that a hosted model generated, per episode", "count", "lower"),
     Metric("cost", "cost", "price of an episode of a hosted model", "money", "lower"),
-    Metric("epsilon", "epsilon", "privacy spent at the configured delta", "count", "lower"),
+    Metric(
+        "epsilon",
+        "epsilon",
+        "privacy spent at the configured delta, if nobody but the server knows who took part",
+        "count",
+        "lower",
+    ),
 )
 METRICS = {metric.name: metric for metric in _ALL}
 """Every measure of an episode, a run or a method by name, with its label, meaning and unit, and whether more is better."""

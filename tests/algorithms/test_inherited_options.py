@@ -99,9 +99,9 @@ def run(
 ) -> Commit:
     algorithm = make_algorithm(spec, Runtime(spec))
     backend: SequentialBackend = (Dead if dead else SequentialBackend)(algorithm, folder / "states")
-    return run_rounds(
-        algorithm, backend, ServerConfig(folder, 0, FederationSettings(rounds=rounds, quorum=quorum))
-    ).commit
+    private = spec.algorithm.get("privacy") is not None
+    settings = FederationSettings(rounds=rounds, quorum=quorum)
+    return run_rounds(algorithm, backend, ServerConfig(folder, 0, settings, private=private)).commit
 
 
 class Dead(SequentialBackend):

@@ -29,8 +29,12 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),
     "scaffold": ("scaffold", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
     "feddyn": ("feddyn", {"local_steps": 2}, {"learning": {"optimizer": "sgd", "gradient_clip": None}}),
-    "dpsda-fl": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "iterations": 2}, {}),
-    "dpsda-fl, sft": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "objective": "sft"}, {"agent": SPEAKING}),
+    "dpsda-fl": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "iterations": 2, "secret": False}, {}),
+    "dpsda-fl, sft": (
+        "dpsda-fl",
+        {"candidates": 20, "synthetic_tasks": 10, "objective": "sft", "secret": False},
+        {"agent": SPEAKING},
+    ),
 }
 
 

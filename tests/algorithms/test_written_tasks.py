@@ -59,7 +59,14 @@ def config(places: dict[str, str], model: str = "writer", **algorithm: Any) -> d
         "partition": {"clients": 2, "tasks_per_client": 12, "roles": {}},
         "agent": {"name": "transformers", "model": places[model], "decoding": {"max_new_tokens": 1}},
         "learning": {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3},
-        "algorithm": {"name": "dpsda-fl", "candidates": 12, "synthetic_tasks": 7, "iterations": 3, **algorithm},
+        "algorithm": {
+            "name": "dpsda-fl",
+            "candidates": 12,
+            "synthetic_tasks": 7,
+            "iterations": 3,
+            "secret": False,
+            **algorithm,
+        },
     }
 
 
@@ -79,6 +86,7 @@ def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp
     records = commit.state.memory["synthetic"]
     assert len(records) == 7 == commit.record["metrics"]["synthetic/tasks"]
     assert commit.record["metrics"]["judged"] >= 12 + 6 + 6
+    assert "privacy/epsilon" not in commit.record["metrics"], "noise that can be drawn again protects nobody"
     problems = [record["payload"]["problem"] for record in records]
     assert len(set(problems)) == 7
     sums = [f"What is {a} + {b} ?" for a in range(20) for b in range(20)]
@@ -178,10 +186,16 @@ def test_a_whole_run_on_loaded_data(places: dict[str, str], objective: str) -> N
     assert not found.record["failures"]
 
 
-def test_a_model_can_write_tasks_of_a_generated_world_too(places: dict[str, str], tmp_path: Path) -> None:
-    plain = merge(config(places, candidates_from="model"), {"partition": {"tasks_per_client": 30}})
+def test_a_model_can_write_tasks_of_a_generated_world_too(
+    places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its clients draw their noise from their operating system unless they are told not to."""
+    monkeypatch.setattr("fedagentgym.federation.exchange.ClientContext.stream", None)
+    plain = merge(config(places, candidates_from="model", secret=True), {"partition": {"tasks_per_client": 30}})
     plain["env"] = {"id": "fedagentgym/QA-v0", "options": {"size": "tiny"}}
-    records = prepare(tmp_path, make(plain)).state.memory["synthetic"]
+    commit = prepare(tmp_path, make(plain))
+    assert commit.record["metrics"]["privacy/epsilon"] == pytest.approx(8.0)
+    records = commit.state.memory["synthetic"]
     assert all(record["payload"]["question"].startswith("What is") for record in records)
 
 

@@ -1,15 +1,23 @@
-"""A private run that shows no episodes leaves nothing of its clients' tasks in its folder."""
+"""A private run leaves nothing of its clients' tasks in its folder, and tells nobody who took part."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import Run, train
+from fedagentgym.experiment.export import export_policy
+from fedagentgym.experiment.run import Run, resume, train
+from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.checks import SECRET, format_privacy
 from fedagentgym.learning import local
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -25,7 +33,7 @@ PRIVATE: dict[str, Any] = merge(
         },
         "federation": {"rounds": 3, "clients_per_round": 4, "quorum": 0.25},
         "learning": {"keep_optimizer": True},
-        "output": {"sampled_episodes": 0, "report": "html"},
+        "output": {"report": "html"},
     },
 )
 
@@ -55,7 +63,7 @@ def test_nothing_of_a_clients_tasks_is_left(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(local, "collect", fail_at_times)
     result = train(PRIVATE, [f"output.folder={tmp_path / 'run'}"])
-    assert result.record["failures"] == 2
+    assert len(calls) >= 7 and result.record["failures"] == 0, "who fails took part: records do not say so"
     secrets = list_secrets(tmp_path / "run")
     assert len(secrets) >= 24
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
@@ -79,3 +87,68 @@ def test_an_open_run_says_what_failed(tmp_path: Path, monkeypatch: pytest.Monkey
     algorithm = {name: value for name, value in PRIVATE["algorithm"].items() if name != "privacy"}
     train({**PRIVATE, "algorithm": algorithm}, [f"output.folder={tmp_path / 'run'}", "federation.rounds=1"])
     assert "cannot play" in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+SAMPLED = ["federation.clients_per_round=2", "federation.rounds=3"]
+
+
+class Stop:
+    """Ends a run after its second round, as a kill does."""
+
+    def begin(self, rounds: int) -> None:
+        pass
+
+    def round_done(self, record: Mapping[str, Any]) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+
+def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from the records, the report, or an exported model, which tell the seed; and killed runs draw the same again."""
+    pytest.importorskip("dp_accounting")
+    original, asked = Averaging.exchange, []
+
+    def exchange(self: Any, state: Any, this_round: Any) -> Any:
+        asked.append((this_round.number, this_round.participants))
+        return original(self, state, this_round)
+
+    monkeypatch.setattr(Averaging, "exchange", exchange)
+    first, second = tmp_path / "first", tmp_path / "second"
+    with pytest.raises(KeyboardInterrupt):
+        train(PRIVATE, [*SAMPLED, f"output.folder={first}"], observers=[Stop()])
+    shutil.copytree(first, second)
+    results = [resume(folder) for folder in (first, second)]
+    assert results[0].digest == results[1].digest
+    secret = int((first / SECRET).read_text(), 16)
+    assert asked == [(number, draw_participants(secret, number, range(4), 2)) for number in (1, 2, 3, 3)]
+    other = train(PRIVATE, [*SAMPLED, f"output.folder={tmp_path / 'other'}"])
+    assert other.digest != results[0].digest
+    for line in (first / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        assert not (record["participants"] or record["clients"] or record["client_seconds"] or record["failures"])
+        assert {name.partition("/")[0] for name in record["metrics"]} <= {"privacy", "episodes", "optimizer_steps"}
+    alike = [
+        json.loads(line)["bytes"]
+        for folder in (first, tmp_path / "other")
+        for line in (folder / "metrics.jsonl").open()
+    ]
+    assert alike[:4] == alike[4:], "sizes of messages do not depend on who took part"
+    export_policy(first, tmp_path / "export")
+    key = (first / SECRET).read_text().strip()
+    for path in (path for place in (first, tmp_path / "export") for path in place.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        assert path == first / SECRET or not any(one in content for one in (key.encode(), bytes.fromhex(key)))
+    found = results[0].record["privacy"]
+    assert found["epsilon"] > 0 and "who took part is known to nobody but the server" in found["assumed"]
+    for page in (first / "report.html", tmp_path / "export" / "README.md"):
+        assert format_privacy(found) in page.read_text("utf-8")
+    (first / SECRET).unlink()
+    with pytest.raises(DataError, match="draws from it"):
+        resume(first, ["federation.rounds=4"])
+
+
+def test_a_run_that_can_be_repeated_tells_no_epsilon(tmp_path: Path) -> None:
+    changes = ["algorithm.privacy.secret=false", "federation.rounds=1"]
+    one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"]) for name in ("one", "two"))
+    assert one.digest == two.digest and not (tmp_path / "one" / SECRET).exists()
+    assert "privacy" not in one.record and "epsilon" not in (tmp_path / "one" / "metrics.jsonl").read_text()

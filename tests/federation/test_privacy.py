@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedagentgym.base.errors import MissingExtraError
+from fedagentgym.base.errors import DataError, MissingExtraError
 from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.checks import PrivacySettings, PrivateMean, clip_factor, compute_epsilon
+from fedagentgym.federation.checks import (
+    SECRET,
+    PrivacySettings,
+    PrivateMean,
+    clip_factor,
+    compute_epsilon,
+    load_secret,
+)
 from fedagentgym.federation.message import update_norm
 
 SIZE = 20_000
@@ -47,9 +55,19 @@ def test_the_noise_has_the_size_that_is_accounted() -> None:
     assert float(noise.std()) == pytest.approx(2.0 * 0.5 / 10, rel=0.03)
     again = private_mean(START, still, 10, settings, 0)["w"]
     assert np.array_equal(noise, again)
-    hidden = settings.model_copy(update={"secret": True})
-    one, two = (private_mean(START, still, 10, hidden, 0)["w"] for _ in range(2))
-    assert not np.array_equal(one, two)
+
+
+def test_a_secret_is_drawn_once_and_missed_later(tmp_path: Path) -> None:
+    first = load_secret(tmp_path, begun=False)
+    place = tmp_path / SECRET
+    assert place.stat().st_mode & 0o777 == 0o600 and load_secret(tmp_path, begun=True) == first
+    assert load_secret(tmp_path / "other", begun=False) != first
+    place.write_text("f00")
+    with pytest.raises(DataError, match="not the secret of a private run"):
+        load_secret(tmp_path, begun=True)
+    place.unlink()
+    with pytest.raises(DataError, match="draws from it"):
+        load_secret(tmp_path, begun=True)
 
 
 def test_without_the_accountant_one_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,10 +188,11 @@ def view_federation(records: Sequence[Record], background: Background | None) ->
         ),
     )
     table = [(row, [write(row) for write in columns.values()]) for row in worst_first]
+    last = records[-1]["round"] if any(record["participants"] for record in records) else 0
     return FederationView(
-        _describe_clients(rows, total, records[-1]["round"]),
+        _describe_clients(rows, total, last),
         total,
-        records[-1]["round"],
+        last,
         known or sorted({name for row in rows for name in row.mixture}),
         sorted(most_often, key=lambda row: row.client),
         any(row.own is not None or row.trained is not None for row in rows),

@@ -19,6 +19,7 @@ from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
 from fedagentgym.base.statistics import Estimate, compare_tasks, mean
 from fedagentgym.experiment.report.background import Background
+from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.records import headline_bytes
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series
 from fedagentgym.pages.episodes import ShownEpisode, read_episodes
@@ -112,10 +113,11 @@ def describe_run(result: Record, records: Sequence[Record]) -> str:
     partition = config["partition"].get("file") or config["partition"]["sampler"]
     each = config["federation"].get("clients_per_round")
     members = "all clients" if each is None else f"{each} clients"
+    spent = f"; {format_privacy(result['privacy'])}" if "privacy" in result else ""
     return (
         f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
         f" {result['client_split']['clients']} clients ({partition}), {members} in each of {result['rounds']} rounds,"
-        f" seed {result['seed']}"
+        f" seed {result['seed']}{spent}"
     )
 
 
