@@ -26,6 +26,8 @@ CONFIDENCE = 0.95
 LEVEL = 0.05
 """Comparisons are decided at this level, after correction."""
 FEWEST_REPLICATES = 5
+POWER = 0.8
+"""What a suite can decide is what it would find this often."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
 Values = NDArray[np.float64]
@@ -249,6 +251,59 @@ def _quantile(confidence: float, freedom: float | Values) -> Any:
     from scipy.special import stdtrit
 
     return stdtrit(freedom, (1 + confidence) / 2)
+
+
+# ---- power ------------------------------------------------------------------------------------------------------------
+
+
+def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> float:
+    """The smallest difference that is found in four of five experiments (`POWER`).
+
+    Args:
+        spread: standard deviation of a difference between two runs of a replicate.
+        replicates: how many there are; below `FEWEST_REPLICATES` nothing is decided, however large.
+        comparisons: how many are corrected together; each of them alone must pass the strictest level of the correction.
+
+    >>> round(find_decidable(0.05, 12), 3), find_decidable(0.05, 4)
+    (0.045, inf)
+    """
+    if replicates < FEWEST_REPLICATES:
+        return math.inf
+    from scipy.special import nctdtrinc, stdtrit
+
+    freedom = replicates - 1.0
+    critical = stdtrit(freedom, 1 - LEVEL / comparisons / 2)
+    return float(nctdtrinc(freedom, 1 - POWER, critical)) * spread / math.sqrt(replicates)
+
+
+def count_replicates(spread: float, difference: float, comparisons: int = 1) -> int:
+    """How many replicates find a difference in four of five experiments; see `find_decidable`.
+
+    >>> count_replicates(0.134, 0.04)
+    91
+    """
+    if difference <= 0:
+        raise OptionError(f"a difference to be decided is above 0, got {difference:g}")
+    low, high = FEWEST_REPLICATES, FEWEST_REPLICATES
+    while find_decidable(spread, high, comparisons) > difference:
+        low, high = high + 1, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if find_decidable(spread, middle, comparisons) <= difference else (middle + 1, high)
+    return high
+
+
+def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
+    """The standard deviation that rows of differences have in common; None if no row has two values."""
+    freedom = sum(len(values) - 1 for values in rows)
+    if not freedom:
+        return None
+    return math.sqrt(
+        sum((len(values) - 1) * float(np.var(values, ddof=1)) for values in rows if len(values) > 1) / freedom
+    )
+
+
+# ---- correction -------------------------------------------------------------------------------------------------------
 
 
 def correct(differences: Sequence[Difference]) -> list[Difference]:

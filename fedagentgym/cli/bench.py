@@ -134,7 +134,7 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
     counts = count_tasks(suite, scenario)
     return ", ".join(
         f"{' or '.join(f'{size:,}' for size in sorted(set(sizes)))} tasks of {split}"
-        f" {'rank' if split == suite.ranking.split else 'choose the round'}"
+        f" {'rank' if split == suite.ranking.split else 'choose the round' if suite.ranked_round == 'best' else 'draw the curve'}"
         for split, sizes in counts.items()
     )
 

@@ -65,7 +65,7 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
         spent=data.spent,
         policy=data.policy,
         config=data.config,
-        chosen_round=choose_round(data.points) if data.points else None,
+        chosen_round=choose_round(suite, data.points) if data.points else None,
         usage=data.usage,
         epsilon=data.epsilon,
         revision=data.revision,
@@ -117,8 +117,10 @@ def make_point(round_number: int, groups: Sequence[Group], spent: Spent) -> Curv
     )
 
 
-def choose_round(points: Sequence[CurvePoint]) -> int:
-    """The evaluated round with the highest success on `val`, the earliest of equals."""
+def choose_round(suite: Suite, points: Sequence[CurvePoint]) -> int:
+    """The round that is ranked: the last, or the one with the highest success on `val`, the earliest of equals."""
+    if suite.ranked_round == "last":
+        return points[-1].round
     return max(points, key=lambda point: (point.measures["success"].mean, -point.round)).round
 
 

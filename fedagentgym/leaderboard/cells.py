@@ -145,7 +145,7 @@ def load_player(opened: OpenedScenario, entry: Entry) -> AgentSettings:
 
 def make_cell_config(suite: Suite, scenario: str, entry: Entry, seed: int) -> RunConfig:
     """The configuration of a run of the methods track."""
-    config = make_config(suite, scenario, entry.changes, seed=seed, plugins=entry.plugins)
+    config = make_config(suite, scenario, entry.changes, seed=seed, plugins=entry.plugins, stream=entry.stream)
     check_budget(suite, config)
     return config
 
@@ -307,7 +307,7 @@ class BudgetGuard:
 
 
 def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
-    """Train, choose the round on `val`, and play the ranked tasks with it."""
+    """Train, and play the ranked tasks with the round that the suite ranks."""
     if cell.is_finished():
         return cell
     with lock_folder(cell.folder):
@@ -343,9 +343,10 @@ def run_training(cell: Cell) -> None:
 
 
 def rank_run(cell: Cell, opened: OpenedScenario) -> str:
-    """The ranked episodes: those of the round with the highest success on `val`."""
+    """The ranked episodes: those of the last round, or of the one with the highest success on `val`."""
     run = Run.open(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
-    (chosen,) = best_rounds(read_records(cell))
+    records = read_records(cell)
+    (chosen,) = best_rounds(records) if cell.suite.ranked_round == "best" else {records[-1]["round"]}
     state = CommitStore(cell.run_folder / "rounds").read(chosen).state
     ranking = cell.suite.get_ranking(cell.scenario)
     player = run.runtime.make_evaluation_agent(run.algorithm.policy_parameters(state), ranking.temperature)

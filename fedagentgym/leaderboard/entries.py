@@ -43,6 +43,7 @@ class Entry(Settings):
     agent: dict[str, Any] | None = None
     changes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    stream: int = 0
     scenarios: tuple[Name, ...] = ()
     submitted_by: Text = ""
     link: Text = ""
@@ -52,7 +53,7 @@ class Entry(Settings):
     def identity(self) -> dict[str, Any]:
         """The part of an entry that determines what is played."""
         agent = None if self.agent is None else _drop_manners(self.agent)
-        return {"agent": agent, "changes": self.changes, "plugins": self.plugins}
+        return {"agent": agent, "changes": self.changes, "plugins": self.plugins, "stream": self.stream}
 
 
 def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +76,8 @@ def make_baseline(suite: Suite, name: str) -> Entry:
         raise unknown_name_error(f"baseline of {suite.name}", name, suite.baselines)
     found = suite.baselines[name]
     agent = {"name": found.agent} if isinstance(found.agent, str) else found.agent
-    return Entry(name=name, title=found.title or name, baseline=True, agent=agent, changes=found.changes)
+    title, changes = found.title or name, found.changes
+    return Entry(name=name, title=title, baseline=True, agent=agent, changes=changes, stream=found.stream)
 
 
 def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **about: Any) -> Entry:
@@ -188,6 +190,7 @@ def describe_entry(entry: Entry, agent: AgentRecord, algorithm: str | None) -> E
     """An entry for a record."""
     method = None
     if algorithm is not None:
-        method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=describe_plugins(entry.plugins))
+        plugins = describe_plugins(entry.plugins)
+        method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=plugins, stream=entry.stream)
     told = entry.model_dump(include={"name", "baseline", "submitted_by", "link", "note"})
     return EntryRecord(title=entry.title or entry.name, agent=agent, method=method, **told)

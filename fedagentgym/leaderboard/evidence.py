@@ -206,9 +206,9 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     opened = folder.opened[record.scenario].at(record.seed)
     speaker = describe_speaker(config.agent, "model")
     points, policies, judged, cut_selection = examine_selection(folder, record, config, speaker)
-    chosen = choose_round(points)
+    chosen = choose_round(folder.suite, points)
     if record.chosen_round != chosen:
-        told = f"round {chosen} did best on `val`, ranked is round {record.chosen_round}"
+        told = f"round {chosen} is to be ranked, ranked is round {record.chosen_round}"
         raise RefutedError("selection", f"cell {record.key}: {told}")
     if record.policy is None or record.policy != policies[chosen]:
         raise RefutedError("selection", f"cell {record.key}: the ranked policy is not that of round {chosen}")
@@ -244,7 +244,7 @@ def examine_selection(
     all of them ended without the environment's doing."""
     suite, env = folder.suite, open_selection(folder, record.scenario, record.seed)
     place, split = f"{SELECTION}/{record.key}.jsonl.gz", folder.suite.selection.split
-    ids, seed = env.pool.ids[: suite.selection.tasks], derive(record.seed, "evaluation")
+    ids, seed = env.pool.ids[: suite.selection.tasks], derive(config.seed, "evaluation")
     expected = Expected(ids, suite.selection.repeats, seed)
     rounds, spent = list_rounds(config), read_spent(folder, record)
     if sorted(spent) != rounds:
@@ -312,8 +312,9 @@ def check_config(folder: Checked, record: CellRecord) -> RunConfig:
         raise RefutedError("configuration", f"{place}: a configuration is a mapping of settings")
     known = is_known(folder)
     changes, plugins = (method.changes, folder.plugins) if known else ((), ())
+    seed, stream = record.seed, method.stream
     try:
-        made = make_config(folder.suite, record.scenario, changes, seed=record.seed, plugins=plugins)
+        made = make_config(folder.suite, record.scenario, changes, seed=seed, plugins=plugins, stream=stream)
     except FedAgentGymError as error:
         raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
     expected = made.model_copy(update={"plugins": _find_plugin_paths(packed, made.plugins)})

@@ -23,10 +23,14 @@ from fedagentgym.base.statistics import (
     compare_replicates,
     compare_tasks,
     correct,
+    count_replicates,
+    pool_spread,
 )
 from fedagentgym.leaderboard.aggregate import average_runs
+from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.record import Track
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.suite import Expectation, Suite
 from fedagentgym.learning.evaluation import is_share
 
 Scenarios = Mapping[str, Values]
@@ -106,14 +110,14 @@ def _find_near(left: Sequence[str], runs: Mapping[str, Sequence[float]], reach: 
 
 def find_reach(runs: Sequence[Sequence[float]]) -> float:
     """How far apart the means of equal entries can be, if runs vary alike in all of them; infinite if no entry has two runs."""
-    freedom = sum(len(values) - 1 for values in runs)
-    if not freedom or len(runs) < 2:
+    spread = pool_spread(runs)
+    if spread is None or len(runs) < 2:
         return math.inf
     from scipy.special import stdtrit
 
-    variance = sum((len(values) - 1) * np.var(values, ddof=1) for values in runs if len(values) > 1) / freedom
+    freedom = sum(len(values) - 1 for values in runs)
     quantile = stdtrit(freedom, 1 - LEVEL / (len(runs) * (len(runs) - 1)))
-    return float(quantile * math.sqrt(variance * 2 / min(map(len, runs)))) + 1e-12
+    return float(quantile * spread * math.sqrt(2 / min(map(len, runs)))) + 1e-12
 
 
 class Compared(NamedTuple):
@@ -126,16 +130,84 @@ class Compared(NamedTuple):
 
 
 def compare_pairs(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
-    """The differences of the suite's `pairs` that both have played, corrected for all of them together."""
+    """The planned differences that both have played, corrected for all of them together."""
     unit = Unit(suite.track, suite.rank_by)
     pairs, found = [], []
-    for first, second in suite.pairs:
-        for scenario in suite.scenarios:
-            one, other = (values.get(name, {}).get(scenario) for name in (first, second))
-            if one is not None and other is not None and one.shape == other.shape:
-                pairs.append((first, second, scenario))
-                found.append(unit.compare({scenario: one}, {scenario: other}, suite.smallest_difference))
+    for first, second, scenario in suite.comparisons:
+        one, other = (values.get(name, {}).get(scenario) for name in (first, second))
+        if one is not None and other is not None and one.shape == other.shape:
+            pairs.append((first, second, scenario))
+            found.append(unit.compare({scenario: one}, {scenario: other}, suite.smallest_difference))
     return [Compared(*pair, one) for pair, one in zip(pairs, correct(found), strict=True)]
+
+
+class Control(NamedTuple):
+    """One method under two random streams: the differences of the ranked measure, not corrected, and of how many comparisons (of
+    measures and categories, in every scenario) how many show a difference at `LEVEL`."""
+
+    first: str
+    second: str
+    differences: Mapping[str, Difference]
+    tests: int
+    found: int
+
+
+def compare_control(suite: Suite, entries: Sequence[ResultFolder]) -> Control | None:
+    """The suite's control, if both of its entries have played."""
+    known = {entry.name: entry for entry in entries}
+    if suite.control is None or not set(suite.control) <= set(known):
+        return None
+    first, second = suite.control
+    ranked, found = {}, []
+    for scenario in suite.scenarios:
+        one, other = (list_numbers(known[name], scenario) for name in suite.control)
+        rows = {name: compare_replicates(np.subtract(one[name], other[name]).tolist()) for name in one if name in other}
+        ranked[scenario] = rows[suite.rank_by]
+        found += [row.p for row in rows.values() if row.p is not None]
+    return Control(first, second, ranked, len(found), sum(p < LEVEL for p in found))
+
+
+def list_numbers(entry: ResultFolder, scenario: str) -> dict[str, list[float]]:
+    """The numbers of every run in a scenario that can be better or worse, and its success in every category."""
+    cells = [cell for cell in entry.manifest.cells if cell.scenario == scenario]
+    names = [name for name in cells[0].measures if find_metric(name).unit in ("share", "points", "score")]
+    found = {name: entry.list_runs(name, scenario) for name in names}
+    for category in cells[0].categories:
+        values = [cell.categories[category]["success"].mean for cell in cells if category in cell.categories]
+        found[f"success in {category}"] = values
+    return {name: values for name, values in found.items() if len(values) == len(cells)}
+
+
+def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, str]:
+    """What came out of an expectation in each of its scenarios that both entries have played."""
+    pair, sign = (expected.first, expected.second), {"above": 1, "below": -1, "equal to": 0}[expected.relation]
+    outcomes = {}
+    for one in found:
+        if (one.first, one.second) == pair and one.scenario in (expected.scenarios or (one.scenario,)):
+            difference = one.difference
+            if difference.is_equal:
+                outcomes[one.scenario] = "otherwise" if sign else "as expected"
+            elif difference.is_decided:
+                outcomes[one.scenario] = "as expected" if sign * difference.mean > 0 else "otherwise"
+            else:
+                outcomes[one.scenario] = "not decided" if difference.p is not None else "too few runs"
+    return outcomes
+
+
+def read_compared(suite: Suite, difference: Difference) -> str:
+    """What a planned difference shows; if nothing, how many runs would decide the smallest difference that counts."""
+    margin = suite.smallest_difference
+    told = read_difference(difference, margin)
+    if (
+        told != "not decided"
+        or not margin
+        or suite.track == "agents"
+        or (spread := pool_spread([difference.values])) is None
+    ):
+        return told
+    return (
+        f"{told}: takes {count_replicates(spread, margin, len(suite.comparisons)):,} runs for {100 * margin:g} points"
+    )
 
 
 def read_difference(difference: Difference, margin: float = 0.0) -> str:

@@ -112,6 +112,11 @@ class MethodRecord(Settings):
     algorithm: Text
     changes: tuple[Text, ...]
     plugins: tuple[PluginRecord, ...] = ()
+    stream: Count = Field(default=0, description="of the suite's control: number of the random stream; left out if 0")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_the_first_stream(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if name != "stream" or value}
 
 
 class EntryRecord(Settings):

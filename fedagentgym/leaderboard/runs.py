@@ -289,7 +289,8 @@ def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
         if not cell.run_folder.is_dir():
             raise DataError(f"{cell.folder} was played elsewhere: its weights are not here")
         adapter = load_config(cell.run_folder / "config.yaml").agent.adapter
-        export_policy(cell.run_folder, place, best=True, adapter_only=adapter is not None)
+        best = run.suite.ranked_round == "best"
+        export_policy(cell.run_folder, place, best=best, adapter_only=adapter is not None)
     return places
 
 
@@ -352,9 +353,9 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     assert client_split is not None
     groups = group_by_task(trajectory for trajectory, _ in episodes)
     about = episodes[0][1]
-    if about.get("round") != choose_round(points):
+    if about.get("round") != choose_round(run.suite, points):
         raise DataError(
-            f"{cell.episodes_file} was played by another round than the run's best on `val`: delete it and resume"
+            f"{cell.episodes_file} was played by another round than the one that {run.suite.name} ranks: delete it and resume"
         )
     labelled = count_labelled(config.algorithm, client_split)
     data = CellData(

@@ -3,8 +3,16 @@
 Suites are data. Those of the package are `suites/NAME.yaml`; your own are files with other paths. There are two tracks:
 
     agents    one agent plays the held-out tasks of every scenario; a scenario is an environment with its options
-    methods   a federated method trains under the scenario's division of tasks among clients, `selection` chooses the round
-              on `val`, and the chosen round is ranked on `test`; a scenario is changes to the suite's configuration
+    methods   a federated method trains under the scenario's division of tasks among clients, and its last round is ranked on
+              `test`; a scenario is changes to the suite's configuration
+
+Where the last round is ranked (`ranked_round: last`) no method gains by more evaluations than others, and harm by training
+shows. A suite may rank the round that does best on `val` instead, as papers do: then methods have different numbers of choices,
+and one that only does harm has its untrained round ranked.
+
+Each comparison that is planned (`pairs`, `expected`) is tested, with one correction for all. What a suite expects has to be large
+enough for its seeds: `spread` says how much the difference of two runs varies, and what is smaller than what the seeds decide in
+four of five experiments is refused. `control` names one method twice, under two streams: the two must show no difference.
 
 A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
 published ones refuses to start, so that a name always refers to the same tasks. A method may change how clients learn and what
@@ -20,13 +28,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -35,6 +44,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
+from fedagentgym.base.statistics import find_decidable
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track, WorldRecord
 from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSettings
 
@@ -45,6 +55,22 @@ if TYPE_CHECKING:
 
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
+DESCRIPTIONS = (
+    "title",
+    "about",
+    "expected",
+    "paper",
+    "baselines",
+    "pairs",
+    "spread",
+    "control",
+    "minutes",
+    "hardware",
+    "secret",
+)
+"""The parts of a suite that do not decide what is played."""
+STREAM_STEP = 1_000_000
+"""What a run's seed is raised by for every further random stream of one method."""
 SALT_BYTES = 32
 SEED_BITS = 48
 
@@ -105,6 +131,26 @@ class Baseline(Settings):
     title: Text = ""
     agent: dict[str, Any] | str | None = None
     changes: tuple[str, ...] = ()
+    stream: int = Field(
+        default=0, ge=0, description="methods: number of the random stream, for a second run of one method"
+    )
+
+
+class Expectation(Settings):
+    """What is expected of two entries: a difference, or equality within the suite's smallest difference."""
+
+    first: Name
+    relation: Literal["above", "below", "equal to"]
+    second: Name
+    by: float | None = Field(default=None, gt=0, description="how large the difference is at least; null: the smallest")
+    scenarios: tuple[Name, ...] = Field(default=(), description="where; all by default")
+    about: Text = ""
+
+    def __str__(self) -> str:
+        where = f" in {join_names(self.scenarios)}" if self.scenarios else ""
+        how = "" if self.by is None else f" by at least {100 * self.by:g} points"
+        about = f": {self.about}" if self.about else ""
+        return f"{self.first} is {self.relation} {self.second}{how}{where}{about}"
 
 
 class Budget(Settings):
@@ -143,7 +189,10 @@ class Suite(Settings):
     track: Track
     title: Text
     about: Text = ""
-    expected: tuple[Text, ...] = Field(default=(), description="what is expected, written down before it is played")
+    expected: tuple[Expectation | Text, ...] = Field(
+        default=(),
+        description="what is expected, written down before it is played; as a text it is shown and not tested",
+    )
     paper: Text | None = Field(default=None, description="paper whose numbers are shown next to it")
     config: str | dict[str, Any] | None = Field(
         default=None, description="methods: a configuration, or a preset's name with :VARIANT,... after it"
@@ -159,12 +208,21 @@ class Suite(Settings):
     ranking: Ranking = Ranking()
     selection: Selection = Selection()
     rank_by: str = Field(default="success", description="the measure that ranks")
+    ranked_round: Literal["best", "last"] = Field(
+        default="best", description="methods: the round that is ranked; best: of those that `selection` evaluates"
+    )
     target: float | None = Field(default=None, description="methods: success on `val` to be reached")
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Budget()
     baselines: dict[Name, Baseline] = Field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = Field(default=(), description="entries whose difference is reported")
     smallest_difference: float = Field(default=0.0, ge=0, description="the smallest difference that counts")
+    spread: float | None = Field(
+        default=None, gt=0, description="methods: standard deviation of the difference of two runs, from earlier ones"
+    )
+    control: tuple[str, str] | None = Field(
+        default=None, description="methods: two baselines that are one method under two streams"
+    )
     minutes: float | None = Field(default=None, gt=0, description="about how long all baselines take on two cores")
     hardware: Text = Field(default="", description="required hardware, if more than two cores")
     secret: Twin | None = None
@@ -193,8 +251,10 @@ class Suite(Settings):
                 raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
         if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")
-        if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes]:
+        if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes or one.stream]:
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
+        if self.control is not None or self.spread is not None or self.ranked_round != "best":
+            raise ValueError("control, spread and ranked_round are of the methods track, where runs vary")
 
     def _check_methods(self) -> None:
         if self.config is None:
@@ -213,13 +273,59 @@ class Suite(Settings):
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
             told = "on the methods track the agent is the suite's, a baseline is a method"
             raise ValueError(f"baseline {bad[0]!r}: {told}")
+        self._check_control()
+        for one in self.expected:
+            if isinstance(one, Expectation):
+                self._check_expectation(one)
+
+    def _check_control(self) -> None:
+        if self.control is None:
+            return
+        found = [self.baselines.get(name) for name in self.control]
+        first, second = found
+        if first is None or second is None:
+            raise ValueError(f"control names two baselines, {join_names(self.control)} are not")
+        if first.changes != second.changes or first.stream == second.stream:
+            raise ValueError(f"control: {join_names(self.control)} must be the same changes under two streams")
+
+    def _check_expectation(self, one: Expectation) -> None:
+        """Refuse what cannot be decided: a difference, or a margin of equality, that these seeds would mostly miss."""
+        if odd := [name for name in one.scenarios if name not in self.scenarios]:
+            raise ValueError(f"expected: {odd[0]!r} is no scenario")
+        if odd := [name for name in (one.first, one.second) if name not in self.baselines]:
+            raise ValueError(f"expected: {odd[0]!r} is no baseline")
+        if one.relation == "equal to" and one.by is not None:
+            raise ValueError(f"expected: {one}: equality is within smallest_difference, leave out `by`")
+        if self.power is None:
+            raise ValueError(f"expected: {one}: give `spread`, the standard deviation of a difference of two runs")
+        if (one.by or self.smallest_difference) < self.power:
+            least = "nothing" if math.isinf(self.power) else f"{100 * self.power:.1f} points"
+            raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
+
+    @property
+    def comparisons(self) -> list[tuple[str, str, str]]:
+        """The planned comparisons, each of two entries in a scenario: of `pairs` in all, and of what is expected."""
+        planned = [(*pair, name) for pair in self.pairs for name in self.scenarios]
+        for one in self.expected:
+            if isinstance(one, Expectation):
+                planned += [(one.first, one.second, name) for name in one.scenarios or self.scenarios]
+        return list(dict.fromkeys(planned))
+
+    @property
+    def power(self) -> float | None:
+        """The smallest difference that the suite decides in four of five experiments, if its spread is known."""
+        if self.spread is None:
+            return None
+        return find_decidable(self.spread, len(self.seeds), max(1, len(self.comparisons)))
 
     @property
     def digest(self) -> str:
         """The digest of what is played; descriptions and baselines are no part of it."""
         plain = self.model_dump(mode="json")
-        for key in ("title", "about", "expected", "paper", "baselines", "pairs", "minutes", "hardware", "secret"):
+        for key in DESCRIPTIONS:
             plain.pop(key)
+        if plain["ranked_round"] == "best":
+            plain.pop("ranked_round")  # suites from before there was a choice
         for scenario in plain["scenarios"].values():
             scenario.pop("about")
             scenario.pop("because")
@@ -459,14 +565,20 @@ def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
 
 
 def make_config(
-    suite: Suite, scenario: str, method: Sequence[str] = (), *, seed: int | None = None, plugins: Sequence[str] = ()
+    suite: Suite,
+    scenario: str,
+    method: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    plugins: Sequence[str] = (),
+    stream: int = 0,
 ) -> RunConfig:
     """The configuration of a run; a method that changes the suite's part is refused."""
     from fedagentgym.experiment.config import load_config
 
     chosen = suite.seeds[0] if seed is None else seed
-    world = suite.list_world_changes(chosen)
-    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *world, f"seed={chosen}"]
+    run_seed = chosen + STREAM_STEP * stream
+    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *suite.list_world_changes(chosen), f"seed={run_seed}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]

@@ -62,7 +62,7 @@ ABOUT = {
     "replayed": "every episode was played again: these actions are answered so, and earn these rewards",
     "recomputed": "every number of the tables and curves follows from the episodes as they are written",
     "configuration": "the configurations beside the result are those that the suite and the method's changes give",
-    "selection": "no evaluated round did better on val than the ranked one",
+    "selection": "the ranked round is the one that the suite ranks",
     "budget": "training stayed within the budget: what is said to be spent does",
     "counted": "what is said to be spent is what the configuration takes: all episodes to prepare and to learn, and no more",
     "who-spoke": "the agent said these words",
@@ -200,7 +200,8 @@ def check_entry(folder: Checked) -> None:
     except FedAgentGymError as error:
         raise RefutedError("configuration", f"the entry calls itself a baseline: {error}") from None
     if entry.method is not None:
-        same = entry.method.changes == own.changes and not entry.method.plugins
+        method = entry.method
+        same = (method.changes, method.plugins, method.stream) == (own.changes, (), own.stream)
     else:
         settings = load_settings(own, suite.ranking.temperature)
         same = entry.agent.settings == settings.model_dump(mode="json", exclude_unset=True)
@@ -272,7 +273,8 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
     unproven = ["about"]
     if folder.is_method:
         (proven if is_known(folder) else unproven).append("configuration")
-        (unproven if any(cell.rivals for cell in cells) else proven).append("selection")
+        chosen = folder.suite.ranked_round == "best" and any(cell.rivals for cell in cells)
+        (unproven if chosen else proven).append("selection")
         (proven if all(cell.is_counted for cell in cells) else unproven).append("counted")
         unproven += ["budget", "spent", "method"]
     if agent.kind == "hosted":
@@ -297,7 +299,8 @@ def describe_details(folder: Checked, cells: Sequence[Examined], spoke: Spoken |
     if folder.is_method:
         found["replayed"] = f" ({ranked:,} ranked episodes, {judged + compared:,} on val)"
         told = f"the other {rivals:,} rounds, {compared:,} episodes, are compared as they are written, not played under weights"
-        found["selection"] = f" ({told})" if rivals else f" (no other round was evaluated; {judged:,} episodes)"
+        best = f"no other did better on val; {told}" if rivals else f"no other round was evaluated; {judged:,} episodes"
+        found["selection"] = f" ({best if folder.suite.ranked_round == 'best' else 'the last one'})"
     if left_out := [name for name in folder.suite.scenarios if name not in folder.opened]:
         found["complete"] = f" (not played: {', '.join(left_out)})"
     if spoke is not None:

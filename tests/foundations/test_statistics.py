@@ -20,9 +20,12 @@ from fedagentgym.base.statistics import (
     compare_tasks,
     correct,
     correct_holm,
+    count_replicates,
     estimate_replicates,
     estimate_tasks,
+    find_decidable,
     find_half_width,
+    pool_spread,
 )
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=6)
@@ -146,6 +149,32 @@ def test_runs_that_do_not_vary() -> None:
     same, apart = compare_replicates([0.0] * 5, margin=0.04), compare_replicates([0.25] * 5, margin=0.04)
     assert (same.p, same.p_unequal, same.ends) == (1, 0, (0, 0)) and (apart.p, apart.p_unequal) == (0, 1)
     assert find_half_width([0.3]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("spread", "runs"), [(0.047, 13), (0.052, 16), (0.062, 21), (0.108, 60), (0.134, 91), (0.209, 217)]
+)
+def test_a_difference_of_four_points_takes_as_many_runs(spread: float, runs: int) -> None:
+    """Those of an independent calculation, without a correction; with one of sixteen comparisons more."""
+    assert count_replicates(spread, 0.04) == runs < count_replicates(spread, 0.04, 16)
+    assert find_decidable(spread, runs) <= 0.04 < find_decidable(spread, runs - 1)
+
+
+@pytest.mark.parametrize(("count", "comparisons"), [(5, 1), (8, 1), (12, 16)])
+def test_what_is_decidable_is_found_in_four_of_five_experiments(count: int, comparisons: int) -> None:
+    difference = find_decidable(0.1, count, comparisons)
+    draws = np.random.default_rng(count).normal(difference, 0.1, (4000, count))
+    found = [compare_replicates(values).p for values in draws.tolist()]
+    assert np.mean([p is not None and p < LEVEL / comparisons for p in found]) == pytest.approx(0.8, abs=0.02)
+    assert find_decidable(0.1, FEWEST_REPLICATES - 1) == np.inf
+    with pytest.raises(OptionError, match="above 0"):
+        count_replicates(0.1, 0)
+
+
+def test_rows_that_vary_alike_have_one_spread() -> None:
+    rows = np.random.default_rng(0).normal(0, 0.3, (400, 3)) + np.arange(400)[:, None]
+    assert pool_spread(rows.tolist()) == pytest.approx(0.3, rel=0.05)
+    assert pool_spread([[1.0, 3.0], [5.0]]) == pytest.approx(np.std([1, 3], ddof=1)) and pool_spread([[1.0]]) is None
 
 
 # ---- corrections ------------------------------------------------------------------------------------------------------

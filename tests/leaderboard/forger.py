@@ -162,7 +162,7 @@ def add_method(folder: Path, suite: Suite, data: CellData, spent: dict[int, Any]
     client_split = open_scenario(suite, data.scenario).client_split
     assert client_split is not None
     clients = describe_clients(client_split, data.groups)
-    return replace(data, points=points, clients=clients, policy=policies[choose_round(points)])
+    return replace(data, points=points, clients=clients, policy=policies[choose_round(suite, points)])
 
 
 def read_text(path: Path) -> list[str]:

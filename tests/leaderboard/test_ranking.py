@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from fedagentgym.base.statistics import LEVEL, Difference, Values, correct
-from fedagentgym.leaderboard.ranking import Unit, compare_pairs, find_reach, rank, read_difference
+from fedagentgym.leaderboard.ranking import (
+    Unit,
+    compare_pairs,
+    find_outcome,
+    find_reach,
+    rank,
+    read_compared,
+    read_difference,
+)
+from fedagentgym.leaderboard.suite import Suite
 from tests.leaderboard.samples import METHODS_SUITE
 
 AGENTS, METHODS = Unit("agents", "success"), Unit("methods", "success")
@@ -72,3 +83,28 @@ def test_a_pair_is_compared_where_both_have_played() -> None:
         assert (found.first, found.second, found.scenario) == ("learns", "stays", "uniform")
         assert len(found.difference.values) == seeds and read_difference(found.difference, 0.05) == finding
     assert read_difference(Difference(0.0, p=0.9, adjusted=1.0), 0.05) == "not decided"
+
+
+def test_what_was_expected_is_held_against_what_came_out() -> None:
+    draws = np.random.default_rng(0)
+    runs = {"better": (0.8, 0.01), "same": (0.5, 0.01), "base": (0.5, 0.01), "vague": (0.53, 0.2)}
+    values = {name: {"uniform": draws.normal(*run, (8, 1))} for name, run in runs.items()}
+    plain = {
+        "smallest_difference": 0.05,
+        "spread": 0.02,
+        "pairs": [],
+        "seeds": list(range(8)),
+        "baselines": {name: {} for name in runs},
+    }
+    given = [("better", "above"), ("better", "equal to"), ("same", "equal to"), ("same", "below"), ("vague", "above")]
+    expected = [
+        {"first": name, "relation": relation, "second": "base", "scenarios": ["uniform"]} for name, relation in given
+    ]
+    suite = Suite.load({**METHODS_SUITE.model_dump(exclude_unset=True), **plain, "expected": expected})
+    assert suite.comparisons == [(name, "base", "uniform") for name in ("better", "same", "vague")]
+    found = compare_pairs(suite, values)
+    outcomes = [find_outcome(one, found)["uniform"] for one in suite.expected if not isinstance(one, str)]
+    assert outcomes == ["as expected", "otherwise", "as expected", "otherwise", "not decided"]
+    told = read_compared(suite, found[2].difference)
+    assert re.fullmatch("not decided: takes [0-9,]+ runs for 5 points", told), told
+    assert str(suite.expected[0]) == "better is above base in uniform"

@@ -21,8 +21,10 @@ from fedagentgym.experiment.run import train
 from fedagentgym.leaderboard.cells import make_cell_config
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
+from fedagentgym.leaderboard.ranking import compare_control
 from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, pack_run, play_runs
+from fedagentgym.leaderboard.site.build import build_site
 from fedagentgym.leaderboard.site.page import find_paper
 from fedagentgym.leaderboard.suite import (
     Suite,
@@ -33,6 +35,7 @@ from fedagentgym.leaderboard.suite import (
     parse_suite,
     to_yaml,
 )
+from fedagentgym.leaderboard.verify import verify
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.leaderboard.samples import AGENTS_SUITE
 
@@ -190,7 +193,41 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
         make_cell_config(suite, "uniform", make_method_entry(practised, "practised"), 0)
 
 
+def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
+    """And its last round is ranked, whichever did best on val."""
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    suite = Suite.load(
+        {**plain, "seeds": [0], "ranked_round": "last", "scenarios": {"uniform": plain["scenarios"]["uniform"]}}
+    )
+    assert suite.control is not None and suite.digest != load_suite("smoke").digest
+    runs = [open_run(suite, entry, tmp_path) for entry in list_baselines(suite, suite.control)]
+    play_runs(runs, workers=1)
+    folders = [tmp_path / "results" / run.entry.name for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        (cell,) = pack_run(run, folder).cells
+        assert cell.chosen_round == 2
+        assert {claim.name: claim.status for claim in verify(folder, suite=suite).claims}["selection"] == "proven"
+    configs = [load_config(folder / "configs" / "uniform-seed0.yaml") for folder in folders]
+    assert [config.seed for config in configs] == [0, 1_000_000]
+    entries = [ResultFolder(folder) for folder in folders]
+    assert len({entry.manifest.cells[0].policy for entry in entries}) == 2
+    found = compare_control(suite, entries)
+    assert found is not None and len(found.differences["uniform"].values) == 1 and found.tests == 0
+    assert compare_control(suite, entries[:1]) is None
+    build_site([tmp_path / "results"], tmp_path / "site")
+    assert "are one method under two random streams" in (tmp_path / "site" / "index.html").read_text()
+
+
+EXPECTED = {"first": "fedagent", "relation": "above", "second": "zero-shot", "by": 0.05}
 BAD = (
+    ({"control": ["fedagent", "zero-shot"]}, "the same changes under two streams"),
+    ({"control": ["fedagent", "nobody"]}, "control names two baselines"),
+    ({"expected": [EXPECTED]}, "give `spread`"),
+    ({"expected": [EXPECTED], "spread": 0.001}, "2 seeds decide nothing in four of five experiments"),
+    ({"expected": [EXPECTED], "spread": 0.1, "seeds": [0, 1, 2, 3, 4, 5, 6, 7]}, "8 seeds decide 13.4 points"),
+    ({"expected": [{**EXPECTED, "relation": "equal to"}], "spread": 0.1}, "equality is within smallest_difference"),
+    ({"expected": [{**EXPECTED, "second": "nobody"}], "spread": 0.1}, "'nobody' is no baseline"),
+    ({"expected": [{**EXPECTED, "scenarios": ["x"]}], "spread": 0.1}, "'x' is no scenario"),
     ({"track": "agents"}, "has an env and no changes"),
     ({"selection": {"split": "test"}}, "a test split chooses no round"),
     ({"ranking": {"split": "val"}}, "cannot be the one on which the round is chosen"),

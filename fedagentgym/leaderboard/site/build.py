@@ -17,7 +17,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.base.statistics import Values
 from fedagentgym.leaderboard.metrics import find_metric
-from fedagentgym.leaderboard.ranking import Place, Unit, compare_pairs, rank
+from fedagentgym.leaderboard.ranking import Place, Unit, compare_control, compare_pairs, rank
 from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, SuiteEntries, read_suites
 from fedagentgym.leaderboard.site.page import SuitePage, render_site
 from fedagentgym.leaderboard.site.tables import write_csv, write_markdown
@@ -74,7 +74,8 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
         script.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(script, _format_episodes(found, entry))
         links[entry.name] = _link_result(found, entry, place, link)
-    return SuitePage(found, places, links, compare_pairs(found.suite, values))
+    differences, control = compare_pairs(found.suite, values), compare_control(found.suite, found.entries)
+    return SuitePage(found, places, links, differences, control)
 
 
 def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]) -> Mapping[str, Mapping[str, Place]]:

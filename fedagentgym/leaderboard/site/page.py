@@ -7,16 +7,17 @@ entry's name, so that the page can highlight the entry whose row is selected.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, mean
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, find_decidable, mean, pool_spread
 from fedagentgym.leaderboard.compare import average_curves, format_p
 from fedagentgym.leaderboard.metrics import find_metric, format_spread
-from fedagentgym.leaderboard.ranking import Compared, Place, read_difference
+from fedagentgym.leaderboard.ranking import Compared, Control, Place, find_outcome, read_compared
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
 from fedagentgym.leaderboard.site.tables import describe_part, list_measures, order_entries, tell_status
@@ -38,6 +39,7 @@ class SuitePage:
     places: Mapping[str, Mapping[str, Place]]
     links: Mapping[str, str]
     differences: list[Compared]
+    control: Control | None = None
 
     @property
     def ordered(self) -> list[ResultFolder]:
@@ -63,7 +65,9 @@ def _view_suite(page: SuitePage) -> dict[str, Any]:
         "leader": _describe_leader(page),
         "facts": _list_facts(page),
         "bands": bands,
+        "expected": _list_expected(page),
         "differences": _list_differences(page),
+        "control": _describe_control(page),
         "pairing": pairing,
         "charts": _make_charts(page.found, page.ordered),
         "strips": strips[:MOST_STRIPS],
@@ -119,9 +123,17 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
         ("track", suite.track),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
         ("budget", ", ".join(filter(None, budget))),
+        ("ranked round", _describe_round(suite)),
+        ("decides", "" if suite.power is None else f"{100 * suite.power:.1f} points, in four of five experiments"),
         ("secret twin", "held back by the maintainers" if suite.secret else "none"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _describe_round(suite: Suite) -> str:
+    if suite.track == "agents":
+        return ""
+    return "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
 
 
 def _list_differences(page: SuitePage) -> list[list[str]]:
@@ -129,10 +141,46 @@ def _list_differences(page: SuitePage) -> list[list[str]]:
     titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
     rows = []
     for first, second, scenario, found in page.differences:
-        finding = read_difference(found, page.found.suite.smallest_difference)
         numbers = [f"{100 * found.mean:+.1f}", _format_ends(found), format_p(found.adjusted)]
-        rows.append([titles[first], titles[second], scenario, *numbers, finding])
+        rows.append([titles[first], titles[second], scenario, *numbers, read_compared(page.found.suite, found)])
     return rows
+
+
+def _list_expected(page: SuitePage) -> list[str]:
+    """What was expected, and what came out of it where it was tested."""
+    told = []
+    for one in page.found.suite.expected:
+        found = {} if isinstance(one, str) else find_outcome(one, page.differences)
+        outcomes = ", ".join(f"{scenario}: {outcome}" for scenario, outcome in found.items())
+        told.append(f"{one} ({outcomes})" if outcomes else str(one))
+    return told
+
+
+def _describe_control(page: SuitePage) -> list[str]:
+    """The sentences of the suite's control and of what its seeds decide."""
+    suite, told = page.found.suite, []
+    if (found := page.control) is not None:
+        titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
+        differences = "; ".join(
+            f"{name} {100 * one.mean:+.1f} ({_format_ends(one)})" for name, one in found.differences.items()
+        )
+        told.append(
+            f"{titles[found.first]} and {titles[found.second]} are one method under two random streams: {differences}."
+        )
+        if found.tests:
+            counted = (
+                f"Of {found.tests} comparisons of their measures and categories {found.found} show a difference at 5 %"
+            )
+            told.append(f"{counted}; by chance {found.tests / 20:g} would.")
+    spread = pool_spread([one.difference.values for one in page.differences])
+    decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
+    if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
+        stated = "" if suite.power is None else f", {100 * suite.power:.1f} were promised"
+        told.append(
+            f"Differences of two runs vary by {100 * spread:.1f} points (standard deviation), so that {len(suite.seeds)} runs"
+            f" decide {100 * decided:.1f} points in four of five experiments{stated}."
+        )
+    return told
 
 
 def _format_ends(found: Difference) -> str:
@@ -179,8 +227,10 @@ def _stack(series: Iterable[Series]) -> list[Series]:
 def _make_curves(found: SuiteEntries, ordered: Sequence[ResultFolder]) -> list[tuple[Chart, str]]:
     curves = {name: [_list_curve(entry, name) for entry in ordered] for name in found.suite.scenarios}
     most = max((x for each in curves.values() for curve in each for x, _ in curve), default=0.0)
-    unit, axis = (1000.0, "training episodes, thousands") if most >= 10_000 else (1.0, "training episodes")
-    note = "Success on the split by which the round is chosen, mean over seeds. The best entries have colours."
+    unit, axis = (
+        (1000.0, "episodes with preparation, thousands") if most >= 10_000 else (1.0, "episodes with preparation")
+    )
+    note = f"Success on {found.suite.selection.split}, mean over seeds. The best entries have colours."
     charts = []
     for name, each in curves.items():
         title = f"Learning curves: {name}" if len(curves) > 1 else "Learning curves"
