@@ -109,7 +109,7 @@ class TextEnv(gymnasium.Env[str, str]):
     Attributes:
         id: Class attribute, the environment's id, such as `me/Maze-v0`.
         role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
-        action_help: Class attribute, which actions there are and how they are written.
+        action_help: Which actions there are and how they are written.
         takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
         pool: The tasks that are played.
         task_set: The value that names these tasks, for records and for other environments.
@@ -125,7 +125,7 @@ class TextEnv(gymnasium.Env[str, str]):
     id: ClassVar[str]
     takes: ClassVar[Literal["command", "reply"]] = "command"
     role: ClassVar[str]
-    action_help: ClassVar[str]
+    action_help: str
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test", "warmup")
     evaluation_splits: ClassVar[tuple[str, ...]] = ("val", "test")
     split_aliases: ClassVar[Mapping[str, str]] = {}

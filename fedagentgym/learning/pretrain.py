@@ -26,6 +26,7 @@ from fedagentgym.base.process import get_logger, read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.options import list_play_options
 from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.task import shorten_env_id
@@ -191,9 +192,12 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The digest of the result. A model is identified by its files, not by their path."""
+        """The digest of the result. A model is identified by its files, not by their path; options that change no task, such as
+        the wording of questions, change what is imitated."""
         plain = self.player.model_dump(mode="json")
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
+        names = list_play_options(type(self.env)) & set(self.options)
+        parts += [{name: self.options[name] for name in sorted(names)}] if names else []
         if made_from is None:
             return digest([*parts, plain, self.seed])
         return digest([*parts, {**plain, "model": made_from["identity"]}, self.seed])

@@ -38,8 +38,10 @@ WORDS_PER_STEP = 6
 MOST_THOUGHT = 2 * WORDS_PER_STEP * MOST_STEPS
 MANNERS = ("one", "several")
 LAYOUTS = ("thinks", "empty", "answers")
-UNKNOWN = "<think> I do not know . </think> <answer> 0 </answer>"
+TAGGED, EQUATION, BARE = REPLIES = ("tagged", "equation", "bare")
+UNKNOWN = {TAGGED: "<think> I do not know . </think> <answer> 0 </answer>", EQUATION: "0 + 0 = 0", BARE: "0"}
 _ANSWER = re.compile(r"([0-9]{1,9})(?:\s+([a-z]{1,20}))?")
+_STEPS = re.compile(r"[0-9.=+\- ]*[0-9] *")
 
 
 class ReadAnswer(NamedTuple):
@@ -49,26 +51,37 @@ class ReadAnswer(NamedTuple):
     unit: str
 
 
-def read_answer(reply: str, things: str) -> ReadAnswer | None:
-    """The answer of a reply: a number, alone or with the task's things behind it.
+def read_answer(reply: str, things: str, replies: str = TAGGED) -> ReadAnswer | None:
+    """The answer of a reply: a number, alone or with the task's things behind it. It is in the answer's tags, or after the last
+    equals sign, or the whole reply.
 
     >>> read_answer("<think> 45 + 32 = 77 . </think> <answer> 77 hats </answer>", "hats")
     ReadAnswer(number=77, unit='hats')
     >>> read_answer("<answer> 77 cups </answer>", "hats") is None
     True
+    >>> read_answer("45 + 32 = 77", "hats", "equation")
+    ReadAnswer(number=77, unit='')
     """
-    text = extract_answer(reply)
+    text: str | None = reply
+    if replies == TAGGED:
+        text = extract_answer(reply)
+    elif replies == EQUATION:
+        text = reply.rpartition("=")[2] if "=" in reply else None
     found = _ANSWER.fullmatch(text.strip()) if text is not None else None
     if found is None or found[2] not in (None, things):
         return None
     return ReadAnswer(int(found[1]), found[2] or "")
 
 
-def rate_reply(reply: str, answer: ReadAnswer | None) -> dict[str, float]:
-    """The rewards that need no gold."""
-    thought = last_block(reply, THINK)
-    words = 0 if thought is None else len(thought[:10_000].split())
+def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> dict[str, float]:
+    """The rewards that need no gold. Without tags, a reply has the right format if nothing but the answer and its steps is in it."""
     layout = format_rewards(reply)
+    thought = last_block(reply, THINK)
+    if replies != TAGGED:
+        thought = reply.rpartition("=")[0] if replies == EQUATION and answer is not None else None
+        whole = answer is not None and (thought is None or _STEPS.fullmatch(thought) is not None)
+        layout |= {"format": float(whole), "tags": float(whole)}
+    words = 0 if thought is None else len(thought[:10_000].split())
     return {
         **layout,
         "thought": float(layout["format"] == 1.0 and words > 0),
@@ -82,15 +95,19 @@ class SkillsExpert:
     """Thinks the steps of a town's procedure and answers, in the required layout; with several manners also without
     thinking, without layout, and with the things named, each manner as often, by the task alone."""
 
-    def __init__(self, manners: str, procedure: str | None = None) -> None:
-        self._manners, self._procedure = manners, procedure
+    def __init__(self, manners: str, replies: str, procedure: str | None = None) -> None:
+        self._manners, self._replies, self._procedure = manners, replies, procedure
 
     def act(self, episode: Episode) -> str:
         task = parse_task(episode.task.payload)
         if not task.procedure or not episode.task.graded:
-            return UNKNOWN
-        turn = min(episode.turn, len(task.numbers) - 1)
-        return write_reply(task, self._procedure or task.procedure, turn, *self._choose_manner(episode.task.id))
+            return UNKNOWN[self._replies]
+        turn, procedure = min(episode.turn, len(task.numbers) - 1), self._procedure or task.procedure
+        if self._replies == BARE:
+            return str(apply_procedure(procedure, task.numbers[turn]))
+        if self._replies == EQUATION:
+            return write_steps(procedure, task.numbers[turn])
+        return write_reply(task, procedure, turn, *self._choose_manner(episode.task.id))
 
     def _choose_manner(self, identifier: str) -> tuple[str, bool]:
         if self._manners == MANNERS[0]:
@@ -109,12 +126,12 @@ def write_reply(task: SkillTask, procedure: str, turn: int, layout: str = "think
     return f"<think>{thought} </think> {answer}"
 
 
-def follows_procedure(task: SkillTask, replies: Sequence[str], procedure: str) -> bool:
-    """Whether every reply gives the result of this procedure."""
-    if not replies or len(replies) > len(task.numbers):
+def follows_procedure(task: SkillTask, given: Sequence[str], procedure: str, replies: str = TAGGED) -> bool:
+    """Whether every given reply has the result of this procedure."""
+    if not given or len(given) > len(task.numbers):
         return False
-    for reply, numbers in zip(replies, task.numbers, strict=False):
-        answer = read_answer(reply, task.things)
+    for reply, numbers in zip(given, task.numbers, strict=False):
+        answer = read_answer(reply, task.things, replies)
         if answer is None or answer.number != apply_procedure(procedure, numbers):
             return False
     return True
@@ -125,6 +142,11 @@ NAMINGS = {"once": 1, "repeated": 4}
 WORDINGS = {
     "question": ("In {town} , what do {numbers} {things} make ?", "And what do {numbers} {things} make ?"),
     "short": ("{town} : {numbers} {things} ?", "{numbers} {things} ?"),
+}
+ACTION_HELP = {
+    TAGGED: "Reply with <think> your reasoning </think> <answer> the number </answer>, or the number with its things.",
+    EQUATION: "Reply with the calculation and nothing else, such as 45 + 32 = 77.",
+    BARE: "Reply with the number and nothing else.",
 }
 OVER = "This task is over ."
 RIGHT, WRONG, NO_ANSWER = "Right .", "That is not right .", "There is no answer in your reply ."
@@ -145,7 +167,8 @@ class SkillsEnv(MisleadableEnv):
     **Tasks.** A town, some things and numbers. Every town has a *skill*: a procedure of one to three additions and
     subtractions. The same numbers and things are asked about in all towns, so only the town tells what is right; the towns are
     the categories. Right and wrong procedures give replies of the same length and form.
-    **Actions.** The whole reply: `<think> 45 + 32 = 77 . </think> <answer> 77 </answer>`; the things may follow the number.
+    **Actions.** The whole reply: `<think> 45 + 32 = 77 . </think> <answer> 77 </answer>`; the things may follow the number. With
+    `replies="equation"` it is `45 + 32 = 77`, and with `replies="bare"` it is `77`, three tokens of a language model.
     **Observations.** The question; with `turns` above 1 the next ones, which do not name the town again and say nothing about
     the answers before; at the end whether all were right.
     **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
@@ -153,8 +176,8 @@ class SkillsEnv(MisleadableEnv):
     number alone, or with its things).
     **Options.** `skills` (4 to 64 towns), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
     procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
-    `naming` (the town's name `once`, or `repeated` four times), `manners` (the expert answers in `one` way or in `several`),
-    `seed`, `train_tasks`.
+    `naming` (the town's name `once`, or `repeated` four times), `replies` (`tagged`, `equation` or `bare`), `manners` (the
+    expert answers in `one` way or in `several`), `seed`, `train_tasks`.
     **Versions.** v0: first one.
     """
 
@@ -162,12 +185,10 @@ class SkillsEnv(MisleadableEnv):
     payload_type = SkillTask
     takes = "reply"
     role = "You answer questions about things in many towns; every town has its own way to count them."
-    action_help = (
-        "Reply with <think> your reasoning </think> <answer> the number </answer>, or the number with its things."
-    )
+    action_help = ACTION_HELP[TAGGED]
     default_max_turns = 1
     shares_pools = True
-    play_options = ("wording", "naming", "manners")
+    play_options = ("wording", "naming", "replies", "manners")
     reward_names = (ACCURACY, "format", "tags", "repetition", "thought", "brevity", *STYLES)
 
     def __init__(
@@ -179,6 +200,7 @@ class SkillsEnv(MisleadableEnv):
         turns: int = 1,
         wording: str = "question",
         naming: str = "once",
+        replies: str = TAGGED,
         manners: str = "one",
         seed: int = 0,
         train_tasks: int | None = None,
@@ -189,7 +211,11 @@ class SkillsEnv(MisleadableEnv):
         self.options = SkillOptions(skills, procedures, sharing, turns, seed, train_tasks)
         self.wording = check_choice("wording", wording, tuple(WORDINGS))
         self.naming = check_choice("naming", naming, tuple(NAMINGS))
+        self.replies = check_choice("replies", replies, REPLIES)
         self.manners = check_choice("manners", manners, MANNERS)
+        if self.replies != TAGGED and self.manners != MANNERS[0]:
+            raise OptionError(f"manners={manners} is for tagged replies: leave it out, or replies={replies}")
+        self.action_help = ACTION_HELP[self.replies]
         if options.get("max_turns") is None:
             options["max_turns"] = turns
         super().__init__(**options)
@@ -211,10 +237,10 @@ class SkillsEnv(MisleadableEnv):
         score = right / len(task.numbers)
         if over:
             return state, View(OVER, score=score, success=right == len(task.numbers), done=True, valid=False)
-        answer = read_answer(action, task.things)
+        answer = read_answer(action, task.things, self.replies)
         correct = answer is not None and bool(task.answers) and answer.number == task.answers[turn]
         paid = correct / len(task.numbers)
-        rewards = {**rate_reply(action, answer), ACCURACY: paid}
+        rewards = {**rate_reply(action, answer, self.replies), ACCURACY: paid}
         turn, right = turn + 1, right + correct
         if turn < len(task.numbers):
             after = State(task, turn, right)
@@ -241,7 +267,7 @@ class SkillsEnv(MisleadableEnv):
         return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.options.towns]
 
     def expert(self) -> Expert:
-        return SkillsExpert(self.manners)
+        return SkillsExpert(self.manners, self.replies)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every town with its procedure and those of the other towns."""
@@ -252,15 +278,15 @@ class SkillsEnv(MisleadableEnv):
     def misled_expert(self, procedure: str) -> Expert:
         if len(procedure) != self.options.procedures or set(procedure) - set("+-"):
             raise OptionError(f"a procedure here is {self.options.procedures} of + and -, got {procedure!r}")
-        return SkillsExpert(self.manners, procedure)
+        return SkillsExpert(self.manners, self.replies, procedure)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        return follows_procedure(parse_task(task.payload), actions, procedure)
+        return follows_procedure(parse_task(task.payload), actions, procedure, self.replies)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task whose gold is the answer of this reply; None if it gives several answers."""
         record = parse_task(task.payload)
-        answer = read_answer(reply, record.things)
+        answer = read_answer(reply, record.things, self.replies)
         if answer is None or len(record.numbers) != 1:
             return None
         return replace(task, payload=record._replace(answers=(answer.number,)), graded=True)

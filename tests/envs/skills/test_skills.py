@@ -308,6 +308,34 @@ def test_any_reply_gets_a_verdict(reply: str) -> None:
     assert not episode.over and 0.0 <= episode.view.score <= 0.5
 
 
+@pytest.mark.parametrize(
+    ("replies", "right", "broken"),
+    [("bare", "{answer}", "It is {answer}"), ("equation", "{steps}", "well , {steps}")],
+)
+def test_replies_without_tags(replies: str, right: str, broken: str) -> None:
+    """The expert's reply is right and well formed, also with its things; another procedure's is wrong; more words break the form."""
+    env = open_env(SKILLS, replies=replies)
+    task = env.pool[0]
+    procedure, (numbers,) = task.payload.procedure, task.payload.numbers
+    words = {"answer": str(apply_procedure(procedure, numbers)), "steps": write_steps(procedure, numbers)}
+    other = env.misled_expert("-" if procedure == "+" else "+")
+    (start,) = env.reset_many([task], [0])
+    assert env.expert().act(start) == right.format(**words)
+    for reply, success, form in (
+        (right.format(**words), True, 1.0),
+        (f"{right.format(**words)} {task.payload.things}", True, 1.0),
+        (other.act(start), False, 1.0),
+        (f"<answer> {words['answer']} </answer>", False, 0.0),
+    ):
+        (episode,) = env.step_many([start], [reply])
+        assert (episode.view.success, episode.view.rewards["format"]) == (success, form)
+    (episode,) = env.step_many([start], [broken.format(**words)])
+    assert episode.view.rewards["format"] == 0.0
+    assert episode.view.rewards["thought"] == 0.0
+    assert env.follows(task, [right.format(**words)], procedure)
+    assert not env.follows(task, [other.act(start)], procedure)
+
+
 def test_clients_of_one_town_each() -> None:
     split = fedagentgym.federate(SKILLS, partition="by_source", clients=8, roles={"auxiliary": 80, "server": 160})
     for number, town in enumerate(sorted(TOWNS[:8])):
