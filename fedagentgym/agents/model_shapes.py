@@ -50,12 +50,14 @@ class ModelShape:
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * block + self.hidden
 
-    def count_adapter_parameters(self, rank: int, targets: Sequence[str] | Literal["all-linear"]) -> int:
-        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer."""
+    def count_adapter_parameters(
+        self, rank: int, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None
+    ) -> int:
+        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, in all blocks or in so many."""
         if targets != "all-linear" and (unknown := sorted(set(targets) - set(LINEAR_LAYERS))):
             raise unknown_name_error("linear layer", unknown[0], LINEAR_LAYERS)
         chosen = [layer for layer in self.iter_linear() if targets == "all-linear" or layer[0] in targets]
-        return self.layers * sum(rank * (inputs + outputs) for _, inputs, outputs in chosen)
+        return (blocks or self.layers) * sum(rank * (inputs + outputs) for _, inputs, outputs in chosen)
 
     def count_cache_values(self, tokens: int) -> int:
         """Keys and values of this many tokens in the cache."""

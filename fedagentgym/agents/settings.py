@@ -21,6 +21,24 @@ class AdapterSettings(Settings):
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="names of the adapted linear layers, or all of them but the output head"
     )
+    layers: str = Field(
+        default="all",
+        pattern=r"^(all|last-[1-9][0-9]*)$",
+        description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
+    )
+
+    @property
+    def last(self) -> int | None:
+        """The number of adapted blocks, counted from the last; None for all."""
+        return None if self.layers == "all" else int(self.layers.removeprefix("last-"))
+
+    @model_serializer(mode="wrap")
+    def _leave_out_all_layers(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `layers` if it is all of them, so that configurations from before the setting keep their digests."""
+        plain: dict[str, Any] = handler(self)
+        if self.layers == "all":
+            plain.pop("layers", None)
+        return plain
 
 
 class AgentSettings(Settings):

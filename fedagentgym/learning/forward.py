@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.module import Decoder
+from fedagentgym.agents.decoder.layer import take
 from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
@@ -53,11 +54,11 @@ def compute_logprobs(
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        head, hidden = _compute_states(
+        head, hidden, index = _compute_states(
             model, [ids for ids, _ in read], [place for _, place in read], device, kept, bias
         )
         vocabulary = int(unwrap_model(model).config.get_text_config().vocab_size)  # type: ignore[operator, union-attr]
-        return score_choices(head, hidden, rows, vocabulary, temperature, entropy)
+        return score_choices(head, hidden, index, rows, vocabulary, temperature, entropy)
 
 
 def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: int) -> list[list[int]]:
@@ -88,22 +89,24 @@ def _compute_states(
     device: torch.device,
     kept: int | None,
     bias: Tensor | None,
-) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """The function that computes logits, and its input: the last hidden states at the given positions of each row."""
+) -> tuple[Callable[[Tensor], Tensor], Tensor, Ids]:
+    """The function that computes logits, and its input: last hidden states, and which of them belongs to each of the given
+    positions of the rows."""
     inner: Any = unwrap_model(model)
+    count = sum(map(len, places))
     if not rows:
-        return torch.nn.Identity(), torch.zeros(0, 1, device=device)
+        return torch.nn.Identity(), torch.zeros(0, 1, device=device), np.arange(0)
     if _runs_packed(model):
-        return inner.lm_head, compute_hidden(inner, rows, places, device, kept, bias)
+        return inner.lm_head, *compute_hidden(inner, rows, places, device, kept, bias)
     ids = torch.from_numpy(_pad(rows)).to(device)
     which = np.repeat(np.arange(len(rows)), [len(place) for place in places])
     index = (torch.from_numpy(which).to(device), torch.from_numpy(np.concatenate(places)).to(device))
     backbone = split_decoder_and_head(model)
     with _add_to_last_block(model, bias):
         if backbone is None:
-            return torch.nn.Identity(), model(input_ids=ids, use_cache=False).logits[index]
+            return torch.nn.Identity(), model(input_ids=ids, use_cache=False).logits[index], np.arange(count)
         decoder, head = backbone
-        return head, _read_table(model, decoder, ids)[index]
+        return head, _read_table(model, decoder, ids)[index], np.arange(count)
 
 
 def _pad(sequences: Sequence[Ids]) -> Ids:
@@ -271,10 +274,19 @@ def find_choices(row: ScoredRow) -> NDArray[np.int64]:
 
 
 def score_choices(
-    head: Head, hidden: Tensor, rows: Sequence[ScoredRow], vocabulary: int, temperature: float, entropy: bool
+    head: Head,
+    hidden: Tensor,
+    index: Ids,
+    rows: Sequence[ScoredRow],
+    vocabulary: int,
+    temperature: float,
+    entropy: bool,
 ) -> TokenLogprobs:
-    """Scores of all own tokens. `hidden` holds the states before those that were chosen, row after row; `head` makes logits of
-    them, which are divided by the temperature and taken over the allowed tokens."""
+    """Scores of all own tokens. `hidden` holds states, and `index` which of them comes before each token that was chosen, row
+    after row; `head` makes logits of them, which are divided by the temperature and taken over the allowed tokens.
+
+    Copies of a task begin alike: where they chose after the same tokens they have one state, whose logits are computed once.
+    """
     counts = [row.allowed_counts if len(row.allowed_counts) else np.zeros(len(row.own), dtype=np.int64) for row in rows]
     every = np.concatenate([np.zeros(0, dtype=np.int64), *counts]).astype(np.int64)
     targets = np.concatenate([np.zeros(0, dtype=np.int64), *(row.ids[row.own] for row in rows)])
@@ -283,24 +295,59 @@ def score_choices(
     choices = _Choices(targets[places], every[places], (np.cumsum(every) - every)[places], allowed)
     size = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cuda"]) // vocabulary)
     free, listed = np.flatnonzero(choices.counts == 0), np.flatnonzero(choices.counts)
-    chunks = [kind[first : first + size] for kind in (free, listed) for first in range(0, len(kind), size)]
-    scores = torch.zeros((1 + entropy, sum(len(row.own) for row in rows)), device=hidden.device)
+    if len(listed):  # each has a list of its own
+        hidden, index = take(hidden, torch.from_numpy(index).to(hidden.device)), np.arange(len(index))
+    distinct = _Distinct.find(index[free], choices.targets[free])
+    chunks = [distinct.to_chunk(first, first + size, hidden.device) for first in range(0, len(distinct.states), size)]
+    chunks += [
+        choices.to_chunk(listed[first : first + size], hidden.device) for first in range(0, len(listed), size)
+    ]
+    scores = torch.zeros((1 + entropy, len(every)), device=hidden.device)
     if chunks:
-        found = _score_chunks(
-            head, hidden, [choices.to_tensors(chunk, hidden.device) for chunk in chunks], temperature, entropy
-        )
-        columns = torch.from_numpy(places[np.concatenate(chunks)]).to(hidden.device)
-        scores = scores.index_copy(1, columns, found)
+        found = _score_chunks(head, hidden, chunks, temperature, entropy)
+        order = np.concatenate([distinct.owners, len(distinct.targets) + np.arange(len(listed))])
+        columns = places[np.concatenate([free, listed])]
+        to, of = (torch.from_numpy(part).to(hidden.device) for part in (columns, order))
+        scores = scores.index_copy(1, to, take(found.t(), of).t())
     return TokenLogprobs(scores[0], scores[1] if entropy else None)
 
 
 class _Chunk(NamedTuple):
-    """Some choices: indices of their hidden states, the tokens, a table of the allowed ones, and marks of its filled places."""
+    """Some choices: indices of their hidden states; a table of the tokens chosen at each, of which the flat `places` count; a
+    table of the allowed tokens, and marks of its filled places."""
 
     states: Tensor
     targets: Tensor
-    allowed: Tensor | None
-    filled: Tensor | None
+    places: Tensor
+    allowed: Tensor | None = None
+    filled: Tensor | None = None
+
+
+class _Distinct(NamedTuple):
+    """Choices among all tokens, each once: the `states`, the `targets` after the first state, the second and so on, where those
+    of each state begin, and for every choice its place among the targets."""
+
+    states: Ids
+    targets: Ids
+    starts: Ids
+    owners: Ids
+
+    @classmethod
+    def find(cls, states: Ids, targets: Ids) -> _Distinct:
+        base = int(targets.max(initial=0)) + 1
+        keys, owners = np.unique(states * base + targets, return_inverse=True)
+        distinct, starts = np.unique(keys // base, return_index=True)
+        return cls(distinct, keys % base, np.append(starts, len(keys)), owners)
+
+    def to_chunk(self, first: int, stop: int, device: torch.device) -> _Chunk:
+        """The choices after some of the states."""
+        starts = self.starts[first : stop + 1]
+        counts = np.diff(starts)
+        filled = np.arange(counts.max()) < counts[:, None]
+        table = np.zeros(filled.shape, dtype=np.int64)
+        table[filled] = self.targets[starts[0] : starts[-1]]
+        parts = (self.states[first:stop], table, np.flatnonzero(filled))
+        return _Chunk(*(torch.from_numpy(part).to(device) for part in parts))
 
 
 class _Choices(NamedTuple):
@@ -311,19 +358,20 @@ class _Choices(NamedTuple):
     starts: NDArray[np.int64]
     allowed: NDArray[np.int32]
 
-    def to_tensors(self, chosen: NDArray[np.int64], device: torch.device) -> _Chunk:
-        states, targets = (torch.from_numpy(array).to(device) for array in (chosen, self.targets[chosen]))
+    def to_chunk(self, chosen: Ids, device: torch.device) -> _Chunk:
+        """Choices among lists of tokens, each after a state of its own."""
         counts = self.counts[chosen]
-        if not counts.any():
-            return _Chunk(states, targets, None, None)
         columns = np.arange(counts.max())
         filled = columns < counts[:, None]
-        table = np.where(
-            filled, self.allowed[(self.starts[chosen][:, None] + columns).clip(max=len(self.allowed) - 1)], 0
+        table = self.allowed[(self.starts[chosen][:, None] + columns).clip(max=len(self.allowed) - 1)]
+        parts = (
+            chosen,
+            self.targets[chosen][:, None],
+            np.arange(len(chosen)),
+            np.where(filled, table, 0).astype(np.int64),
+            filled,
         )
-        return _Chunk(
-            states, targets, torch.from_numpy(table.astype(np.int64)).to(device), torch.from_numpy(filled).to(device)
-        )
+        return _Chunk(*(torch.from_numpy(part).to(device) for part in parts))
 
 
 def _score_chunks(head: Head, hidden: Tensor, chunks: list[_Chunk], temperature: float, entropy: bool) -> Tensor:
@@ -364,7 +412,7 @@ class _LinearScores(torch.autograd.Function):
         to_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         first = 0
         for chunk in ctx.chunks:
-            states, last = narrow[0][chunk.states], first + len(chunk.targets)
+            states, last = narrow[0][chunk.states], first + len(chunk.places)
             with torch.enable_grad():
                 logits = F.linear(states, narrow[1]).detach().requires_grad_()
                 scores = _score(logits, chunk, ctx.temperature, ctx.entropy)
@@ -388,11 +436,13 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
     logits = logits.float()
     if temperature != 1:
         logits = logits / temperature
-    chosen = logits.gather(1, chunk.targets[:, None])[:, 0]
+    chosen = logits.gather(1, chunk.targets)
     if chunk.allowed is not None and chunk.filled is not None:
         logits = logits.gather(1, chunk.allowed).masked_fill(~chunk.filled, -torch.inf)
-    logprobs = chosen - torch.logsumexp(logits, dim=1)
-    return torch.stack([logprobs, _compute_entropy(logits)] if entropy else [logprobs])
+    parts = [chosen - torch.logsumexp(logits, dim=1, keepdim=True)]
+    if entropy:
+        parts.append(_compute_entropy(logits)[:, None].expand_as(chosen))
+    return torch.stack([part.flatten().index_select(0, chunk.places) for part in parts])
 
 
 def _compute_entropy(logits: Tensor) -> Tensor:

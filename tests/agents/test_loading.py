@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,27 @@ def test_an_adapter_is_all_that_trains_and_is_the_same_everywhere() -> None:
     assert all(not weight.any() for name, weight in first.items() if "lora_B" in name)
     with pytest.raises(OptionError, match=r"adapter\.targets"):
         TorchPolicy(make_policy("own").model, one.tokenizer, adapter=AdapterSettings(targets=("nowhere",)))
+
+
+def test_an_adapter_on_the_last_layers_alone() -> None:
+    """Only these have weights and gradients; the setting is left out of dumps where it is the default."""
+    plain = make_policy("hf")
+    count = plain.model.config.num_hidden_layers
+    policy = TorchPolicy(plain.model, plain.tokenizer, adapter=AdapterSettings(rank=2, layers="last-1"), forward="own")
+    assert {re.findall(r"layers\.(\d+)\.", name)[0] for name in policy.get_weights()} == {str(count - 1)}
+    assert len(policy.get_weights()) == 2 * 7
+    hidden: list[bool] = []
+    block = policy.model.get_base_model().model.layers[count - 1]
+    block.register_forward_pre_hook(lambda _module, given: hidden.append(given[0].requires_grad))
+    policy.model(input_ids=torch.tensor([[40, 41, 42]])).logits.sum().backward()
+    assert hidden == [False]
+    assert "layers" not in AdapterSettings().model_dump()
+    assert AdapterSettings(layers="last-3").model_dump()["layers"] == "last-3"
+    with pytest.raises(OptionError, match=rf"adapter.layers is last-99, but the model has {count} layers"):
+        TorchPolicy(make_policy("hf").model, plain.tokenizer, adapter=AdapterSettings(layers="last-99"))
+    for wrong in ("last-0", "first-2", "8", 8):
+        with pytest.raises(OptionError, match="layers"):
+            AdapterSettings.load({"layers": wrong})
 
 
 def test_an_adapter_is_made_used_and_saved_without_a_warning(tmp_path: Path) -> None:

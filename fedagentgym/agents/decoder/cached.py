@@ -21,7 +21,9 @@ from fedagentgym.agents.decoder.cache import Chunks, Integers, KVCache
 from fedagentgym.agents.decoder.layer import Angles, Parts, compute_angles, read_parts, run_layer
 
 _MAX_PACKED_PARAMETERS = 30_000_000
-"""Parameters up to which projections of one input are copied into one matrix: fewer operations, but twice the memory."""
+"""Parameters up to which projections of one input are copied into one matrix, adapters merged: fewer operations, but twice the
+memory, and a pass over all of it. Larger models read their own weights and add the products with the adapters, which are small;
+so do models in bfloat16, whose weights would round an adapter's small changes away."""
 _MAX_TOKENS_PER_PASS = 4096
 """Bounds the memory of long prompts, and keeps a small model's work in the processor's cache."""
 _QUERY_BLOCK = 64
@@ -51,13 +53,15 @@ class CachedDecoder:
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         config, body = causal.config, causal.model
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        packed = sum(weight.numel() for weight in model.parameters()) <= _MAX_PACKED_PARAMETERS
+        size = sum(weight.numel() for weight in model.parameters())
         with torch.no_grad():
             self.embedding = merge_weight(body.embed_tokens)
             self.head = merge_weight(causal.lm_head)
             self.norm = body.norm.weight
             dtype = self.embedding.dtype
             exact = dtype == torch.float32 and device.type == "cpu"
+            self.pass_cost = 64 if size <= _MAX_PACKED_PARAMETERS else 16
+            packed = size <= _MAX_PACKED_PARAMETERS and (dtype == torch.float32 or causal is model)
             self.normalize = _Normalizer(len(self.norm), config.rms_norm_eps, exact, device)
             self.layers = [MergedLayer(read_parts(layer), self.normalize, packed) for layer in body.layers]
         self.width = self.layers[0].width
@@ -157,12 +161,12 @@ class MergedLayer:
     def __init__(self, parts: Parts, norm: _Normalizer, packed: bool) -> None:
         self.width, self.norm = parts.width, norm
         self._input_norm, self._mlp_norm = parts.input_norm.weight, parts.mlp_norm.weight
-        self._mix = _Projection.read([parts.query, parts.key, parts.value], packed)
+        self._mix = _Projections([parts.query, parts.key, parts.value], packed)
         self._queries = parts.query.out_features
         self._query_only, self._keys_values = self._mix.split(self._queries)
         self._head_norms = _read_head_norms(parts)
-        self._out, self._down = _read_sum(parts.out), _read_sum(parts.down)
-        self._gate_up = _Projection.read([parts.gate, parts.up], packed)
+        self._out, self._down = _Projection.read(parts.out, packed), _Projection.read(parts.down, packed)
+        self._gate_up = _Projections([parts.gate, parts.up], packed)
 
     def normalize(self, hidden: Tensor) -> Tensor:
         return self.norm(hidden, self._input_norm)
@@ -191,42 +195,74 @@ class MergedLayer:
         return torch.addcmul(vectors * angles.cos, vectors.roll(self.width // 2, -1), angles.sin)
 
     def add_attention(self, hidden: Tensor, seen: Tensor) -> Tensor:
-        weight, bias = self._out
-        return torch.addmm(hidden if bias is None else hidden + bias, seen, weight)
+        return self._out.add_to(hidden, seen)
 
     def add_mlp(self, hidden: Tensor) -> Tensor:
         gate, up = self._gate_up(self.norm(hidden, self._mlp_norm)).chunk(2, dim=-1)
-        weight, bias = self._down
-        return torch.addmm(hidden if bias is None else hidden + bias, F.silu(gate).mul_(up), weight)
+        return self._down.add_to(hidden, F.silu(gate).mul_(up))
 
 
 class _Projection(NamedTuple):
-    """One or several projections of the same input; their outputs stand side by side."""
+    """A projection; with an adapter that is not merged, `low` reads the input and `high` adds to the output."""
 
-    weights: tuple[Tensor, ...]
-    biases: tuple[Tensor | None, ...]
+    weight: Tensor
+    bias: Tensor | None
+    low: Tensor | None = None
+    high: Tensor | None = None
 
     @classmethod
-    def read(cls, modules: list[Any], packed: bool) -> _Projection:
-        weights = [merge_weight(module) for module in modules]
-        plain = [module.get_base_layer() if hasattr(module, "get_base_layer") else module for module in modules]
-        biases: list[Any] = [None if module.bias is None else module.bias.detach() for module in plain]
-        if not packed:
-            return cls(tuple(weights), tuple(biases))
-        return cls((torch.cat(weights),), (None if biases[0] is None else torch.cat(biases),))
-
-    def split(self, cut: int) -> tuple[_Projection, _Projection]:
-        """Return the projection to the first outputs, and that to the others: views of the same memory."""
-        if len(self.weights) > 1:
-            return _Projection(self.weights[:1], self.biases[:1]), _Projection(self.weights[1:], self.biases[1:])
-        (weight,), (bias,) = self
-        first = _Projection((weight[:cut],), (None if bias is None else bias[:cut],))
-        return first, _Projection((weight[cut:],), (None if bias is None else bias[cut:],))
+    def read(cls, module: Any, merged: bool) -> _Projection:
+        plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
+        bias = None if plain.bias is None else plain.bias.detach()
+        adapters = [] if merged else list_adapters(module)
+        if len(adapters) != 1:
+            return cls(merge_weight(module), bias)
+        low, high, scale = adapters[0]
+        return cls(plain.weight.detach(), bias, low.t(), high.t() * scale)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        if len(self.weights) == 1:
-            return F.linear(hidden, self.weights[0], self.biases[0])
-        return torch.cat([F.linear(hidden, *part) for part in zip(self.weights, self.biases, strict=True)], dim=-1)
+        return self._adapt(F.linear(hidden, self.weight, self.bias), hidden)
+
+    def add_to(self, states: Tensor, hidden: Tensor) -> Tensor:
+        """Add the output to states."""
+        return self._adapt(
+            torch.addmm(states if self.bias is None else states + self.bias, hidden, self.weight.t()), hidden
+        )
+
+    def _adapt(self, output: Tensor, hidden: Tensor) -> Tensor:
+        if self.low is None or self.high is None:
+            return output
+        inner = hidden.to(self.low.dtype) @ self.low
+        if output.dtype == inner.dtype:
+            return output.addmm_(inner, self.high)
+        return output.add_(inner @ self.high)
+
+
+class _Projections:
+    """Several projections of the same input, whose outputs stand side by side; as one matrix if they are `packed`."""
+
+    def __init__(self, modules: list[Any], packed: bool) -> None:
+        parts = [_Projection.read(module, packed) for module in modules]
+        self.parts = parts
+        if packed:
+            biases: list[Any] = [part.bias for part in parts]
+            bias = None if biases[0] is None else torch.cat(biases)
+            self.parts = [_Projection(torch.cat([part.weight for part in parts]), bias)]
+
+    def split(self, cut: int) -> tuple[_Projections, _Projections]:
+        """Return the projection to the first outputs, and that to the others: views of the same memory."""
+        first, others = object.__new__(_Projections), object.__new__(_Projections)
+        first.parts, others.parts = self.parts[:1], self.parts[1:]
+        if len(self.parts) == 1:
+            weight, bias = self.parts[0][:2]
+            first.parts = [_Projection(weight[:cut], None if bias is None else bias[:cut])]
+            others.parts = [_Projection(weight[cut:], None if bias is None else bias[cut:])]
+        return first, others
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        if len(self.parts) == 1:
+            return self.parts[0](hidden)
+        return torch.cat([part(hidden) for part in self.parts], dim=-1)
 
 
 class _Normalizer:
@@ -246,24 +282,27 @@ class _Normalizer:
         return torch.addmm(epsilon, hidden * hidden, column).rsqrt_().mul(hidden).mul_(weight)
 
 
+def list_adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:
+    """Return the matrices and the scale of a linear module's active adapters that are not merged into its weight."""
+    if not hasattr(module, "lora_A") or module.merged:
+        return []
+    return [
+        (module.lora_A[name].weight.detach(), module.lora_B[name].weight.detach(), module.scaling[name])
+        for name in module.active_adapters
+        if name in module.lora_A
+    ]
+
+
 def merge_weight(module: Any) -> Tensor:
     """Return a linear (or embedding) module's weight with its adapters added; the module is left alone."""
-    if not hasattr(module, "get_delta_weight"):
-        weight: Tensor = module.weight
-        return weight.detach()
-    weight = module.get_base_layer().weight.detach()
-    if module.merged:
-        return weight
-    for name in module.active_adapters:
-        if name in module.lora_A:
-            weight = weight + module.get_delta_weight(name).detach().to(weight.dtype)
-    return weight
-
-
-def _read_sum(module: Any) -> tuple[Tensor, Tensor | None]:
-    """Return the transposed weight and the bias of a projection that is added to the states."""
     plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
-    return merge_weight(module).t(), None if plain.bias is None else plain.bias.detach()
+    weight: Tensor = plain.weight.detach()
+    for low, high, scale in list_adapters(module):
+        if weight.dtype == low.dtype:
+            weight = torch.addmm(weight, high, low, alpha=scale)
+        else:
+            weight = weight + ((high @ low) * scale).to(weight.dtype)
+    return weight
 
 
 def _read_head_norms(parts: Parts) -> Tensor | None:

@@ -42,8 +42,9 @@ def compute_hidden(
     device: torch.device,
     kept: int | None = None,
     bias: Tensor | None = None,
-) -> Tensor:
-    """Return the last hidden states, after the final norm, at the given places of each row, one row after the other.
+) -> tuple[Tensor, Ids]:
+    """Return last hidden states, after the final norm, and which of them belong to the given places of each row, one row after
+    the other; where rows begin alike they have one state.
 
     Of more than `kept` nodes only the layers' inputs are kept for the backward pass. `bias` is added to the last layer's output.
     """
@@ -56,7 +57,7 @@ def compute_hidden(
     hidden = _run_layers(model.model, ids, positions, every, last, recompute)
     if bias is not None:
         hidden = hidden + bias.to(hidden.dtype)
-    return take(normalize(model.model.norm, hidden), _to_index(inverse, device))
+    return normalize(model.model.norm, hidden), inverse
 
 
 def compute_table_hidden(body: Any, ids: Tensor) -> Tensor:

@@ -24,7 +24,10 @@ MAX_TOKENS_PER_PASS = 32_768
 
 
 class Forward(Protocol):
+    """``pass_cost``: the cost of another pass, counted in tokens."""
+
     slots: KVCache
+    pass_cost: int
 
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         """Run the chunks into the cache and return the logits after each row's last token.
@@ -35,10 +38,12 @@ class Forward(Protocol):
 
 
 class _Window(NamedTuple):
-    """Where a padded chunk is written and what it sees. ``real``: its tokens that are not padding, and are stored."""
+    """Where a padded chunk is written and what it sees. ``slots``: None for the first ones, which attention reads in place;
+    ``real``: its tokens that are not padding, and are stored, None for all."""
 
-    slots: Tensor
-    real: Tensor
+    rows: int
+    slots: Tensor | None
+    real: Tensor | None
     cells: Tensor
     positions: Tensor
     columns: int
@@ -66,7 +71,7 @@ class ModuleForward:
         self.model = model
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.compute = compute
+        self.compute, self.pass_cost = compute, PASS_COST
         self.slots = KVCache(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
         self.cache = _make_module_cache(self.slots)
 
@@ -105,7 +110,10 @@ class ModuleForward:
         inside = np.minimum(positions, columns - 1)
         parts = (slots, np.flatnonzero(real), inside)
         rows, kept, places = (torch.from_numpy(part).to(self.slots.device) for part in parts)
-        return _Window(rows, kept, cells, places, columns)
+        in_front = bool((slots == np.arange(len(slots))).all())
+        return _Window(
+            len(slots), None if in_front else rows, None if real.all() else kept, cells, places, columns
+        )
 
     def _make_mask(self, window: _Window) -> Any:
         """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
@@ -135,11 +143,14 @@ def _make_module_cache(slots: KVCache) -> Any:
 
         def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
             window = self.window
-            fresh = [new.transpose(1, 2).flatten(0, 1)[window.real] for new in (keys, values)]
+            fresh = [new.transpose(1, 2).flatten(0, 1) for new in (keys, values)]
+            if window.real is not None:
+                fresh = [new[window.real] for new in fresh]
             slots.write(layer, window.cells, *fresh)
-            stores = (slots.keys[layer], slots.values[layer])
-            found = [store[:, :, : window.columns].index_select(0, window.slots) for store in stores]
-            return found[0], found[1]
+            found = [store[:, :, : window.columns] for store in (slots.keys[layer], slots.values[layer])]
+            if window.slots is None:
+                return found[0][: window.rows], found[1][: window.rows]
+            return found[0].index_select(0, window.slots), found[1].index_select(0, window.slots)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:
             return self.window.columns

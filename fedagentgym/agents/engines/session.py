@@ -3,21 +3,23 @@
 What a row holds is a list of token ids, of which the first ``cached`` have keys and values. Everything else follows: given
 tokens are only noted; the next ``generate`` runs whatever is not cached (the last reply's stop token, the observation) in one
 go, rows of similar length together, and then goes on token by token. A new row starts from the longest prefix that any slot
-holds, which covers copies of a prompt, siblings that enter later, instructions that all tasks share, and windows re-rendered
-every turn.
+holds, which covers siblings that enter later and windows re-rendered every turn. Rows that enter together form a tree, and what
+several of them begin with, such as instructions, is run once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedagentgym.agents.decoder.cache import Chunks
+from fedagentgym.agents.decoder.packed import count_shared, sort_rows
 from fedagentgym.agents.engines.forwards import Forward
 from fedagentgym.agents.engines.replies import (
     ConstrainedReply,
@@ -116,6 +118,7 @@ class TorchSession(BaseSession):
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
+        self._run_common_beginnings([self._rows[leader] for leader in leaders.values()])
         counts = Counter(wanted)
         shared = [self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1]
         waiting = [row for row in shared if row.cached < len(row.ids) - 1]
@@ -131,6 +134,29 @@ class TorchSession(BaseSession):
             self._held[slot, :known] = self._held[donor, :known]
         self._held[slot, known:] = -1
         return self._add_row(slot, ids, known)
+
+    def _run_common_beginnings(self, rows: list[_Row]) -> None:
+        """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
+        for branches in _iter_levels([row.ids[:-1] for row in rows]):
+            shared = [([rows[index] for index in branch.rows], branch.end) for branch in branches]
+            donors = [max(members, key=lambda row: row.cached) for members, _ in shared]
+            missing = [sum(max(end - row.cached, 0) for row in members) for members, end in shared]
+            run = [(donor, end) for donor, (_, end) in zip(donors, shared, strict=True) if donor.cached < end]
+            if sum(missing) - sum(end - donor.cached for donor, end in run) <= self.forward.pass_cost:
+                continue
+            if run:
+                self._run_chunks([donor for donor, _ in run], [donor.ids[donor.cached : end] for donor, end in run])
+            for donor, (members, end) in zip(donors, shared, strict=True):
+                self._copy_beginning(donor, [row for row in members if row.cached < end], end)
+
+    def _copy_beginning(self, donor: _Row, rows: list[_Row], end: int) -> None:
+        """Give rows the first tokens of another."""
+        first = min((row.cached for row in rows), default=end)
+        if first < end:
+            self.slots.copy_columns(donor.slot, [row.slot for row in rows], first, end)
+        for row in rows:
+            row.cached = end
+            self._held[row.slot, :end] = donor.ids[:end]
 
     def _copy_again(self, wanted: Sequence[int]) -> list[int]:
         """Return the wanted rows; where one is wanted again, a copy of it."""
@@ -339,6 +365,31 @@ class TorchSession(BaseSession):
         for row in self._rows.values():
             row.slot = to_of.get(row.slot, row.slot)
         self._free = [to_of.get(slot, slot) for slot in self._free]
+
+
+class _Branch(NamedTuple):
+    """Rows that have their first ``end`` tokens in common."""
+
+    rows: list[int]
+    end: int
+
+
+def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[_Branch]]:
+    """Yield the branches of the tree of some rows of tokens, from the root on: sets of two or more rows, by their indices."""
+    rows = [np.array(text, dtype=np.int64) for text in texts]
+    order = sort_rows(rows)
+    common = [count_shared(rows[one], rows[other]) for one, other in pairwise(order)]
+    level = [(0, len(rows), 0)] if len(rows) > 1 else []
+    while level:
+        below = []
+        for start, stop, depth in level:
+            cuts = [start, *(place + 1 for place in range(start, stop - 1) if common[place] <= depth), stop]
+            below += [
+                (one, other, min(common[one : other - 1])) for one, other in pairwise(cuts) if other - one > 1
+            ]
+        level = below
+        if level:
+            yield [_Branch(order[start:stop], end) for start, stop, end in level]
 
 
 def _find_idle_slots(rows: list[_Row], lanes: Lanes) -> set[int]:

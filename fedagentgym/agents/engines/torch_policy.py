@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.cached import CachedDecoder
+from fedagentgym.agents.decoder.cached import CachedDecoder, merge_weight
 from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.engines.forwards import Forward, ModuleForward
 from fedagentgym.agents.engines.loading import (
@@ -114,8 +114,7 @@ class TorchPolicy(SharedModel):
                 f"forward: own is for plain Qwen2, Qwen3, Llama and Mistral models, this is {type(model).__name__}: "
                 "use hf or auto"
             )
-        exact_on_cpu = model.device.type == "cpu" and model.dtype == torch.float32
-        return wanted == "own" or (wanted == "auto" and written_out and exact_on_cpu)
+        return wanted == "own" or (wanted == "auto" and written_out and model.device.type == "cpu")
 
     def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
         """Open a session that generates with the present weights; they must not change until it is closed.
@@ -223,11 +222,19 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
     """Wrap a model: base weights frozen, A drawn from ``seed`` (the same on every client), B zero, so nothing changes yet."""
     peft = require("peft", "train")
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+    blocks: list[int] | None = None
+    if settings.last is not None:
+        count = int(model.config.get_text_config().num_hidden_layers)
+        if settings.last > count:
+            raise OptionError(f"adapter.layers is {settings.layers}, but the model has {count} layers")
+        blocks = list(range(count - settings.last, count))
+        targets = _name_linear_layers(model) if isinstance(targets, str) else targets
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules=targets,
+        layers_to_transform=blocks,
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), _ignore_renamed_attribute():
@@ -236,6 +243,13 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
             return peft.get_peft_model(model, config)
         except ValueError as error:
             raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
+
+
+def _name_linear_layers(model: Any) -> list[str]:
+    """The names of a block's linear layers; `peft` takes no "all-linear" where it is told the blocks."""
+    head = model.get_output_embeddings()
+    linear = (name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head)
+    return sorted({name.rpartition(".")[2] for name in linear})
 
 
 @contextlib.contextmanager
@@ -272,8 +286,11 @@ class Merge:
         if self.users == 0:
             with torch.no_grad():
                 for layer in _get_adapted_layers(self.model):
-                    self._saved.append((layer, layer.get_base_layer().weight.data))
-                    layer.merge(safe_merge=True)
+                    base = layer.get_base_layer()
+                    merged = merge_weight(layer)
+                    self._saved.append((layer, base.weight.data))
+                    base.weight.data = merged
+                    layer.merged_adapters.extend(layer.active_adapters)
         self.users += 1
 
     def release(self) -> None:

@@ -87,7 +87,11 @@ def plan_agent(
     shape, longest = _find_model(chosen, env, warm_start)
     adapter = chosen.adapter
     parameters = shape.count_parameters()
-    trainable = parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets)
+    trainable = (
+        parameters
+        if adapter is None
+        else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
+    )
     turns = ENVIRONMENTS.get(env.id).count_turns(env.options)
     return PlannedAgent(
         name=settings.name,
