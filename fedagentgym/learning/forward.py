@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.decoder.layer import take
+from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
@@ -299,9 +299,7 @@ def score_choices(
         hidden, index = take(hidden, torch.from_numpy(index).to(hidden.device)), np.arange(len(index))
     distinct = _Distinct.find(index[free], choices.targets[free])
     chunks = [distinct.to_chunk(first, first + size, hidden.device) for first in range(0, len(distinct.states), size)]
-    chunks += [
-        choices.to_chunk(listed[first : first + size], hidden.device) for first in range(0, len(listed), size)
-    ]
+    chunks += [choices.to_chunk(listed[first : first + size], hidden.device) for first in range(0, len(listed), size)]
     scores = torch.zeros((1 + entropy, len(every)), device=hidden.device)
     if chunks:
         found = _score_chunks(head, hidden, chunks, temperature, entropy)

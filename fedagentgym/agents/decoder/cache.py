@@ -15,7 +15,7 @@ from torch import Tensor
 
 Integers = NDArray[np.int64]
 
-_MAX_WHOLE_BYTES = 1 << 28
+_MAX_WHOLE_BYTES = 1 << 25
 """Stores up to this size are made for the whole context at once; larger ones grow."""
 
 

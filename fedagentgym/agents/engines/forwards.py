@@ -18,7 +18,7 @@ from fedagentgym.agents.decoder.cache import Chunks, KVCache
 from fedagentgym.base.errors import OptionError
 
 PASS_COST = 64
-"""The cost of another pass, counted in tokens."""
+"""The cost of another pass, counted in tokens: that of its operations, which is more for a small model."""
 MAX_TOKENS_PER_PASS = 32_768
 """Tokens (padding included) in one pass: bounds the memory of long prompts."""
 
@@ -71,13 +71,15 @@ class ModuleForward:
         self.model = model
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.compute, self.pass_cost = compute, PASS_COST
+        self.compute = compute
+        layers = config.num_hidden_layers
+        self.pass_cost = max(PASS_COST, min(1024, 6 * 10**7 * layers // sum(w.numel() for w in model.parameters())))
         self.slots = KVCache(config.num_hidden_layers, heads, width, compute or next(model.parameters()).dtype, device)
         self.cache = _make_module_cache(self.slots)
 
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         """Run rows of like length together, as padded rectangles."""
-        groups = group_by_length(chunks.lengths.tolist())
+        groups = group_by_length(chunks.lengths.tolist(), self.pass_cost)
         found = torch.cat([self._run_group(chunks, np.array(group)) for group in groups])
         back = np.argsort(np.concatenate(groups))
         logits = found[torch.from_numpy(back).to(found.device)] if len(groups) > 1 else found
@@ -111,9 +113,7 @@ class ModuleForward:
         parts = (slots, np.flatnonzero(real), inside)
         rows, kept, places = (torch.from_numpy(part).to(self.slots.device) for part in parts)
         in_front = bool((slots == np.arange(len(slots))).all())
-        return _Window(
-            len(slots), None if in_front else rows, None if real.all() else kept, cells, places, columns
-        )
+        return _Window(len(slots), None if in_front else rows, None if real.all() else kept, cells, places, columns)
 
     def _make_mask(self, window: _Window) -> Any:
         """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
@@ -158,19 +158,19 @@ def _make_module_cache(slots: KVCache) -> Any:
     return SlotCache(layer_class_to_replicate=DynamicLayer)
 
 
-def group_by_length(lengths: Sequence[int]) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
     """Split indices into groups, each run as a rectangle of its longest length, at the least cost of padding and passes."""
     by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         by_length.setdefault(length, []).append(index)
     groups = []
-    for start, stop in _cut(sorted(by_length), {length: len(found) for length, found in by_length.items()}):
+    for start, stop in _cut(sorted(by_length), {length: len(found) for length, found in by_length.items()}, pass_cost):
         members = sorted(index for length in sorted(by_length)[start:stop] for index in by_length[length])
         groups += _split(members, max(lengths[index] for index in members))
     return groups
 
 
-def _cut(distinct: list[int], counts: dict[int, int]) -> list[tuple[int, int]]:
+def _cut(distinct: list[int], counts: dict[int, int], pass_cost: int) -> list[tuple[int, int]]:
     """Cut sorted lengths into runs: for every end the cheapest last run, given the cheapest cut of what stands before it."""
     best = [0] + [1 << 60] * len(distinct)
     begins = [0] * (len(distinct) + 1)
@@ -178,7 +178,7 @@ def _cut(distinct: list[int], counts: dict[int, int]) -> list[tuple[int, int]]:
         rows, longest = 0, distinct[stop - 1]
         for start in range(stop - 1, -1, -1):
             rows += counts[distinct[start]]
-            cost = best[start] + rows * longest + PASS_COST
+            cost = best[start] + rows * longest + pass_cost
             if cost < best[stop]:
                 best[stop], begins[stop] = cost, start
     runs = []

@@ -384,9 +384,7 @@ def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[_Branch]]:
         below = []
         for start, stop, depth in level:
             cuts = [start, *(place + 1 for place in range(start, stop - 1) if common[place] <= depth), stop]
-            below += [
-                (one, other, min(common[one : other - 1])) for one, other in pairwise(cuts) if other - one > 1
-            ]
+            below += [(one, other, min(common[one : other - 1])) for one, other in pairwise(cuts) if other - one > 1]
         level = below
         if level:
             yield [_Branch(order[start:stop], end) for start, stop, end in level]

@@ -74,7 +74,7 @@ def read_answer(reply: str, things: str, replies: str = TAGGED) -> ReadAnswer | 
 
 
 def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> dict[str, float]:
-    """The rewards that need no gold. Without tags, a reply has the right format if nothing but the answer and its steps is in it."""
+    """The rewards that need no gold. Without tags, a reply of nothing but the steps and the answer has the right format."""
     layout = format_rewards(reply)
     thought = last_block(reply, THINK)
     if replies != TAGGED:

@@ -88,9 +88,7 @@ def plan_agent(
     adapter = chosen.adapter
     parameters = shape.count_parameters()
     trainable = (
-        parameters
-        if adapter is None
-        else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
+        parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
     )
     turns = ENVIRONMENTS.get(env.id).count_turns(env.options)
     return PlannedAgent(

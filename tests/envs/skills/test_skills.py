@@ -313,7 +313,7 @@ def test_any_reply_gets_a_verdict(reply: str) -> None:
     [("bare", "{answer}", "It is {answer}"), ("equation", "{steps}", "well , {steps}")],
 )
 def test_replies_without_tags(replies: str, right: str, broken: str) -> None:
-    """The expert's reply is right and well formed, also with its things; another procedure's is wrong; more words break the form."""
+    """The expert's reply is right and well formed, also with its things; more words break the form."""
     env = open_env(SKILLS, replies=replies)
     task = env.pool[0]
     procedure, (numbers,) = task.payload.procedure, task.payload.numbers
