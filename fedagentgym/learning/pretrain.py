@@ -110,7 +110,9 @@ def _explain_making(imitation: _Imitation) -> str:
         why = f"the package's was made otherwise ({', '.join(_list_changes(fits[0].note, given))})"
         instead = "; without these settings the package's is taken"
     cost = f"{settings.episodes:,} demonstrations, {settings.steps:,} steps of imitation: 1 to 10 minutes on one core, once"
-    return f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER takes a model of your own"
+    return (
+        f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER takes a model of your own"
+    )
 
 
 def _list_changes(note: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> list[str]:
