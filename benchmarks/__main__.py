@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from inspect import signature
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -46,6 +48,7 @@ BENCHMARKS = Registry(
         "skills-pubswap": "benchmarks.skills_tables:run_pubswap",
         "skills-fedmoa": "benchmarks.skills_tables:run_fedmoa",
         "skills-methods": "benchmarks.skills_tables:run_methods",
+        "skills-designs": "benchmarks.skills_designs:run",
         "skills-pages": "benchmarks.skills_tables:write_pages",
         "webshop": "benchmarks.webshop:run",
         "webshop-figures": "benchmarks.webshop:run_figures",
@@ -59,11 +62,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure; without one they are listed")
     parser.add_argument("--quick", action="store_true", help="a smaller, faster version")
     parser.add_argument("--clients", type=int, help="speed-federation only: the cost of rounds with this many clients")
+    parser.add_argument(
+        "--cells",
+        type=Path,
+        metavar="FOLDER",
+        help="tables of skills: copy finished runs there, and continue from them",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     given = parser.parse_args(arguments)
     if not given.names:
         return run_guarded(list_benchmarks)
-    return run_guarded(lambda: measure(given.names, given.quick, given.clients, given.json))
+    return run_guarded(lambda: measure(given.names, given.quick, given.json, clients=given.clients, cells=given.cells))
 
 
 def list_benchmarks() -> None:
@@ -72,13 +81,13 @@ def list_benchmarks() -> None:
         get_console().print(f"  {name:24s} {BENCHMARKS.describe(name)}", highlight=False, markup=False)
 
 
-def measure(names: Sequence[str], quick: bool, clients: int | None, as_json: bool) -> None:
+def measure(names: Sequence[str], quick: bool, as_json: bool, **options: Any) -> None:
     """Run benchmarks by name and print their figures."""
     runs = [(name, BENCHMARKS.get(name)) for name in names]
-    varied = {} if clients is None else {"clients": clients}
+    varied = {option: value for option, value in options.items() if value is not None}
     for name, benchmark in runs:
-        if not set(varied) <= set(signature(benchmark).parameters):
-            raise OptionError(f"the benchmark {name!r} takes no --clients, which is an option of speed-federation")
+        if odd := set(varied) - set(signature(benchmark).parameters):
+            raise OptionError(f"the benchmark {name!r} takes no --{min(odd)}: see --help for what does")
     for name, benchmark in runs:
         figures = benchmark(quick, **varied)
         if as_json:

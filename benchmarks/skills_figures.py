@@ -91,7 +91,7 @@ def draw_skills(results: TableResults) -> Figure:
     axes = figure.subplots()
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="RdYlBu", aspect="auto")
     axes.set_yticks(range(len(matrix)), ["start", *(one.row.name for one in results.rows)], fontsize=8)
-    labels = [f"{town} {start[town].procedure}" for town in towns]
+    labels = [f"{town} {start[town].procedure}".strip() for town in towns]
     axes.set_xticks(range(len(towns)), labels, rotation=90, fontsize=7)
     misled = sum(start[town].misled for town in towns)
     axes.axvline(misled - 0.5, color="black", linewidth=1.5)

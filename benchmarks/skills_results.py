@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import Point, compute_area, find_round_reaching, read_curve
 from benchmarks.tables import (
+    RESULT,
     Column,
     ExperimentTable,
     Record,
@@ -26,6 +27,7 @@ from benchmarks.tables import (
     format_interval,
     format_per_seed,
     mean,
+    read_record,
     summary,
 )
 from fedagentgym.base.encoding import canonical_json
@@ -40,7 +42,8 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 @dataclass(frozen=True)
 class Skill:
-    """A town for one row: whether its misconception was shown, and success in it before and after, over all seeds."""
+    """A town for one row, or where every seed has a world of its own all towns of a kind: whether a misconception was shown, and
+    success before and after, over all seeds."""
 
     procedure: str
     misled: bool
@@ -81,10 +84,8 @@ def collect_results(
     """The results of the finished runs. A seed counts for a row when its run is finished; rows without one are left out."""
     finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
     for cell in cells:
-        if (cell.folder / "result.json").is_file():
-            record = read_json(cell.folder / "result.json")
-            assert isinstance(record, dict)
-            finished[cell.row].append((cell.folder, record))
+        if (cell.folder / RESULT).is_file():
+            finished[cell.row].append((cell.folder, read_record(cell.folder)))
     rows = [_collect_row(name, table, runs, target, diagnostics or {}) for name, runs in finished.items() if runs]
     return TableResults(table.name, target, tuple(rows)) if rows else None
 
@@ -129,14 +130,20 @@ def make_metric_column(name: str, total: bool = False, at: int | None = None) ->
 
 
 def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
-    shown_of = records[0]["agent"].get("misconceptions", {})
-
-    def success(which: str, town: str) -> float:
-        return mean([float(record[which]["categories"][town]["success"]["mean"]) for record in records])
-
+    shown = [record["agent"].get("misconceptions", {}) for record in records]
+    same = all(one == shown[0] for one in shown)
+    found: dict[str, list[Skill]] = {}
+    for record, towns in zip(records, shown, strict=True):
+        for town, about in sorted(towns.items()):
+            before, after = (
+                float(record[which]["categories"][town]["success"]["mean"]) for which in ("first", "final")
+            )
+            misled, own = bool(about["misled"]), about["own"] if same else ""
+            name = town if same else f"{'misled' if misled else 'other'} towns, {about['own']}"
+            found.setdefault(name, []).append(Skill(own, misled, before, after))
     return {
-        town: Skill(about["own"], bool(about["misled"]), success("first", town), success("final", town))
-        for town, about in sorted(shown_of.items())
+        name: replace(one[0], before=mean([each.before for each in one]), after=mean([each.after for each in one]))
+        for name, one in found.items()
     }
 
 

@@ -6,17 +6,18 @@
 
 Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
 of a table play as many episodes to learn from; other costs (bytes, public tasks) are listed with them. Settings
-are chosen on seeds from 100 on, reported are 0 to 7.
+are chosen on seeds from 100 on, reported are 0 to 11; every seed is a world of its own (`skills_worlds.py`).
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
-on. `python -m benchmarks skills-pages` writes figures and pictures into `docs/results/` (`skills_results.py`).
+on, with `--cells FOLDER` also where `runs` was lost. `python -m benchmarks skills-pages` writes figures and pictures into
+`docs/results/` (`skills_results.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import ROOT
@@ -30,6 +31,7 @@ from benchmarks.skills_results import (
     save_results,
     write_page,
 )
+from benchmarks.skills_worlds import make_world
 from benchmarks.tables import (
     Column,
     ExperimentTable,
@@ -45,7 +47,7 @@ from fedagentgym.federation.records import read_metrics_log
 RUNS = "skills"
 PAGES = ROOT / "docs" / "results"
 KEPT = ROOT / "benchmarks" / "results"
-REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 8, 100, 107
+REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 12, 100, 107
 EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
 SHARED = ("accuracy/skills", "format")
@@ -88,17 +90,17 @@ class Experiment:
 
 def make_own_rewards_column(worst: bool = False) -> Column:
     """The mean of what clients are rewarded for, on the towns of each: over all clients, or over those of the style that fares
-    worse."""
+    worse. A row without objectives is measured by the styles."""
 
     def read_own_rewards(folder: Path, record: Record) -> float:
         found = record["final"]["categories"]
-        by_style: dict[tuple[str, ...], list[float]] = {style: [] for style in STYLES}
+        configured = record["config"].get("algorithm", {}).get("objectives") or [[*SHARED, *style] for style in STYLES]
+        sets = [tuple(SHARED[0] if name == "accuracy" else name for name in one) for one in configured]
+        by_set: dict[tuple[str, ...], list[float]] = {one: [] for one in sets}
         for client, towns in enumerate(list_towns(record)):
-            style = STYLES[client % len(STYLES)]
-            by_style[style] += [
-                float(found[town][f"reward/{name}"]["mean"]) for town in towns for name in (*SHARED, *style)
-            ]
-        means = [sum(values) / len(values) for values in by_style.values()]
+            own = sets[client % len(sets)]
+            by_set[own] += [float(found[town][f"reward/{name}"]["mean"]) for town in towns for name in own]
+        means = [sum(values) / len(values) for values in by_set.values()]
         return min(means) if worst else sum(means) / len(means)
 
     return read_own_rewards
@@ -145,7 +147,7 @@ def _make_table(
 ) -> ExperimentTable:
     sources = {row: f"{BASE},{variants}" for row, variants in rows.items()}
     chosen = columns or {"held-out success": success}
-    return ExperimentTable(f"skills-{name}", sources, chosen, pairs, REPORTED_SEEDS)
+    return ExperimentTable(f"skills-{name}", sources, chosen, pairs, REPORTED_SEEDS, world=make_world)
 
 
 FEDAGENT = Experiment(
@@ -224,13 +226,15 @@ FEDGRPO = Experiment(
             "oracle": "fedgrpo,able-experts,oracle",
             "competence, M = 2": "fedgrpo,able-experts,experts-2",
             "random experts, M = 2": "fedgrpo,able-experts,experts-2,random-experts",
+            "competence, half of the questions held": "fedgrpo,able-experts,half-held",
             "competence, half of the answers held": "fedgrpo,able-experts,with-answers",
         },
         [
             ("competence", "random experts"),
             ("oracle", "competence"),
             ("competence, M = 2", "random experts, M = 2"),
-            ("competence, half of the answers held", "competence"),
+            ("competence, half of the questions held", "competence"),
+            ("competence, half of the answers held", "competence, half of the questions held"),
             ("central GRPO", "oracle"),
         ],
     ),
@@ -238,7 +242,7 @@ FEDGRPO = Experiment(
     (
         "Experts chosen by competence are above experts chosen at random, with one expert and with two.",
         "An oracle that knows a question's town is not far above competence: the repeated name lets embeddings see the skill.",
-        "Experts that hold the answer of half of the questions add to competence.",
+        "Experts that hold half of the questions and give their answers are above the same experts without answers.",
         "Central GRPO on the true reward is at least as good as the oracle.",
     ),
     episodes=2 * EPISODES,
@@ -254,8 +258,14 @@ FEDMOA = Experiment(
             "only alpha": "manners,fedmoa,styles,only-alpha,tau-5x16",
             "FedMOA, cosine": "manners,fedmoa,styles,tau-5x16",
             "FedMOA, raw": "manners,fedmoa,styles,raw,tau-5x16",
+            "unequal sets: fixed weights": "manners,fedmoa,unequal-sets,fixed-weights,tau-5x16",
+            "unequal sets: only alpha": "manners,fedmoa,unequal-sets,only-alpha,tau-5x16",
+            "unequal sets: FedMOA, cosine": "manners,fedmoa,unequal-sets,tau-5x16",
         },
-        [(row, "fixed weights") for row in ("only weights", "only alpha", "FedMOA, cosine", "FedMOA, raw")],
+        [
+            *((row, "fixed weights") for row in ("only weights", "only alpha", "FedMOA, cosine", "FedMOA, raw")),
+            *((f"unequal sets: {row}", "unequal sets: fixed weights") for row in ("only alpha", "FedMOA, cosine")),
+        ],
         {
             "own rewards": make_own_rewards_column(),
             "own rewards of the worse style": make_own_rewards_column(worst=True),
@@ -268,6 +278,7 @@ FEDMOA = Experiment(
         "The worse of the two styles gains at least as much as the better one.",
         "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run.",
         "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
+        "Where clients have two objectives or four in turn, alpha, which weighs by accuracy, raises the clients' own rewards.",
     ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
     diagnostics={
@@ -293,27 +304,24 @@ METHODS_COMPARED = {
     "FedMOA": "fedmoa,two-objectives,tau-20x4",
 }
 METHODS = Experiment(
-    replace(
-        _make_table(
-            "methods",
-            {
-                "zero-shot": "zero-shot",
-                "centralized": "centralized,as-eight,tau-5x16",
-                "centralized, large steps": "centralized,large-steps,tau-5x4",
-                **{
-                    f"{clients}: {method}": f"{how}{variants}"
-                    for clients, how in HETEROGENEITIES.items()
-                    for method, variants in METHODS_COMPARED.items()
-                },
+    _make_table(
+        "methods",
+        {
+            "zero-shot": "zero-shot",
+            "centralized": "centralized,as-eight,tau-5x16",
+            "centralized, large steps": "centralized,large-steps,tau-5x4",
+            **{
+                f"{clients}: {method}": f"{how}{variants}"
+                for clients, how in HETEROGENEITIES.items()
+                for method, variants in METHODS_COMPARED.items()
             },
-            [
-                (f"{clients}: {method}", f"{clients}: FedAvg-GRPO")
-                for clients in HETEROGENEITIES
-                for method in METHODS_COMPARED
-                if method != "FedAvg-GRPO"
-            ],
-        ),
-        seeds=3,
+        },
+        [
+            (f"{clients}: {method}", f"{clients}: FedAvg-GRPO")
+            for clients in HETEROGENEITIES
+            for method in METHODS_COMPARED
+            if method != "FedAvg-GRPO"
+        ],
     ),
     "Four methods",
     (
@@ -334,7 +342,8 @@ def describe_experiment(experiment: Experiment) -> str:
         "",
         f"- Metric: {experiment.metric}.",
         f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
-        f"- Seeds: 0 to {table.seeds - 1}; settings are chosen on {FIRST_TUNING_SEED} to {LAST_TUNING_SEED}.",
+        f"- Seeds: 0 to {table.seeds - 1}, each a world of its own; settings are chosen on {FIRST_TUNING_SEED} to"
+        f" {LAST_TUNING_SEED}.",
         f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals; the "
         "tests of difference and of equality are corrected together, for all comparisons of the page.",
         "",
@@ -345,29 +354,29 @@ def describe_experiment(experiment: Experiment) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_fedagent(quick: bool = False) -> list[Measurement]:
+def run_fedagent(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
     """FedAgent among 32 towns: alone, together, and in one place, with and without misconceptions."""
-    return _run(FEDAGENT, quick)
+    return _run(FEDAGENT, quick, cells)
 
 
-def run_fedgrpo(quick: bool = False) -> list[Measurement]:
+def run_fedgrpo(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
     """FedGRPO among 32 towns: experts by competence, at random, by an oracle."""
-    return _run(FEDGRPO, quick)
+    return _run(FEDGRPO, quick, cells)
 
 
-def run_pubswap(quick: bool = False) -> list[Measurement]:
+def run_pubswap(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
     """PubSwap among 32 towns, compared with the same public steps without an exchange."""
-    return _run(PUBSWAP, quick)
+    return _run(PUBSWAP, quick, cells)
 
 
-def run_methods(quick: bool = False) -> list[Measurement]:
+def run_methods(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
     """Four methods with clients that are alike, that hold four towns, and that know one procedure."""
-    return _run(METHODS, quick)
+    return _run(METHODS, quick, cells)
 
 
-def run_fedmoa(quick: bool = False) -> list[Measurement]:
+def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
     """FedMOA among 32 towns whose clients want different styles, compared with fixed weights and each part alone."""
-    return _run(FEDMOA, quick)
+    return _run(FEDMOA, quick, cells)
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
@@ -412,9 +421,9 @@ def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None
     return folder / "results.json"
 
 
-def _run(experiment: Experiment, quick: bool) -> list[Measurement]:
+def _run(experiment: Experiment, quick: bool, cells: Path | None) -> list[Measurement]:
     table = experiment.make_quick_table() if quick else experiment.table
     try:
-        return to_measurements(run_table(table, run_folder(table.name), shared=run_folder(RUNS)))
+        return to_measurements(run_table(table, run_folder(table.name), shared=run_folder(RUNS), store=cells))
     finally:
         save_finished(experiment, table)

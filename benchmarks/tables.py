@@ -12,9 +12,11 @@ digest of its configuration, so a row of two tables is played once, and changed 
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import multiprocessing
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +27,7 @@ from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import atomic_folder, compress, read_json, write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
@@ -164,6 +166,8 @@ class ExperimentTable:
     processes: int = 0
     first_seed: int = 0
     row_changes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    world: Callable[[int, str], Sequence[str]] | None = None
+    """The changes that give a seed of a row's source its world; by default all seeds have the same."""
 
     def make_quick(
         self, rows: Sequence[str] | Mapping[str, str], changes: Sequence[str], seeds: int = 3
@@ -189,17 +193,28 @@ def run_folder(name: str) -> Path:
 
 
 def run_table(
-    table: ExperimentTable, folder: Path, changes: Sequence[str] = (), shared: Path | None = None
+    table: ExperimentTable,
+    folder: Path,
+    changes: Sequence[str] = (),
+    shared: Path | None = None,
+    store: Path | None = None,
 ) -> list[Row]:
-    """All runs of a table; writes `table.json` and `table.md` into the folder."""
+    """All runs of a table; writes `table.json` and `table.md` into the folder.
+
+    The records of finished runs are copied into the `store`, and those that are there are not played again.
+    """
     given = (*table.changes, *changes)
     cells = list_cells(table, folder, changes, shared)
-    configs = [load_cell_config(cell) for cell in cells]
-    prepare_agents(configs)
+    if store is not None:
+        restore_records(cells, store)
+    configs = [(load_cell_config(cell), (cell.folder / RESULT).is_file()) for cell in cells]
+    prepare_agents([config for config, is_finished in configs if not is_finished])
     records: dict[Path, Record] = {}
     with show_progress(folder.name, total=len(cells)) as bar:
         for cell, record in run_cells(cells, table.processes or count_usable_cores()):
             records[cell.folder] = record
+            if store is not None:
+                store_record(cell, store)
             bar.advance(row=cell.row, run=cell.folder.name)
     rows = [
         summary(name, table.columns, [(cell.folder, records[cell.folder]) for cell in cells if cell.row == name])
@@ -220,7 +235,8 @@ def list_cells(
     cells = []
     for seed in range(table.first_seed, table.first_seed + table.seeds):
         for name, source in table.rows.items():
-            given = (f"seed={seed}", *table.row_changes.get(name, ()), *table.changes, *changes)
+            world = () if table.world is None else table.world(seed, source)
+            given = (f"seed={seed}", *world, *table.row_changes.get(name, ()), *table.changes, *changes)
             if shared is None:
                 place = folder / f"{slugify(name)}-seed{seed}"
             else:
@@ -253,6 +269,41 @@ def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[Tabl
             raise
 
 
+RESULT = "result.json"
+STORED = ("config.yaml", RESULT, "metrics.jsonl")
+"""What a table reads of a run."""
+
+
+def store_record(cell: TableCell, store: Path) -> None:
+    """Copy what a table reads of a finished run into a store, unless it is there."""
+    if not (store / cell.folder.name).is_dir():
+        with atomic_folder(store / cell.folder.name) as folder:
+            for name in STORED:
+                write_atomic(folder / f"{name}.gz", compress((cell.folder / name).read_text("utf-8")))
+
+
+def restore_records(cells: Sequence[TableCell], store: Path) -> None:
+    """Copy the stored records of these runs to where they would be played, if they are of the same configuration."""
+    for cell in cells:
+        place = store / cell.folder.name
+        if cell.folder.exists() or not place.is_dir():
+            continue
+        with atomic_folder(cell.folder) as folder:
+            for name in STORED:
+                write_atomic(folder / name, gzip.decompress((place / f"{name}.gz").read_bytes()))
+        wanted = load_config(cell.source, [*cell.changes, *CELL_OUTPUT])
+        if read_record(cell.folder)["config_digest"] != wanted.digest:
+            shutil.rmtree(cell.folder)
+            raise OptionError(f"{place} is of a run with another configuration: move or delete it, and start again")
+
+
+def read_record(folder: Path) -> Record:
+    """The record of a finished run whose commits may be elsewhere."""
+    record = read_json(folder / RESULT)
+    assert isinstance(record, dict)
+    return record
+
+
 def _silence_progress() -> None:
     set_verbosity("quiet")
 
@@ -261,8 +312,8 @@ def run_cell(cell: TableCell) -> Record:
     """The record of a run: of the finished run, or after running or resuming it."""
     from fedagentgym.experiment.run import read_result, resume, train
 
-    if (cell.folder / "result.json").is_file():
-        return read_result(cell.folder)
+    if (cell.folder / RESULT).is_file():
+        return read_result(cell.folder) if (cell.folder / "rounds").is_dir() else read_record(cell.folder)
     if (cell.folder / "config.yaml").is_file():
         return resume(cell.folder).record
     return train(load_cell_config(cell)).record

@@ -320,7 +320,7 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The digest of what is played; descriptions and baselines are no part of it."""
+        """The digest of what is played; descriptions, baselines, and agents, which differ between processors, are no part of it."""
         plain = self.model_dump(mode="json")
         for key in DESCRIPTIONS:
             plain.pop(key)
@@ -332,6 +332,8 @@ class Suite(Settings):
         if not self.world:
             for key in ("world", "first_world", "replicates"):
                 plain.pop(key)
+        for replicate in plain.get("replicates", {}).values():
+            replicate.pop("agent")
         return digest(plain)
 
     @property

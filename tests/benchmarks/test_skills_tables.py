@@ -19,6 +19,7 @@ from benchmarks.skills_tables import (
     make_weight_column,
     read_success_elsewhere,
 )
+from benchmarks.skills_worlds import make_world
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
@@ -30,7 +31,7 @@ by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experime
 @by_name
 def test_every_row_plays_as_much_and_pairs_are_rows(experiment: Experiment) -> None:
     table = experiment.table
-    assert len(table.rows) <= (15 if experiment is METHODS else 8) and len(experiment.hypotheses) >= 3
+    assert len(table.rows) <= (15 if experiment is METHODS else 9) and len(experiment.hypotheses) >= 3
     assert {row for pair in table.pairs for row in pair} <= set(table.rows)
     for row, source in table.rows.items():
         config = load_config(source)
@@ -89,11 +90,29 @@ def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> N
 @by_name
 def test_quick_tables(experiment: Experiment) -> None:
     quick = experiment.make_quick_table()
-    assert experiment.table.first_seed == 0 and experiment.table.seeds == (3 if experiment is METHODS else 8)
+    assert experiment.table.first_seed == 0 and experiment.table.seeds == 12
     for source in quick.rows.values():
         config = load_config(source, quick.changes)
         assert config.partition.clients == 8 and config.federation.rounds == 1
     assert len(Runtime(config.spec()).client_split.role("server")) == 400
+
+
+def test_every_seed_has_a_world_in_which_clients_are_of_the_same_kinds() -> None:
+    for variants, kinds in (
+        ("", {("+", False), ("+", True), ("-", False), ("-", True)}),
+        ("one-procedure,", {("+",), ("-",)}),
+    ):
+        source = f"tiny-skills:skills-32,{variants}fedavg-grpo"
+        config = load_config(source, make_world(3, source))
+        assert config.warm_start is not None and config.warm_start.misconceptions is not None
+        split = Runtime(config.spec()).client_split
+        shown = draw_misconceptions(split.client(0).open_env(), config.warm_start.misconceptions)
+        for client in range(8):
+            towns = split.client(client).open_env().pool.categories
+            own, misled = [shown[town].own for town in towns], [shown[town].misled for town in towns]
+            assert len(towns) == 4 and sum(misled) == 2
+            assert set(zip(own, misled, strict=True)) == kinds or {(one,) for one in own} < kinds
+    assert make_world(3, "tiny-skills:fedavg-grpo") == make_world(3, "tiny-skills:skills-32,alike,fedavg-grpo")
 
 
 def test_own_rewards_are_of_each_clients_town_and_style() -> None:
@@ -105,6 +124,8 @@ def test_own_rewards_are_of_each_clients_town_and_style() -> None:
     record = {"final": judged, "config": {"partition": {}}}
     assert make_own_rewards_column()(Path(), record) == pytest.approx((2.5 / 4 + 1.5 / 4) / 2)
     assert make_own_rewards_column(worst=True)(Path(), record) == pytest.approx(1.5 / 4)
+    unequal = {"partition": {}, "algorithm": {"objectives": [["accuracy", "format"], ["accuracy", "style/unit"]]}}
+    assert make_own_rewards_column()(Path(), {"final": judged, "config": unequal}) == pytest.approx((0.5 + 0.25) / 2)
     together = {"partition": {"sources": {"Dorn+Arle": 1, "Bost+Cray": 1}}}
     assert list_towns({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
 

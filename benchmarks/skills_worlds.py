@@ -1,0 +1,41 @@
+"""The worlds of the skills tables: every seed has its own procedures, misconceptions, tasks, warm start and stream.
+
+What the rows have in common stays as it is: a client of `skills-32` holds four towns, of either procedure one with a
+misconception and one without; a client of `one-procedure` holds four towns of one procedure, two of them with a misconception.
+"""
+
+from __future__ import annotations
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.envs import open_env
+from fedagentgym.experiment.config import RunConfig, load_config
+from fedagentgym.learning.misconceptions import draw_misconceptions
+from fedagentgym.learning.settings import MisconceptionSettings
+
+CLIENTS = 8
+
+
+def make_world(seed: int, source: str) -> tuple[str, ...]:
+    """The changes that give a seed its world."""
+    changes = (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
+    if "skills-32" not in source or "alike" in source:
+        return changes
+    groups = group_towns(load_config(source, changes[:1]), seed, mixed="one-procedure" not in source)
+    sources = ", ".join(f"{'+'.join(group)}: 1" for group in groups)
+    return (*changes, f"partition.sources={{{sources}}}")
+
+
+def group_towns(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
+    """The towns of each client: of both procedures if `mixed`, else of one."""
+    env = open_env(config.env.id, **{**config.env.options, "split": "val"})
+    shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))
+    kinds: dict[tuple[str, bool], list[str]] = {}
+    for town, about in shown.items():
+        kinds.setdefault((about.own, about.misled), []).append(town)
+    if len(kinds) != 4 or {len(towns) for towns in kinds.values()} != {CLIENTS}:
+        raise OptionError(f"the world of seed {seed} does not divide into {CLIENTS} clients of equal kinds")
+    if mixed:
+        return [list(group) for group in zip(*kinds.values(), strict=True)]
+    procedures = sorted({own for own, _ in kinds})
+    pairs = [(kinds[own, True], kinds[own, False]) for own in procedures]
+    return [[*misled[at : at + 2], *others[at : at + 2]] for misled, others in pairs for at in range(0, CLIENTS, 2)]
