@@ -310,10 +310,10 @@ def _silence_progress() -> None:
 
 def run_cell(cell: TableCell) -> Record:
     """The record of a run: of the finished run, or after running or resuming it."""
-    from fedagentgym.experiment.run import read_result, resume, train
+    from fedagentgym.experiment.run import read_result, resume_own, train
 
     if (cell.folder / RESULT).is_file():
         return read_result(cell.folder) if (cell.folder / "rounds").is_dir() else read_record(cell.folder)
     if (cell.folder / "config.yaml").is_file():
-        return resume(cell.folder).record
+        return resume_own(load_cell_config(cell)).record
     return train(load_cell_config(cell)).record

@@ -142,6 +142,31 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+MOST_FOLDERS = 10_000
+"""Maximum number of folders that a search goes through."""
+
+
+def find_below(folder: Path, name: str, depth: int, skipped: str = "") -> Iterator[Path]:
+    """The folders that hold a file of this name: the folder itself, or those at most `depth` levels below it. Links are not
+    followed, and nothing is looked for inside of what was found, or in folders called `skipped`."""
+    waiting, searched = [(folder, depth)], 0
+    while waiting:
+        place, levels = waiting.pop()
+        searched += 1
+        if searched > MOST_FOLDERS:
+            raise DataError(
+                f"{format_path(folder)} holds more than {MOST_FOLDERS:,} folders: name the one that is meant"
+            )
+        if (place / name).is_file():
+            yield place
+        elif levels and place.is_dir():
+            try:
+                below = [entry for entry in place.iterdir() if entry.is_dir() and not entry.is_symlink()]
+            except OSError as error:
+                raise DataError(f"cannot read the folder {format_path(place)}: {_explain(error)}") from None
+            waiting += [(entry, levels - 1) for entry in below if entry.name != skipped]
+
+
 def remove_partial(folder: Path) -> None:
     """Remove the unfinished files of killed processes anywhere below a folder."""
     for entry in sorted(folder.rglob(f".*{PART}")) if folder.is_dir() else ():

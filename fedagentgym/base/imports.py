@@ -209,6 +209,7 @@ class Registry:
     def __init__(self, kind: str, entries: Mapping[str, str] | None = None) -> None:
         self.kind = kind
         self._entries: dict[str, Any] = dict(entries or {})
+        self._own = frozenset(self._entries)
 
     def register(self, name: str, target: Any, *, replace: bool = False) -> None:
         """Add a name; `target` is `"module:attribute"` or the object itself."""
@@ -240,6 +241,10 @@ class Registry:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
+
+    def is_added(self, name: str) -> bool:
+        """Whether a plugin registered the name."""
+        return name in self and name not in self._own
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):

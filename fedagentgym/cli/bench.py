@@ -12,13 +12,14 @@ import click
 from rich.table import Column, Table
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
-from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.base.progress import get_console, get_error_console, print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     JSON,
     NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
+    TRUST_PLUGINS,
     Group,
     assignments,
     option,
@@ -280,12 +281,16 @@ def twin(name: str, to: Path) -> None:
     "runs", type=PATH, nargs=-1, required=True, metavar="RUN...", help="Folders of runs, or folders that hold several."
 )
 @WORKERS
+@PLUGIN_NAMES
+@TRUST_PLUGINS
 @JSON
-def resume(runs: tuple[Path, ...], workers: int, as_json: bool) -> None:
+def resume(runs: tuple[Path, ...], workers: int, plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
     """Resume interrupted runs of suites."""
+    from fedagentgym.experiment.stored import Trust
     from fedagentgym.leaderboard.runs import load_run, play_runs
 
-    found = [load_run(folder) for folder in _find_runs(runs)]
+    found = [load_run(folder, Trust(plugins, trust_plugins)) for folder in _find_runs(runs)]
+    _name_runs("resuming", found)
     play_runs(found, workers)
     _tell_results(found, as_json)
 
@@ -298,6 +303,12 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
         searched = ", ".join(map(str, folders))
         raise OptionError(f"there is no run of a suite in {searched}: begin one with `fedagentgym bench run`")
     return found
+
+
+def _name_runs(doing: str, runs: Sequence[SuiteRun]) -> None:
+    """What is about to be written, before it is."""
+    for one in runs:
+        get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 
 
 def _play(
@@ -361,22 +372,27 @@ def status(run: Path, as_json: bool) -> None:
     metavar="FOLDER",
     help="Methods: also write the policies that were ranked, WEIGHTS/SUITE/ENTRY, for `verify --agent`.",
 )
-def pack(run: Path, to: Path, weights: Path | None) -> None:
+@PLUGIN_NAMES
+@TRUST_PLUGINS
+def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], trust_plugins: bool) -> None:
     """Pack a finished run with all its episodes into one folder that anybody can verify."""
-    from fedagentgym.leaderboard.runs import check_weights, load_run, pack_run, write_weights
+    from fedagentgym.experiment.stored import Trust
+    from fedagentgym.leaderboard.runs import check_packable, load_run, pack_run, write_weights
 
-    for folder in _find_runs([run]):
-        loaded = load_run(folder)
+    trust = Trust(plugins, trust_plugins)
+    runs = [load_run(folder) for folder in _find_runs([run])]
+    for loaded in runs:
+        check_packable(loaded, to, weights)
+    _name_runs("packing", runs)
+    for loaded in runs:
         below = Path(loaded.suite.name) / loaded.entry.name
-        if weights is not None:
-            check_weights(loaded, weights / below)
         made = pack_run(loaded, to / below)
         ranked = made.overall[made.ranked]
         interval = "" if ranked.ends is None else f" [{ranked.ends[0]:.3f}, {ranked.ends[1]:.3f}]"
         told = f"{made.ranked} {ranked.mean:.3f}{interval}"
         print_result(f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}")
         if weights is not None:
-            policies = write_weights(loaded, weights / below)
+            policies = write_weights(loaded, weights / below, trust)
             print_result(f"{weights / below}: the policies of {len(policies)} cells")
 
 

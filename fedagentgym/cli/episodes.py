@@ -179,9 +179,8 @@ def chats(source: Path, output: Path, solved: bool, training: bool, only: str | 
 
 def _find_environment(source: Path) -> str | None:
     """The environment of a run."""
-    config = source / "config.yaml"
-    if not config.is_file():
+    if not (source / "config.yaml").is_file():
         return None
-    from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.stored import read_stored_config
 
-    return load_config(config).env.id
+    return read_stored_config(source).env.id

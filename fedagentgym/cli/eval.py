@@ -22,6 +22,7 @@ from fedagentgym.cli.options import (
     PATH,
     PLUGIN_NAMES,
     POSITIVE,
+    TRUST_PLUGINS,
     find_named_client,
     option,
     parse_agent_settings,
@@ -69,6 +70,7 @@ PROCEDURES = ("own", "other")
 @ENV_SET
 @AGENT_SET
 @PLUGIN_NAMES
+@TRUST_PLUGINS
 @JSON
 def evaluate(
     env: str | None,
@@ -88,6 +90,7 @@ def evaluate(
     env_set: tuple[str, ...],
     agent_set: tuple[str, ...],
     plugins: tuple[str, ...],
+    trust_plugins: bool,
     as_json: bool,
     **numbers: float | None,
 ) -> None:
@@ -109,6 +112,7 @@ def evaluate(
         raise OptionError("--set chooses among the episodes of a file: it goes with --replay")
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
+    from fedagentgym.experiment.stored import Trust
 
     exported = agent is not None and has_agent_file(agent)
     named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
@@ -125,6 +129,7 @@ def evaluate(
             client=find_named_client(client, client_split),
             evaluation={name: value for name, value in {"split": split, **numbers}.items() if value is not None},
             seed=seed,
+            trust=Trust(plugins, trust_plugins),
         )
     )
     _play(opened, output or _choose_file(opened), as_json)

@@ -77,6 +77,12 @@ PLUGINS = _plugin_option(expose_value=False)
 PLUGIN_NAMES = _plugin_option()
 """Loads plugins, and passes their names as `plugins` to a command that writes them down."""
 
+TRUST_PLUGINS = option(
+    "--trust-plugins",
+    is_flag=True,
+    help="Run the code that the folder names, and let it decide what otherwise only you do (trackers, missing protections).",
+)
+
 # ---- environments ---------------------------------------------------------------------------------------------------
 
 ENV_SET = assignments(

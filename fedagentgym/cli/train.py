@@ -20,7 +20,7 @@ from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
 from fedagentgym.base.ranks import find_place
 from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
-from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, Group, assignments, option
+from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, TRUST_PLUGINS, Group, assignments, option
 from fedagentgym.version import __version__
 
 POSITIVE_NUMBER = click.FloatRange(1e-3)
@@ -31,6 +31,7 @@ POSITIVE_NUMBER = click.FloatRange(1e-3)
 @assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
 @PLUGIN_NAMES
 @option("--resume", type=PATH, metavar="RUN", help="Resume the run in this folder.")
+@TRUST_PLUGINS
 @option("--seeds", metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
 @option("--list", "listing", is_flag=True, help="List the presets and exit.")
 @option("--show", is_flag=True, help="Print all settings, with presets and changes resolved, and exit.")
@@ -48,6 +49,7 @@ def train(
     changes: tuple[str, ...],
     plugins: tuple[str, ...],
     resume: Path | None,
+    trust_plugins: bool,
     seeds: str | None,
     listing: bool,
     show: bool,
@@ -68,7 +70,7 @@ def train(
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
     if show:
-        _print_settings(config, resume, changes, plugins)
+        _print_settings(config or "", changes, plugins) if resume is None else _print_stored(resume)
         return
     if plan:
         if config is None:
@@ -79,10 +81,10 @@ def train(
         raise OptionError(
             "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
         )
-    if resume is not None and plugins:
-        raise OptionError("--plugin: a run that is resumed loads the plugins that it was started with")
+    if trust_plugins and resume is None:
+        raise OptionError("--trust-plugins is about the folder of a run: it goes with --resume")
     with _speak_for_all_ranks():
-        _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, as_json)
+        _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, trust_plugins, as_json)
 
 
 @contextlib.contextmanager
@@ -124,16 +126,19 @@ def _run(
     changes: Sequence[str],
     seeds: Sequence[int] | None,
     plugins: Sequence[str],
+    trust_plugins: bool,
     as_json: bool,
 ) -> None:
     """Train or resume, once or with each seed, and print the results and how to compare several."""
     from fedagentgym.experiment import run as running
     from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
+    from fedagentgym.experiment.stored import Trust
 
     with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
         watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
         if resume is not None:
-            results = [running.resume(resume, changes, **watching)]
+            trust = Trust(tuple(plugins), trust_plugins)
+            results = [running.resume(resume, changes, trust=trust, **watching)]
         elif seeds is not None:
             results = running.train(config or "", changes, seeds=seeds, plugins=plugins, **watching)
         else:
@@ -147,18 +152,25 @@ def _run(
         print_result(f"all seeds together: fedagentgym compare {results[0].folder.parent}")
 
 
-def _print_settings(config: str | None, resume: Path | None, changes: Sequence[str], plugins: Sequence[str]) -> None:
+def _print_stored(run: Path) -> None:
+    """The settings of a run as they stand in its folder, which are resolved."""
+    from fedagentgym.base.files import read_text
+    from fedagentgym.experiment.stored import read_stored_config
+
+    click.echo(read_text(read_stored_config(run).place / "config.yaml"), nl=False)
+
+
+def _print_settings(config: str, changes: Sequence[str], plugins: Sequence[str]) -> None:
     """Every setting with its value, under the header comment of the preset."""
     import yaml
 
     from fedagentgym.agents.presets import complete_settings
     from fedagentgym.experiment.config import load_config, read_head
 
-    source = str(config) if resume is None else str(resume / "config.yaml")
-    resolved = load_config(source, changes, plugins)
+    resolved = load_config(config, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
     text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    click.echo(f"{read_head(source)}{text}", nl=False)
+    click.echo(f"{read_head(config)}{text}", nl=False)
 
 
 def _print_plan(
@@ -224,14 +236,25 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
 @option("--best", is_flag=True, help="The best evaluated round instead of the last.")
 @option("--round", "number", type=int, help="This round instead of the last.")
 @option("--adapter", is_flag=True, help="Only the LoRA adapter, not merged into its base.")
-@PLUGINS
-def export(run: Path, output: Path, best: bool, number: int | None, adapter: bool) -> None:
+@PLUGIN_NAMES
+@TRUST_PLUGINS
+def export(
+    run: Path,
+    output: Path,
+    best: bool,
+    number: int | None,
+    adapter: bool,
+    plugins: tuple[str, ...],
+    trust_plugins: bool,
+) -> None:
     """Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone."""
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
     from fedagentgym.experiment.export import export_policy
+    from fedagentgym.experiment.stored import Trust
 
-    chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter)
+    trust = Trust(plugins, trust_plugins)
+    chosen = export_policy(run, output, number=number, best=best, adapter_only=adapter, trust=trust)
     print_result(f"round {chosen} of {run} is in {output}")
 
 

@@ -143,6 +143,9 @@ class TextEnv(gymnasium.Env[str, str]):
     given. A subclass lists its own; those of its base classes are added."""
     local_options: ClassVar[tuple[str, ...]] = ()
     """Options that are paths on this machine: never stored, since the pool's digest identifies the data."""
+    owner_options: ClassVar[tuple[str, ...]] = ()
+    """Options that only the user of a machine decides, such as which protections of the sandbox may be missing: never stored, and
+    refused where others name them."""
     handicap: ClassVar[Handicap] = Handicap(error=0.4, turns=20)
     """With this handicap the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
     published_action_tail: ClassVar[int] = 30
@@ -548,7 +551,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options without those that are paths on this machine, for files.
+        """Return the options without those that are paths on this machine or its user's own decision, for files.
 
         Args:
             options: Options of the environment.
@@ -556,7 +559,20 @@ class TextEnv(gymnasium.Env[str, str]):
         Returns:
             Those that have the same meaning everywhere.
         """
-        return {name: value for name, value in options.items() if name not in cls.local_options}
+        kept_here = (*cls.local_options, *cls.owner_options)
+        return {name: value for name, value in options.items() if name not in kept_here}
+
+    @classmethod
+    def list_parts(cls, options: Mapping[str, Any]) -> list[tuple[type[TextEnv], Mapping[str, Any]]]:
+        """Return the environments whose options these options hold; override this if there are others beside this one.
+
+        Args:
+            options: Options of the environment.
+
+        Returns:
+            The class of each environment with its own options.
+        """
+        return [(cls, options)]
 
     @classmethod
     def names_local_data(cls, options: Mapping[str, Any]) -> bool:

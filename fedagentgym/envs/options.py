@@ -17,6 +17,8 @@ from fedagentgym.base.errors import DataError, OptionError, find_closest_name, j
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+    from fedagentgym.envs.core import TextEnv
+
 SELECTING = ("split", "tasks", "pool", "variant")
 """Options of every environment that choose among its tasks, or change how a client sees them."""
 
@@ -119,6 +121,17 @@ def resolve_task_options(cls: type[Any], options: Mapping[str, Any]) -> dict[str
     }
     portable: dict[str, Any] = cls.portable_options(chosen)
     return portable
+
+
+def refuse_foreign_options(cls: type[TextEnv], options: Mapping[str, Any], where: str, *, paths: bool = False) -> None:
+    """Raise if options that others chose hold what only the user of this machine decides; paths of data on it only if `paths`
+    are allowed."""
+    for part, own in cls.list_parts(options):
+        kept = part.portable_options(own)
+        for name in own:
+            if name in part.owner_options or (name in part.local_options and name not in kept and not paths):
+                what = "a path on this machine" if name in part.local_options else "a protection of this machine"
+                raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
 
 
 def keep_plain_options(options: Mapping[str, Any]) -> dict[str, Any]:

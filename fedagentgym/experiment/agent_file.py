@@ -7,18 +7,21 @@ to no preset, since presets may change.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from fedagentgym.agents.presets import DEFAULT_MODELS
+from fedagentgym.agents.foreign import MODELS, check_foreign_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.runtime import EnvSettings
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.base.files import parse_yaml, read_text, write_atomic
 from fedagentgym.base.settings import Settings, assign
+from fedagentgym.envs.options import refuse_foreign_options
+from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 AGENT_FILE = "agent.yaml"
 ADAPTER_FILE = "adapter_config.json"
-_LOADED_FROM_FOLDERS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
 _HEAD = (
     "# Prompt, parser and decoding of this model, and how it was evaluated.\n"
     "# `fedagentgym eval --agent FOLDER` and `fedagentgym.load_agent(FOLDER)` use it.\n"
@@ -64,7 +66,7 @@ def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
     kept = {name: value for name in names if (value := getattr(settings, name)) is not None}
     return AgentSettings.load(
         {
-            "name": settings.name if settings.name in _LOADED_FROM_FOLDERS else "transformers",
+            "name": settings.name if settings.name in MODELS else "transformers",
             "context": agent.context,
             "history": agent.history,
             "template": template.name,
@@ -111,11 +113,24 @@ def read_agent_file(folder: str | Path) -> AgentFile:
         found = AgentFile.load(plain)
     except OptionError as error:
         raise DataError(f"{path}: {error}") from None
+    check_foreign_agent(found.agent, str(path), MODELS)
+    check_foreign_envs(found.env, found.evaluation, str(path))
     if (place / ADAPTER_FILE).is_file() and not (place / "config.json").is_file():
         raise DataError(
             f"{place} holds an adapter alone, without its base: export the whole model (without --adapter) to play it"
         )
     return found.model_copy(update={"agent": found.agent.model_copy(update={"model": str(place)})})
+
+
+def check_foreign_envs(
+    env: EnvSettings, evaluation: EvaluationSettings | None, where: str, *, paths: bool = False
+) -> None:
+    """Refuse environments that others chose with options that only the user of this machine decides. What is not registered here
+    cannot be opened."""
+    sets = () if evaluation is None else evaluation.sets
+    for name, options in [(env.id, env.options), *((one.env or env.id, one.options or {}) for one in sets)]:
+        with contextlib.suppress(UnknownNameError):
+            refuse_foreign_options(ENVIRONMENTS.get(find_env_id(name)), options, where, paths=paths)
 
 
 def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:

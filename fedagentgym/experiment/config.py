@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -148,15 +147,7 @@ class RunConfig(Settings):
         Returns:
             The digest, a text that begins with `sha256:`.
         """
-        plain = self.plain()
-        plain["federation"] |= {"rounds": rounds}
-        plain["federation"].pop("raised_from", None)
-        plain.pop("name")
-        plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
-        for path in RESUMABLE:
-            section, _, key = path.partition(".")
-            plain[section].pop(key, None)
-        return digest(plain)
+        return digest_plain(self.plain(), rounds)
 
     def list_shorter(self) -> set[str]:
         """The digests that this run had before it was extended."""
@@ -166,6 +157,18 @@ class RunConfig(Settings):
         """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be extended."""
         plain = self.plain()
         return _find_decay({key: plain[key] for key in ("learning", "algorithm")})
+
+
+def digest_plain(plain: dict[str, Any], rounds: int) -> str:
+    """The digest of a resolved configuration as plain values, which are used up."""
+    plain["federation"] |= {"rounds": rounds}
+    plain["federation"].pop("raised_from", None)
+    plain.pop("name")
+    plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
+    for path in RESUMABLE:
+        section, _, key = path.partition(".")
+        plain[section].pop(key, None)
+    return digest(plain)
 
 
 def _find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
@@ -213,6 +216,11 @@ def load_config(
     for change in changes:
         plain = assign(plain, change)
     load_plugins([*_plugins(plain), *plugins])
+    return resolve_config(plain, plugins)
+
+
+def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> RunConfig:
+    """The configuration of plain values; whatever it needs of plugins is loaded already."""
     config = RunConfig.load(plain)
     added = tuple(plugin for plugin in plugins if plugin not in config.plugins)
     algorithm = load_settings(get_algorithm_class(config.algorithm), config.algorithm)
@@ -379,24 +387,3 @@ def read_head(source: str) -> str:
 
 def _get_presets_folder() -> Any:
     return files("fedagentgym.experiment") / "presets"
-
-
-# ---- several seeds ---------------------------------------------------------------------------------------------------
-
-
-def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
-    """The configuration of each seed's run, in folders `seed0`, `seed1`, ... of the run's own; a folder of another run is refused
-    before any of them begins."""
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
-    runs = [_with_seed(config, seed) for seed in seeds]
-    for chosen in runs:
-        present = Path(chosen.output.folder) / "config.yaml"
-        if present.is_file() and load_config(present).digest != chosen.digest:
-            raise OptionError(f"{present.parent} holds a run with another configuration: choose another output.folder")
-    return runs
-
-
-def _with_seed(base: RunConfig, seed: int) -> RunConfig:
-    folder = json.dumps(str(Path(base.output.folder) / f"seed{seed}"))
-    return load_config(base, [f"seed={seed}", f"output.folder={folder}"])

@@ -16,6 +16,7 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import get_console
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.run import RunResult, finish_or_read
+from fedagentgym.experiment.stored import read_stored_config
 
 PRESETS = {"alone": "demo:alone", "together": "demo"}
 """The two runs in their order, by the folder that each has."""
@@ -71,7 +72,7 @@ def _make_room(configs: Mapping[str, RunConfig]) -> None:
     finished = all((place / "result.json").is_file() for place in places)
     for place, config in zip(places, configs.values(), strict=True):
         there = place / "config.yaml"
-        if there.is_file() and (finished or load_config(there).digest != config.digest):
+        if there.is_file() and (finished or read_stored_config(place).digest != config.digest):
             shutil.rmtree(place)
 
 

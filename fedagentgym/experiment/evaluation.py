@@ -16,7 +16,8 @@ from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, jo
 from fedagentgym.base.settings import merge
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.registry import find_env_id
-from fedagentgym.experiment.agent_file import AgentFile, change_agent, read_agent_file
+from fedagentgym.experiment.agent_file import AgentFile, change_agent, check_foreign_envs, read_agent_file
+from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
 from fedagentgym.learning.evaluation import OpenedSet, find_replay_differences, open_sets
 from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.settings import EvaluationSettings
@@ -57,6 +58,7 @@ class EvaluationRequest:
     client: NamedClient | None = None
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
+    trust: Trust = NO_TRUST
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _find_source(request: EvaluationRequest) -> tuple[OpenedPolicy | None, Agent
             )
         from fedagentgym.experiment.export import open_policy
 
-        opened = open_policy(request.run, number=request.round, best=request.best)
+        opened = open_policy(request.run, number=request.round, best=request.best, trust=request.trust)
         return opened, opened.describe()
     if request.best or request.round is not None:
         raise OptionError("--best and --round choose among the rounds of a run: they go with --run")
@@ -281,15 +283,14 @@ def _find_options(path: Path, name: str, head: Mapping[str, Any]) -> Mapping[str
 
 def _iter_run_options(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The options of each evaluation set of the run whose folder holds this file."""
-    config_file = path.resolve().parent.parent / "config.yaml"
-    if not config_file.is_file():
+    folder = path.resolve().parent.parent
+    if not (folder / "config.yaml").is_file():
         return
-    from fedagentgym.experiment.config import load_config
-    from fedagentgym.learning.evaluation import open_sets
-
-    config = load_config(config_file)
-    if config.evaluation is None or not config.evaluation.sets:
-        yield "", config.env.options
+    stored = read_stored_config(folder)
+    env, evaluation = stored.env, stored.evaluation
+    check_foreign_envs(env, evaluation, stored.where, paths=True)
+    if evaluation is None or not evaluation.sets:
+        yield "", env.options
         return
-    for one in open_sets(config.evaluation, config.env.id, config.env.options):
+    for one in open_sets(evaluation, env.id, env.options):
         yield one.name, one.options

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.streams import derive
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
-from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run, describe_privacy
+from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config
 from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.commits import Chain, CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.partitions.table import env_class
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class OpenedPolicy:
         """The content of `agent.yaml`, with the environment options that have the same meaning on every machine."""
         config, options = self.run.config, self.run.runtime.client_split.options
         env = {**config.env.model_dump(), "options": self.run.runtime.env.portable_options(options)}
-        judged = config.evaluation or EvaluationSettings()
+        judged = _make_portable(config.evaluation or EvaluationSettings(), config.env.id)
         return AgentFile.load(
             {
                 "agent": describe_agent(self.agent, config.agent).model_dump(exclude_unset=True),
@@ -72,8 +74,22 @@ class OpenedPolicy:
         return {"success": found["mean"], "low": found["low"], "high": found["high"], "tasks": evaluation["tasks"]}
 
 
-def open_policy(folder: str | Path, *, number: int | None = None, best: bool = False) -> OpenedPolicy:
-    """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked first."""
+def _make_portable(evaluation: EvaluationSettings, env_id: str) -> EvaluationSettings:
+    """The settings of an evaluation with the options of its sets that have the same meaning on every machine."""
+    sets = [
+        one
+        if one.options is None
+        else one.model_copy(update={"options": env_class(find_env_id(one.env or env_id)).portable_options(one.options)})
+        for one in evaluation.sets
+    ]
+    return evaluation.model_copy(update={"sets": tuple(sets)})
+
+
+def open_policy(
+    folder: str | Path, *, number: int | None = None, best: bool = False, trust: Trust = NO_TRUST
+) -> OpenedPolicy:
+    """Open the policy of a run's round: the last, the best, or the given one. The run's files are checked first; `trust` says
+    which of the folder's code may run."""
     place = Path(folder)
     if not (place / "config.yaml").is_file():
         other = f"; it is an exported agent: eval --agent {place}" if has_agent_file(place) else ""
@@ -81,7 +97,8 @@ def open_policy(folder: str | Path, *, number: int | None = None, best: bool = F
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
     rounds = CommitStore(place / "rounds")
-    run = Run.open(load_config(place / "config.yaml"), place)
+    config, plugins = load_stored_config(place, trust)
+    run = Run.open(config, place, plugins)
     chain = read_chain(place, run.inputs)
     if chain is None:
         raise DataError(f"{place} has no committed round yet")
@@ -98,9 +115,10 @@ def export_policy(
     number: int | None = None,
     best: bool = False,
     adapter_only: bool = False,
+    trust: Trust = NO_TRUST,
 ) -> int:
     """Write the policy of a round (the last, the best, or the given one) to a new folder; returns the round."""
-    opened = open_policy(folder, number=number, best=best)
+    opened = open_policy(folder, number=number, best=best, trust=trust)
     if adapter_only and opened.run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
     from fedagentgym.agents.engines.torch_policy import save_adapter

@@ -29,15 +29,15 @@ def make_server_app() -> Any:
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
         from fedagentgym.experiment.config import load_config
-        from fedagentgym.experiment.run import resume, train
+        from fedagentgym.experiment.run import resume_own, train
 
         source = str(context.run_config["run"])
         plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
         changes = [*read_changes(context.run_config), BACKEND_CHANGE]
-        folder = Path(load_config(source, changes, plugins=plugins).output.folder)
+        config = load_config(source, changes, plugins=plugins)
         with use_grid(grid):
-            if (folder / "config.yaml").exists():
-                resume(folder, [change for change in changes if not change.startswith("output.folder=")])
+            if (Path(config.output.folder) / "config.yaml").exists():
+                resume_own(config, [BACKEND_CHANGE])
             else:
                 train(source, changes, plugins=plugins)
 

@@ -13,6 +13,7 @@ folder/report.html      the run on one page
 from __future__ import annotations
 
 import contextlib
+import json
 import platform
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.process import explain_interruption
+from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import (
@@ -40,9 +42,10 @@ from fedagentgym.experiment.config import (
     RunConfig,
     check_participants,
     load_config,
-    make_seed_configs,
+    resolve_config,
 )
 from fedagentgym.experiment.estimate.plan import check_fit
+from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.checks import PrivacySettings
@@ -157,8 +160,32 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
     if (folder / "result.json").is_file():
         return RunResult(folder, read_result(folder))
     if (folder / "config.yaml").is_file():
-        return resume(folder, observers=observers, on_progress=on_progress)
+        return resume_own(chosen, observers=observers, on_progress=on_progress)
     return _train_once(chosen, observers, on_progress)
+
+
+def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
+    """The configuration of each seed's run, in folders `seed0`, `seed1`, ... of the run's own; a folder of another run is refused
+    before any of them begins."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
+    runs = [_with_seed(config, seed) for seed in seeds]
+    for chosen in runs:
+        if (Path(chosen.output.folder) / "config.yaml").is_file():
+            check_same(chosen)
+    return runs
+
+
+def _with_seed(base: RunConfig, seed: int) -> RunConfig:
+    folder = json.dumps(str(Path(base.output.folder) / f"seed{seed}"))
+    return load_config(base, [f"seed={seed}", f"output.folder={folder}"])
+
+
+def check_same(config: RunConfig) -> None:
+    """Refuse a configuration whose folder holds the run of another one."""
+    folder = Path(config.output.folder)
+    if config.digest not in read_stored_config(folder).list_digests():
+        raise OptionError(f"{folder} holds a run with another configuration: choose another output.folder")
 
 
 def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
@@ -171,7 +198,7 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
             )
         with ranks.own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
-            write_atomic(place / "config.yaml", to_yaml(chosen))
+            write_atomic(place / "config.yaml", to_yaml(chosen.plain()))
             with explain_interruption(lambda: describe_saved_rounds(place)):
                 return replace(opened.finish(observers, on_progress), folder=folder)
 
@@ -210,14 +237,33 @@ def join_ranks(config: RunConfig) -> Iterator[None]:
         yield
 
 
-def resume(
-    folder: str | Path,
+def resume_own(
+    config: RunConfig,
     changes: Sequence[str] = (),
     *,
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Resume an interrupted run; the result is the same as without the interruption."""
+    """Resume the run of a configuration that the user has given again; its folder is trusted as far as it says the same."""
+    stored, rounds = read_stored_config(Path(config.output.folder)), config.federation.rounds
+    if config.compute_digest(stored.rounds) != stored.digest:
+        raise OptionError(f"{stored.place} holds a run with another configuration: choose another output.folder")
+    given = [f"output.trackers={json.dumps(config.output.trackers)}"]
+    given += [] if rounds == stored.rounds else [f"{ROUNDS}={rounds}"]
+    trust = Trust(config.plugins, folder=True)
+    return resume(stored.place, [*given, *changes], trust=trust, observers=observers, on_progress=on_progress)
+
+
+def resume(
+    folder: str | Path,
+    changes: Sequence[str] = (),
+    *,
+    trust: Trust = NO_TRUST,
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+) -> RunResult:
+    """Resume an interrupted run; the result is the same as without the interruption. `trust` says which of the folder's code may
+    run."""
     path = Path(folder)
     if not (path / "config.yaml").is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
@@ -226,11 +272,12 @@ def resume(
             raise OptionError(
                 f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can, and {ROUNDS}"
             )
-    begun, config = load_config(path / "config.yaml"), load_config(path / "config.yaml", changes)
+    config, plugins = load_stored_config(path, trust, changes)
+    begun = resolve_config(read_stored_config(path).plain)
     if config.federation.rounds != begun.federation.rounds:
         config = _make_longer(begun, config)
     with join_ranks(config), ranks.own_folder(path, filled=True) as place:
-        opened = Run.open(config, place)
+        opened = Run.open(config, place, plugins)
         if config.federation.rounds != begun.federation.rounds:
             _note_longer(opened)
         with explain_interruption(lambda: describe_saved_rounds(place)):
@@ -254,7 +301,7 @@ def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 def _note_longer(opened: Run) -> None:
     """Write the longer plan, after checking that the run's rounds belong to it; the run's record is then out of date."""
     read_chain(opened.folder, opened.inputs)
-    write_atomic(opened.folder / "config.yaml", to_yaml(opened.config))
+    write_atomic(opened.folder / "config.yaml", to_yaml(opened.config.plain()))
     (opened.folder / "result.json").unlink(missing_ok=True)
 
 
@@ -264,7 +311,8 @@ def describe_saved_rounds(folder: Path) -> str:
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
     group = ranks.joined
     program = "fedagentgym" if group is None else f"torchrun --nproc-per-node {group.size} -m fedagentgym"
-    return f"{saved}; resume with: {program} train --resume {shlex.quote(str(folder))}"
+    flag = " --trust-plugins" if needs_trust(folder) else ""
+    return f"{saved}; resume with: {program} train --resume {shlex.quote(str(folder))}{flag}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,9 +326,11 @@ class Run:
     algorithm: BaseAlgorithm[Any]
     sets: tuple[OpenedSet, ...]
     agent_note: Mapping[str, Any]
+    plugins: tuple[str, ...] = ()
+    """What workers load: the configuration's plugins, where the user has them."""
 
     @classmethod
-    def open(cls, config: RunConfig, folder: Path) -> Run:
+    def open(cls, config: RunConfig, folder: Path, plugins: tuple[str, ...] | None = None) -> Run:
         """Open what a configuration names; data first, so that missing data is reported before any work."""
         client_split, sets = ranks.make_first(lambda: open_data(config))
         agent, agent_note = ranks.make_first(lambda: resolve_agent(config))
@@ -288,7 +338,9 @@ class Run:
         runtime = Runtime(spec, client_split=client_split)
         if spec.evaluation is not None:
             runtime.judged_sets = sets
-        return cls(config, folder, spec, runtime, make_algorithm(spec, runtime), sets, agent_note)
+        algorithm = make_algorithm(spec, runtime)
+        loaded = config.plugins if plugins is None else plugins
+        return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded)
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -315,7 +367,8 @@ class Run:
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
         first = ranks.joined is None or ranks.joined.rank == 0
-        tracked = TrackedRun(self.config.output.trackers if first else (), self.config.plain())
+        here = merge(self.config.plain(), {"output": {"folder": str(self.folder)}})
+        tracked = TrackedRun(self.config.output.trackers if first else (), here)
         if self.config.output.report == "html":
             ranks.share(self._write_background)
         backend = self.open_backend()
@@ -356,7 +409,7 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec}, self.config.plugins)
+        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec}, self.plugins)
         options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
@@ -491,11 +544,11 @@ def read_result(folder: Path) -> dict[str, Any]:
     chain = read_chain(folder)
     if chain is None:
         raise DataError(f"{place} belongs to a run without a committed round")
-    config, newest = load_config(folder / "config.yaml"), chain.newest
+    config, newest = read_stored_config(folder), chain.newest
     judged = [record for record in chain.list_records() if "evaluation" in record]
     expected: dict[str, Any] = {
         "config_digest": config.digest,
-        "config": config.plain(),
+        "config": config.plain,
         "rounds": newest.round,
         "bytes": newest.record["bytes_total"],
         "seconds": newest.record["seconds_total"],
@@ -552,8 +605,9 @@ def collect_versions() -> dict[str, str]:
     return found
 
 
-def to_yaml(config: RunConfig) -> str:
+def to_yaml(plain: Mapping[str, Any]) -> str:
+    """A configuration as the text of its file."""
     import yaml
 
-    text: str = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
     return text

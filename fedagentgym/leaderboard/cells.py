@@ -29,10 +29,10 @@ from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_json, read_text, remove_partial, write_atomic
 from fedagentgym.base.progress import Progress, show_progress
-from fedagentgym.base.settings import Settings
+from fedagentgym.base.settings import Settings, merge
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import Run, read_result, resume, to_yaml, train
+from fedagentgym.experiment.run import Run, check_same, read_result, resume_own, to_yaml, train
 from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes
 from fedagentgym.federation.server import lock_folder
@@ -313,9 +313,10 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
     with lock_folder(cell.folder):
         remove_partial(cell.folder)
         write_identity(cell)
-        run_training(cell)
+        config = make_run_config(cell)
+        run_training(cell, config)
         write_atomic(cell.revision_file, find_revision() or "")
-        write_atomic(cell.episodes_file, rank_run(cell, opened))
+        write_atomic(cell.episodes_file, rank_run(cell, opened, config))
     return cell
 
 
@@ -329,22 +330,27 @@ def find_revision() -> str | None:
     return told.stdout.strip() or None
 
 
-def run_training(cell: Cell) -> None:
-    """The cell's run: the finished one, or after resuming or playing it."""
+def run_training(cell: Cell, config: RunConfig) -> None:
+    """The cell's run: the finished one, or after resuming or playing it; a folder with the run of another cell is refused."""
     if (cell.run_folder / "result.json").is_file():
+        check_same(config)
         read_result(cell.run_folder)
     elif (cell.run_folder / "config.yaml").is_file():
         chain = read_chain(cell.run_folder)
-        resume(cell.run_folder, observers=[BudgetGuard(cell.suite, chain.list_records() if chain else ())])
+        resume_own(config, observers=[BudgetGuard(cell.suite, chain.list_records() if chain else ())])
     else:
-        config = make_cell_config(cell.suite, cell.scenario, cell.entry, cell.seed)
-        config = load_config(config, [f"output.folder={json.dumps(str(cell.run_folder))}"])
         train(config, observers=[BudgetGuard(cell.suite)])
 
 
-def rank_run(cell: Cell, opened: OpenedScenario) -> str:
+def make_run_config(cell: Cell) -> RunConfig:
+    """The configuration of a cell's run, in its folder."""
+    config = make_cell_config(cell.suite, cell.scenario, cell.entry, cell.seed)
+    return load_config(config, [f"output.folder={json.dumps(str(cell.run_folder))}"])
+
+
+def rank_run(cell: Cell, opened: OpenedScenario, config: RunConfig) -> str:
     """The ranked episodes: those of the last round, or of the one with the highest success on `val`."""
-    run = Run.open(load_config(cell.run_folder / "config.yaml"), cell.run_folder)
+    run = Run.open(config, cell.run_folder)
     records = read_records(cell)
     (chosen,) = best_rounds(records) if cell.suite.ranked_round == "best" else {records[-1]["round"]}
     state = CommitStore(cell.run_folder / "rounds").read(chosen).state
@@ -365,7 +371,6 @@ def read_records(cell: Cell) -> list[dict[str, Any]]:
     return chain.list_records()
 
 
-def format_config(config: RunConfig) -> str:
-    """A configuration for publication: without the folder in which it ran here."""
-    output = config.output.model_copy(update={"folder": PUBLISHED_FOLDER})
-    return to_yaml(config.model_copy(update={"output": output}))
+def format_config(plain: Mapping[str, Any]) -> str:
+    """A resolved configuration for publication: without the folder in which it ran here."""
+    return to_yaml(merge(plain, {"output": {"folder": PUBLISHED_FOLDER}}))

@@ -26,6 +26,7 @@ from fedagentgym.base.statistics import (
     correct,
     mean,
 )
+from fedagentgym.experiment.stored import read_stored_config
 from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.aggregate import average_runs, estimate_spread, estimate_tasks, sum_spent
 from fedagentgym.leaderboard.record import CurvePoint, Interval
@@ -111,12 +112,10 @@ def list_runs(path: Path) -> list[Path]:
 
 def _read_run(folder: Path) -> dict[tuple[str, int], Tasks]:
     """The last evaluation of a run."""
-    from fedagentgym.experiment.config import load_config
-
     files = sorted((folder / "evaluation").glob("*.jsonl"))
     if not files:
         raise DataError(f"{format_path(folder)} is a run without an evaluation")
-    return _by_set(files[-1], load_config(folder / "config.yaml").seed)
+    return _by_set(files[-1], read_stored_config(folder).seed)
 
 
 def _by_set(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
@@ -76,6 +77,8 @@ def make_baseline(suite: Suite, name: str) -> Entry:
         raise unknown_name_error(f"baseline of {suite.name}", name, suite.baselines)
     found = suite.baselines[name]
     agent = {"name": found.agent} if isinstance(found.agent, str) else found.agent
+    if agent is not None:
+        check_foreign_agent(AgentSettings.load(agent, "agent"), f"suite {suite.name}, baseline {name}")
     title, changes = found.title or name, found.changes
     return Entry(name=name, title=title, baseline=True, agent=agent, changes=changes, stream=found.stream)
 

@@ -346,7 +346,7 @@ def _find_plugin_paths(packed: Mapping[str, Any], plugins: Sequence[str]) -> tup
 
 def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig, algorithm: str) -> None:
     """What can be checked where the method's code is at hand: the whole file, its digest, and the method's name."""
-    if text != format_config(expected):
+    if text != format_config(expected.plain()):
         raise RefutedError("configuration", f"{place}: not written as this package writes it")
     if record.config != expected.digest:
         told = f"the digest of its configuration is not that of {place}"

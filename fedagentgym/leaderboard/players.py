@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents import AGENTS
+from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.agents.presets import make_agent, starts_from_nothing
@@ -93,6 +94,7 @@ def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Pat
     agent = folder.manifest.entry.agent
     if agent.kind != "model":
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
+    check_foreign_agent(AgentSettings.load(agent.settings, "agent"), "manifest.json")
     load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
     ranked, judged = [], []
     for cell in cells:

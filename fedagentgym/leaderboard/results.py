@@ -31,7 +31,7 @@ import yaml
 
 from fedagentgym.base.encoding import bytes_digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, compress, format_path, parse_json, read_text, write_atomic
+from fedagentgym.base.files import atomic_folder, compress, find_below, format_path, parse_json, read_text, write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
@@ -263,12 +263,7 @@ def _find_definition(entry: ResultFolder) -> Suite:
 def _find_results(place: Path, depth: int) -> Iterator[Path]:
     if not place.is_dir():
         raise DataError(f"{format_path(place)} is not a folder of results")
-    if (place / MANIFEST).is_file():
-        yield place
-        return
-    if depth:
-        for below in sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink()):
-            yield from _find_results(below, depth - 1)
+    yield from sorted(find_below(place, MANIFEST, depth))
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------------

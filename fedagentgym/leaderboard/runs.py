@@ -18,17 +18,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.presets import starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import count_labelled
-from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.files import format_path, read_json, read_text, write_atomic
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, unknown_name_error
+from fedagentgym.base.files import find_below, format_path, read_json, read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
 from fedagentgym.base.progress import set_verbosity, show_progress
-from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import prepare_agents
+from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_config, is_own_plugin, read_stored_config
 from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point, sum_spent
 from fedagentgym.leaderboard.cells import (
     Cell,
@@ -52,7 +54,15 @@ from fedagentgym.leaderboard.entries import (
     load_settings,
 )
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, Manifest, Spent
-from fedagentgym.leaderboard.results import SUITE, PackedCell, Result, group_by_task, parse_groups, write_result
+from fedagentgym.leaderboard.results import (
+    DEEPEST,
+    SUITE,
+    PackedCell,
+    Result,
+    group_by_task,
+    parse_groups,
+    write_result,
+)
 from fedagentgym.leaderboard.store import find_place, read_packed_cell, restore_cells, store_cell
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario, parse_suite, to_yaml
 from fedagentgym.learning.trajectory import parse_json_lines
@@ -83,8 +93,7 @@ class SuiteRun:
 
 
 def open_run(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
-    """An entry with its cells, existing or not; nothing is written or played yet."""
-    load_plugins(entry.plugins)
+    """An entry with its cells, existing or not; its plugins are loaded. Nothing is written or played yet."""
     opened = choose_scenarios(suite, entry)
     cells = tuple(make_cell(opened[name].at(seed), entry, seed, root) for name in opened for seed in suite.seeds)
     return SuiteRun(suite, entry, root / suite.name / entry.name, cells, opened)
@@ -110,7 +119,11 @@ def choose_scenarios(suite: Suite, entry: Entry) -> dict[str, OpenedScenario]:
 def begin_run(run: SuiteRun) -> None:
     """Record what is played; another entry of the same name is not overwritten."""
     place = run.folder / RUN
-    plain = {"entry": run.entry.model_dump(mode="json"), "suite": run.suite.digest}
+    plain = {
+        "entry": run.entry.model_dump(mode="json"),
+        "suite": run.suite.digest,
+        "cells": {cell.key: cell.folder.name for cell in run.cells},
+    }
     if place.is_file() and not _is_same(read_json(place), plain):
         raise OptionError(
             f"{run.folder} holds another entry of this name, or one of another version of the suite: choose another --name, or"
@@ -128,8 +141,12 @@ def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
     return bool(before.get("suite") == now["suite"]) and entries[0].identity == entries[1].identity
 
 
-def load_run(folder: Path) -> SuiteRun:
-    """The recorded run in a folder."""
+def load_run(folder: Path, trust: Trust | None = None) -> SuiteRun:
+    """The recorded run in a folder, which others may have written.
+
+    Without `trust` it is only read: no code that it names is imported. What is to be played names no server and no key, and no
+    code but what the user trusts.
+    """
     place = folder / RUN
     if not place.is_file():
         told = f"{RUN} is missing (see `fedagentgym bench run`)"
@@ -138,14 +155,56 @@ def load_run(folder: Path) -> SuiteRun:
     plain = read_json(place)
     if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
         raise DataError(f"{format_path(place)}: malformed, or the suite beside it was changed")
-    return open_run(suite, Entry.load(plain["entry"], "entry"), folder.resolve().parent.parent)
+    entry, root = Entry.load(plain["entry"], "entry"), folder.resolve().parent.parent
+    if trust is not None:
+        check_trust(suite, entry, format_path(place), trust)
+        load_plugins(entry.plugins)
+    elif entry.plugins and suite.track == "methods":
+        opened = choose_scenarios(suite, entry)
+        seeds = [(opened[name].at(seed), seed) for name in opened for seed in suite.seeds]
+        cells = tuple(find_cell(world, entry, seed, root, plain) for world, seed in seeds)
+        return SuiteRun(suite, entry, folder.resolve(), cells, opened)
+    return open_run(suite, entry, root)
+
+
+def check_trust(suite: Suite, entry: Entry, where: str, trust: Trust) -> None:
+    """Refuse to play an entry of others that names code, servers, or what only the user of this machine decides."""
+    if trust.folder:
+        return
+    for plugin in entry.plugins:
+        if plugin not in trust.plugins and not is_own_plugin(plugin):
+            told = f"{where} names the plugin {plugin[:200]!r}, whose code would run here: name it yourself (--plugin), {ASK}"
+            raise OptionError(told)
+    if suite.track == "agents":
+        settings = AgentSettings.load(entry.agent or {}, "agent")
+        if settings.name == ENDPOINT:
+            told = (
+                f"{where} names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
+            )
+            raise OptionError(told)
+        check_foreign_agent(settings, where)
+        return
+    load_plugins(entry.plugins)
+    config = make_cell_config(suite, next(iter(suite.scenarios)), entry, suite.seeds[0])
+    check_foreign_config(config, where)
+
+
+def find_cell(opened: OpenedScenario, entry: Entry, seed: int, root: Path, plain: Mapping[str, Any]) -> Cell:
+    """A cell of the methods track as a run recorded it: to identify it anew would take the method's code."""
+    key, cells = f"{opened.name}-seed{seed}", plain.get("cells")
+    name = cells.get(key) if isinstance(cells, dict) else None
+    if not isinstance(name, str) or not name.isalnum():
+        raise DataError(f"{root}: {RUN} does not name the cell {key}: run the entry again")
+    place = root / "cells" / name
+    identity = read_json(place / "cell.json") if (place / "cell.json").is_file() else {}
+    if identity and (not isinstance(identity, dict) or not digest(identity).startswith(f"sha256:{name}")):
+        raise DataError(f"{format_path(place / 'cell.json')} describes another cell than its folder's name")
+    return Cell(opened.suite, entry, opened.name, seed, place, identity)
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The folder of a run itself, or those of all runs below it."""
-    if (folder / RUN).is_file():
-        return [folder]
-    return sorted(place.parent for place in folder.glob(f"**/{RUN}"))
+    """The folder of a run itself, or those of the runs below it: in ROOT, ROOT/SUITE, or a folder of several roots."""
+    return sorted(find_below(folder, RUN, DEEPEST, skipped="cells"))
 
 
 def play_runs(runs: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
@@ -262,13 +321,28 @@ def play_unit(unit: Sequence[Cell]) -> Iterator[Cell]:
 # ---- packing --------------------------------------------------------------------------------------------------------
 
 
-def pack_run(run: SuiteRun, folder: Path) -> Manifest:
-    """Write the result of a run whose cells are all finished."""
+def check_packable(run: SuiteRun, to: Path, weights: Path | None) -> None:
+    """Refuse to pack, before anything is written: an unfinished run, or into a place that is taken."""
+    check_finished(run)
+    below = Path(run.suite.name) / run.entry.name
+    if (to / below).exists():
+        raise DataError(f"cannot create the folder {format_path(to / below)}: it exists already")
+    if weights is not None:
+        check_weights(run, weights / below)
+
+
+def check_finished(run: SuiteRun) -> None:
+    """Refuse to pack a run with cells that are not finished."""
     if run.missing:
         raise DataError(
             f"{run.folder}: {len(run.missing)} of {len(run.cells)} cells are not finished, {run.missing[0].key} is the first:"
             f" resume with: fedagentgym bench resume {run.folder}"
         )
+
+
+def pack_run(run: SuiteRun, folder: Path) -> Manifest:
+    """Write the result of a run whose cells are all finished."""
+    check_finished(run)
     return write_result(collect_result(run), folder)
 
 
@@ -281,16 +355,16 @@ def check_weights(run: SuiteRun, folder: Path) -> None:
         raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")
 
 
-def write_weights(run: SuiteRun, folder: Path) -> list[Path]:
+def write_weights(run: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:
     """The policies that were ranked, one folder for each cell of the methods track: what others verify the words by."""
     check_weights(run, folder)
     places = [folder / cell.key for cell in run.cells]
     for cell, place in zip(run.cells, places, strict=True):
         if not cell.run_folder.is_dir():
             raise DataError(f"{cell.folder} was played elsewhere: its weights are not here")
-        adapter = load_config(cell.run_folder / "config.yaml").agent.adapter
+        adapter = read_stored_config(cell.run_folder).agent.adapter
         best = run.suite.ranked_round == "best"
-        export_policy(cell.run_folder, place, best=best, adapter_only=adapter is not None)
+        export_policy(cell.run_folder, place, best=best, adapter_only=adapter is not None, trust=trust)
     return places
 
 
@@ -313,6 +387,9 @@ def describe_run_entry(run: SuiteRun) -> EntryRecord:
     first = run.cells[0]
     if run.suite.track == "agents":
         return describe_entry(run.entry, describe_entry_agent(run), None)
+    if (first.run_folder / "config.yaml").is_file():
+        stored = read_stored_config(first.run_folder)
+        return describe_entry(run.entry, describe_learner(stored.agent), stored.algorithm["name"])
     config = make_cell_config(run.suite, first.scenario, run.entry, first.seed)
     return describe_entry(run.entry, describe_learner(config.agent), str(config.algorithm["name"]))
 
@@ -348,7 +425,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
     )
     ranked = read_text(cell.episodes_file)
     episodes = list(parse_json_lines(ranked.splitlines(), str(cell.episodes_file)))
-    config = load_config(cell.run_folder / "config.yaml")
+    config = read_stored_config(cell.run_folder)
     client_split = run.opened[cell.scenario].at(cell.seed).client_split
     assert client_split is not None
     groups = group_by_task(trajectory for trajectory, _ in episodes)
@@ -357,7 +434,12 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         raise DataError(
             f"{cell.episodes_file} was played by another round than the one that {run.suite.name} ranks: delete it and resume"
         )
-    labelled = count_labelled(config.algorithm, client_split)
+    try:
+        labelled = count_labelled(config.algorithm, client_split)
+    except UnknownNameError as error:
+        if not cell.entry.plugins:
+            raise
+        raise OptionError(f"{error}; it comes with {', '.join(cell.entry.plugins)}: name it (--plugin)") from None
     data = CellData(
         cell.scenario,
         cell.seed,
@@ -371,7 +453,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         revision=_read_revision(cell),
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
-    return PackedCell(data, ranked, "".join(texts.values()), format_config(config)), seconds
+    return PackedCell(data, ranked, "".join(texts.values()), format_config(config.plain)), seconds
 
 
 def _read_revision(cell: Cell) -> str | None:

@@ -504,16 +504,15 @@ def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedSce
     """The scenario of a suite, in the world of a seed (by default the first), its digests checked."""
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs import open_env
-    from fedagentgym.envs.registry import find_env_id
 
-    definition, split = suite.scenarios[name], suite.ranking.split
+    split = suite.ranking.split
     chosen = suite.seeds[0] if seed is None else seed
     if suite.track == "methods":
         config = make_config(suite, name, seed=chosen)
         client_split = Runtime(config.spec()).client_split
         env_id, options = config.env.id, client_split.options
     else:
-        client_split, env_id, options = None, find_env_id(str(definition.env)), definition.options
+        client_split, (env_id, options) = None, find_env(suite, name)
     opened = OpenedScenario(suite, name, chosen, open_env(env_id, **{**options, "split": split}), options, client_split)
     opened.check()
     return opened
@@ -533,6 +532,17 @@ def describe_replicates(suite: Suite) -> dict[int, Replicate]:
     return found
 
 
+def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
+    """The environment of a scenario of the agents track with its options, of which none is for the machine's user alone."""
+    from fedagentgym.envs.options import refuse_foreign_options
+    from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+
+    definition = suite.scenarios[scenario]
+    env_id = find_env_id(str(definition.env))
+    refuse_foreign_options(ENVIRONMENTS.get(env_id), definition.options, f"suite {suite.name}", paths=True)
+    return env_id, definition.options
+
+
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
     """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published. Data
     that are published are not opened.
@@ -541,7 +551,7 @@ def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
         DataError: If a split has no task, or fewer than are to be played.
     """
     from fedagentgym.envs import open_env
-    from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+    from fedagentgym.envs.registry import ENVIRONMENTS
 
     played = {suite.ranking.split: suite.get_ranking(scenario).tasks}
     if suite.track == "methods":
@@ -549,8 +559,7 @@ def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
         env_id, options = config.env.id, config.env.options
         played = {suite.selection.split: suite.selection.tasks, **played}
     else:
-        definition = suite.scenarios[scenario]
-        env_id, options = find_env_id(str(definition.env)), definition.options
+        env_id, options = find_env(suite, scenario)
     env_class = ENVIRONMENTS.get(env_id)
     forms = env_class.count_published(options)
     found = {}
@@ -577,6 +586,7 @@ def make_config(
 ) -> RunConfig:
     """The configuration of a run; a method that changes the suite's part is refused."""
     from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.stored import check_foreign_config
 
     chosen = suite.seeds[0] if seed is None else seed
     run_seed = chosen + STREAM_STEP * stream
@@ -584,10 +594,10 @@ def make_config(
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
-    assert suite.config is not None
     if any("plugins" in assign({}, change) for change in method):
         raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
-    base = load_config(suite.config, [*fixed, "evaluation=null", *judged, *quiet])
+    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *judged, *quiet])
+    check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()
     touched = [key for key in after if key not in FREE and key != "name" and after[key] != before.get(key)]
@@ -596,6 +606,22 @@ def make_config(
             f"{suite.name}: a method changes {join_names(FREE)} and nothing else, {touched[0]!r} belongs to the suite"
         )
     return found
+
+
+def choose_base(suite: Suite, changes: Sequence[str]) -> str | dict[str, Any]:
+    """The configuration that a suite is about, which others may have written: a preset, or one that names no code."""
+    from fedagentgym.experiment.config import list_presets
+    from fedagentgym.experiment.stored import is_own_plugin
+
+    config = suite.config
+    assert config is not None
+    if isinstance(config, str) and config.partition(":")[0] not in list_presets():
+        raise unknown_name_error(f"preset that {suite.name} names", config.partition(":")[0], list_presets())
+    plugins = [] if isinstance(config, str) else config.get("plugins") or []
+    named = not isinstance(plugins, list) or any(not is_own_plugin(str(one)) for one in plugins)
+    if named or any("plugins" in assign({}, change) for change in changes):
+        raise OptionError(f"{suite.name}: a suite names no code: give its plugins yourself (--plugin)")
+    return config
 
 
 def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None:

@@ -554,7 +554,7 @@ def load_client_split(
     record = split_files.load(path)
     if local := _list_local_options(record.env_id, record.env_options):
         raise DataError(
-            f"{path} names the option {local[0]!r}, which is a path on this machine and cannot be part of a split"
+            f"{path} names the option {local[0]!r}, which only the user of a machine decides and cannot be part of a split"
         )
     options = add_options(env_class(record.env_id), record.env_options, env or {})
     _check_pool(pool)

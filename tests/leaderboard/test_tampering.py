@@ -124,7 +124,7 @@ def train_for_ever(folder: Path) -> None:
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
     for record in ResultFolder(folder).manifest.cells:
         made = make_config(load_suite("smoke"), record.scenario, changes, seed=record.seed)
-        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(made))
+        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(made.plain()))
         forger.edit_json(
             folder / "manifest.json",
             lambda plain, key=record.key, digest=made.digest: [
@@ -372,7 +372,7 @@ def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path
     for number, record in enumerate(ResultFolder(folder).manifest.cells):
         made = make_config(load_suite("smoke"), record.scenario, seed=record.seed, plugins=[str(mine)])
         there = made.model_copy(update={"plugins": (*made.plugins[:-1], "/elsewhere/mine.py")})
-        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(there))
+        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(there.plain()))
         change = {"config": there.digest}
         forger.edit_json(folder / "manifest.json", lambda plain, at=number, new=change: plain["cells"][at].update(new))
     forger.remake_digests(folder)

@@ -58,6 +58,7 @@ class CodeEnv(ReplyEnv):
     misleading = "counterpart"
     code_replies = True
     play_options = ("score", "time_limit", "sandbox")
+    owner_options = ("sandbox",)
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Episode, Expert, check_choice
+from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program, Question
@@ -167,6 +167,7 @@ class MixtureEnv(MisleadableEnv):
     default_max_turns = 1
     shares_pools = True
     play_options = ("verifier", "sandbox")
+    owner_options = ("sandbox",)
     reward_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -228,9 +229,14 @@ class MixtureEnv(MisleadableEnv):
         return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
     @classmethod
-    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+    def list_parts(cls, options: Mapping[str, Any]) -> list[tuple[type[TextEnv], Mapping[str, Any]]]:
+        """The mixture itself and its members."""
         members = () if options.get("members") is None else read_members(options["members"])
-        return any(member.env_class.names_local_data(member.options) for member in members)
+        return [(cls, options), *((member.env_class, member.options) for member in members)]
+
+    @classmethod
+    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
+        return any(part.names_local_data(own) for part, own in cls.list_parts(options)[1:])
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:

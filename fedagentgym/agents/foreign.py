@@ -1,0 +1,57 @@
+"""The agents that others may choose: in an exported folder, a run folder, a suite, a result, or a server's recipe.
+
+Such settings name no server, no key, no code and no argument of another library; these come from the command line or from the
+configuration of whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import BaseModel
+
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.presets import DEFAULT_MODELS
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.errors import DataError, join_names
+
+MODELS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
+"""Agents that are loaded from a model folder."""
+SAFE_AGENTS = (*MODELS, "expert", "random")
+"""Of the agents that come with this package, those that others may name."""
+SAFE_OPTIONS = ("noise", "memory", "parallel", "sleep", "eager")
+"""Options of agents that others may set: how an expert is handicapped, and how vLLM uses its GPUs."""
+
+
+def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str] = SAFE_AGENTS) -> None:
+    """Refuse an agent that only the user of this machine may choose; `known` are the names that may stand there.
+
+    An agent that a plugin registered may be named: the user has loaded its code.
+    """
+    if settings.name not in known and (known is not SAFE_AGENTS or not AGENTS.is_added(settings.name)):
+        raise DataError(
+            f"{where}: agent {settings.name[:80]!r} cannot be chosen by others, only {join_names(known, 20)}: name it yourself"
+        )
+    if odd := next((key for key in settings.options if key not in SAFE_OPTIONS), None):
+        told = f"the agent's option {odd[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
+        raise DataError(f"{where}: {told}: set it yourself")
+
+
+def find_agents(settings: BaseModel, where: str) -> Iterator[tuple[str, AgentSettings]]:
+    """Every agent in a tree of settings, with its key."""
+    if isinstance(settings, AgentSettings):
+        yield where, settings
+        return
+    for name, value in settings:
+        yield from _find_in(value, f"{where}.{name}")
+
+
+def _find_in(value: object, where: str) -> Iterator[tuple[str, AgentSettings]]:
+    if isinstance(value, BaseModel):
+        yield from find_agents(value, where)
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _find_in(one, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _find_in(one, where)

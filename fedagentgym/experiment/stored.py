@@ -1,0 +1,204 @@
+"""The configuration in a run's folder, which others may have written.
+
+Commands that only show, count or compare use `read_stored_config`: nothing that the file names is imported. Commands that run
+what it says (`export`, `eval --run`, `train --resume`) use `load_stored_config`: it checks the folder's digests first, then asks
+for whatever only the user decides: code, agents that call servers, trackers, protections that may be missing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.agents.foreign import check_foreign_agent, find_agents
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+from fedagentgym.algorithms.runtime import EnvSettings
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.files import format_path, parse_yaml, read_text
+from fedagentgym.base.imports import load_plugins
+from fedagentgym.base.settings import assign
+from fedagentgym.experiment.agent_file import check_foreign_envs
+from fedagentgym.experiment.config import RunConfig, digest_plain, resolve_config
+from fedagentgym.federation.commits import CONFIGURATION, read_chain
+from fedagentgym.learning.settings import EvaluationSettings
+
+CONFIG = "config.yaml"
+OWN_PLUGINS = ("fedagentgym.bridges.", "fedagentgym.testing.")
+SAFE_TRACKERS: tuple[Mapping[str, Any], ...] = ({"name": "tensorboard"},)
+"""Trackers that write into the run's folder alone."""
+ASK = "or pass --trust-plugins if you trust whoever made the folder"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a user lets a run's folder decide. `plugins` are those that they named, which are loaded already; with `folder` its
+    own are loaded, and all that it says holds."""
+
+    plugins: tuple[str, ...] = ()
+    folder: bool = False
+
+
+NO_TRUST = Trust()
+
+
+@dataclass(frozen=True)
+class StoredConfig:
+    """`config.yaml` of a run's folder as plain values, of which single parts are validated when they are asked for."""
+
+    place: Path
+    plain: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        return format_path(self.place / CONFIG)
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the configuration, as a commit names it."""
+        return self._compute_digest(self.rounds)
+
+    def list_digests(self) -> set[str]:
+        """The digests that it has had: a run may have been made longer."""
+        before = self.plain["federation"].get("raised_from") or ()
+        return {self.digest, *(self._compute_digest(rounds) for rounds in before)}
+
+    def _compute_digest(self, rounds: int) -> str:
+        try:
+            return digest_plain(copy.deepcopy(dict(self.plain)), rounds)
+        except (KeyError, TypeError, AttributeError):
+            raise DataError(f"{self.where} is not the configuration of a run as this version writes it") from None
+
+    @property
+    def rounds(self) -> int:
+        rounds = (self.plain.get("federation") or {}).get("rounds")
+        if not isinstance(rounds, int):
+            raise DataError(f"{self.where}: federation.rounds is a whole number")
+        return rounds
+
+    @property
+    def seed(self) -> int:
+        seed = self.plain.get("seed")
+        if not isinstance(seed, int):
+            raise DataError(f"{self.where}: seed is a whole number")
+        return seed
+
+    @property
+    def env(self) -> EnvSettings:
+        return EnvSettings.load(self.plain.get("env"), "env")
+
+    @property
+    def agent(self) -> AgentSettings:
+        return AgentSettings.load(self.plain.get("agent"), "agent")
+
+    @property
+    def algorithm(self) -> Mapping[str, Any]:
+        """The method's name and settings; its own code may not be loaded."""
+        found = self.plain.get("algorithm")
+        if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
+            raise DataError(f"{self.where}: algorithm is a mapping with a name")
+        return found
+
+    @property
+    def evaluation(self) -> EvaluationSettings | None:
+        found = self.plain.get("evaluation")
+        return None if found is None else EvaluationSettings.load(found, "evaluation")
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        found = self.plain.get("plugins") or []
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise DataError(f"{self.where}: plugins are a list of modules and files")
+        return tuple(found)
+
+
+def read_stored_config(folder: Path) -> StoredConfig:
+    """The configuration of a run, validated as far as it is plain; nothing that it names is imported."""
+    plain = parse_yaml(read_text(folder / CONFIG), format_path(folder / CONFIG))
+    if not isinstance(plain, Mapping) or not isinstance(plain.get("federation"), Mapping):
+        raise DataError(f"{format_path(folder / CONFIG)}: a configuration is a mapping of sections")
+    return StoredConfig(folder, plain)
+
+
+def load_stored_config(folder: Path, trust: Trust, changes: Sequence[str] = ()) -> tuple[RunConfig, tuple[str, ...]]:
+    """The configuration of a run that is to be run here, and the plugins to load in its workers, which are loaded here now.
+
+    Nothing is imported before the folder's digests agree with each other and the user has allowed it.
+    """
+    stored = read_stored_config(folder)
+    _check_digests(stored)
+    plugins = _choose_plugins(stored, trust)
+    load_plugins(plugins)
+    plain: Mapping[str, Any] = stored.plain
+    for change in changes:
+        plain = assign(plain, change)
+    config = resolve_config(plain)
+    if not trust.folder:
+        check_foreign_config(config, stored.where, [change.partition("=")[0].strip() for change in changes])
+    return config, plugins
+
+
+def _check_digests(stored: StoredConfig) -> None:
+    """Refuse a folder whose commits do not agree with each other, or with its configuration."""
+    chain = read_chain(stored.place)
+    known = stored.list_digests()
+    for note in () if chain is None else chain.notes:
+        if note.links.inputs.get(CONFIGURATION) not in known:
+            told = "it was played with another configuration than the present one"
+            raise DataError(f"the chain of rounds is broken at round {note.round}: {told}")
+
+
+def _choose_plugins(stored: StoredConfig, trust: Trust) -> tuple[str, ...]:
+    """For every plugin of a run the one that the user named by the same name, or its own if the folder is trusted."""
+    given = {_name_plugin(one): one for one in trust.plugins}
+    chosen = []
+    for plugin in stored.plugins:
+        if _name_plugin(plugin) not in given and not is_own_plugin(plugin) and not trust.folder:
+            raise OptionError(
+                f"{format_path(stored.place)} was made with the plugin {plugin[:200]!r}, whose code would run here: name it"
+                f" yourself (--plugin {_name_plugin(plugin)[:200]}), {ASK}"
+            )
+        chosen.append(given.get(_name_plugin(plugin), plugin))
+    return tuple(chosen)
+
+
+def is_own_plugin(plugin: str) -> bool:
+    """Whether a plugin is a module of this package that a configuration may name: it is installed with it."""
+    return plugin.startswith(OWN_PLUGINS) and not plugin.endswith(".py")
+
+
+def _name_plugin(plugin: str) -> str:
+    """A file is known by its name, wherever it lies."""
+    return Path(plugin).name if plugin.endswith(".py") else plugin
+
+
+def needs_trust(folder: Path) -> bool:
+    """Whether running a folder's configuration needs more than the folder: code, or what only the user decides."""
+    try:
+        _choose_plugins(stored := read_stored_config(folder), NO_TRUST)
+        check_foreign_config(resolve_config(stored.plain), stored.where)
+    except FedAgentGymError:
+        return True
+    return False
+
+
+def check_foreign_config(config: RunConfig, where: str, given: Sequence[str] = ()) -> None:
+    """Refuse a configuration of others that decides what only the user of this machine does; `given` are the keys that the user
+    set. Paths of data are allowed: it is read, and nothing is sent anywhere."""
+    parts = [config, load_settings(get_algorithm_class(config.algorithm), config.algorithm)]
+    try:
+        for part in parts:
+            for _, agent in find_agents(part, where):
+                check_foreign_agent(agent, where)
+        check_foreign_envs(config.env, config.evaluation, where, paths=True)
+    except DataError as error:
+        raise DataError(f"{error}, {ASK}") from None
+    if "output.trackers" not in given and any(one not in SAFE_TRACKERS for one in config.output.trackers):
+        names = ", ".join(str(one["name"]) for one in config.output.trackers)
+        raise OptionError(
+            f"{where}: the trackers {names} would be told of this run: name them yourself (--set output.trackers=...), {ASK}"
+        )
