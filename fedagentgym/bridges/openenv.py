@@ -5,7 +5,10 @@
 
 Tested with openenv 0.10.0. A session plays one episode at a time; all sessions share the environment. `reset` takes
 `seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
-is the one that `env.reset(seed=...)` starts. What a client sees is what a player sees: no gold, no hidden state.
+is the one that `env.reset(seed=...)` starts.
+
+An observation is what a player sees: the first one has the instructions of a prompt, and the grade, the task and its category come
+with the last one. No gold and no hidden state leave the server.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, create_model
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
@@ -34,24 +37,27 @@ _types: Any = require("openenv.core.env_server.types", "openenv")
 
 
 class TextAction(_types.Action):  # type: ignore[misc]
-    """An agent's action: a command, or a whole reply in environments that take replies."""
+    """An agent's action: a command, or a whole reply in environments that take replies. A number is taken as its text."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     text: str = Field(description="the action")
 
 
 class TextObservation(_types.Observation):  # type: ignore[misc]
-    """The agent's observation, and the content of gymnasium's `info`."""
+    """What an agent sees; at the end also the grade and the rest of gymnasium's `info`."""
 
     text: str = Field(description="the observation")
+    instructions: str | None = Field(default=None, description="role, actions and form of a reply, at reset")
     admissible: list[str] | None = Field(default=None, description="the actions that can be taken, if they are listed")
-    task: str = Field(description="task id")
-    category: str = Field(description="category of the task")
     turn: int = Field(description="turns taken")
     valid: bool = Field(description="whether the environment accepted the action")
-    score: float = Field(description="score so far, 0 to 1")
-    success: bool = Field(description="whether the task is solved")
-    rewards: dict[str, float] = Field(description="components of the reward")
     truncated: bool = Field(default=False, description="the episode ended because its turns were used up")
+    task: str | None = Field(default=None, description="task id, at the end")
+    category: str | None = Field(default=None, description="category of the task, at the end")
+    score: float | None = Field(default=None, description="score, 0 to 1, at the end")
+    success: bool | None = Field(default=None, description="whether the task is solved, at the end")
+    rewards: dict[str, float] | None = Field(default=None, description="components of the reward, at the end")
 
 
 class TextState(_types.State):  # type: ignore[misc]
@@ -116,8 +122,9 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
     def get_metadata(self) -> Any:
         """The server's description of the environment."""
-        description = f"{self._env.role} {self._env.action_help}"
-        return _types.EnvironmentMetadata(name=self._env.id, description=description, version=__version__)
+        return _types.EnvironmentMetadata(
+            name=self._env.id, description=render_instructions(self._env), version=__version__
+        )
 
     # ---- the protocol's list of tasks ---------------------------------------------------------------------------
 
@@ -151,21 +158,31 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
             raise OptionError(f"this server plays the split {self._split!r}, not {split!r}")
 
     def _observe(self, episode: Episode, reward: float | None) -> TextObservation:
-        view = episode.view
+        view, graded = episode.view, {}
+        if episode.over:
+            graded = {
+                "task": episode.task.id,
+                "category": episode.task.category,
+                "score": float(view.score),
+                "success": bool(view.success),
+                "rewards": {name: float(view.rewards.get(name, 0.0)) for name in self._env.reward_names},
+            }
         return TextObservation(
             text=view.observation,
+            instructions=render_instructions(self._env) if episode.turn == 0 else None,
             admissible=None if view.admissible is None else list(view.admissible),
-            task=episode.task.id,
-            category=episode.task.category,
             turn=episode.turn,
             valid=bool(view.valid),
-            score=float(view.score),
-            success=bool(view.success),
-            rewards={name: float(view.rewards.get(name, 0.0)) for name in self._env.reward_names},
             truncated=episode.truncated,
             done=episode.over,
             reward=None if reward is None else float(reward),
+            **graded,
         )
+
+
+def render_instructions(env: TextEnv) -> str:
+    """The beginning of an agent's prompt: who it is, which actions there are, and the form of a reply."""
+    return f"{env.role}\n{env.action_help}"
 
 
 def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
@@ -181,7 +198,9 @@ def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
     Examples:
         >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
     """
+    described = Field(description=f"the action. {env.action_help}")
+    action = create_model("TextAction", __base__=TextAction, text=(str, described))
     make = partial(TextEnvironment, env, threading.Lock())
     about = {"max_concurrent_envs": sessions, "env_name": shorten_env_id(env.id), "state_cls": TextState}
-    app: FastAPI = _server.create_fastapi_app(make, TextAction, TextObservation, **about)
+    app: FastAPI = _server.create_fastapi_app(make, action, TextObservation, **about)
     return app

@@ -4,8 +4,8 @@
     rows = reward.env.pool.to_dataset(Template("standard"), chat=True)   # prompts, and the columns `task` and `seed`
     GRPOTrainer(model=..., reward_funcs=reward, train_dataset=rows)
 
-A reward function sees the task's id and the model's reply, so an episode has to end after one reply: Math, QA and Code without tools,
-Skills, and environments of your own of this kind.
+A reward function sees the task's id and the model's reply, so an episode has to end after one reply: Math, QA and Code without
+tools, Skills, and environments of your own of this kind.
 """
 
 from __future__ import annotations
