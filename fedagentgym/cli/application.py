@@ -44,6 +44,7 @@ COMMANDS = {
         "Write episodes as conversations: system, user and assistant messages, with task, success and score beside them.",
     ),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
+    "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
     "bench": ("bench:bench", "Run benchmark suites, pack and verify their results."),
     "compare": (
         "leaderboard:compare",
