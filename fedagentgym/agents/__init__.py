@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent as TokenAgent
     from fedagentgym.agents.engines.tiny import make_tiny_model as make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy as TorchPolicy
+    from fedagentgym.agents.players.function import Conversation as Conversation
     from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
     from fedagentgym.agents.presets import make_agent as make_agent
     from fedagentgym.agents.protocols import Agent as Agent
@@ -30,7 +31,7 @@ __getattr__, __dir__, __all__ = attach(
         ".agent": ("TokenAgent",),
         ".engines.tiny": ("make_tiny_model",),
         ".engines.torch_policy": ("TorchPolicy",),
-        ".players.function": ("FunctionAgent",),
+        ".players.function": ("Conversation", "FunctionAgent"),
         ".presets": ("make_agent",),
         ".protocols": ("Agent", "Decoding", "Move", "Players"),
         ".settings": ("AgentSettings",),

@@ -1,0 +1,12 @@
+"""Our environments as a taskset of verifiers, which finds it by the name of this file.
+
+    cd examples; PYTHONPATH=. vf-eval verifiers_taskset --env.taskset.env math --env.player.harness.id null -m MODEL
+
+verifiers has pins of its own: pip install 'fedagentgym[verifiers]' in an environment of its own.
+"""
+
+from __future__ import annotations
+
+from fedagentgym.bridges.verifiers import GymEnv, GymTaskset
+
+__all__ = ["GymEnv", "GymTaskset"]

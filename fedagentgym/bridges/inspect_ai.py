@@ -1,0 +1,112 @@
+"""inspect_ai: our environments as one of its tasks, with our scores.
+
+    inspect eval fedagentgym/play -T env=math -T split=test --model ... --limit 50
+
+The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. One sample is one task of the environment, of
+one client or all; the environment plays the user, turn by turn.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fedagentgym.agents.players.function import Conversation
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.imports import require
+from fedagentgym.envs.core import TextEnv, open_env
+from fedagentgym.envs.registry import find_env_id
+
+inspect_ai: Any = require("inspect_ai", "inspect")
+_dataset: Any = require("inspect_ai.dataset", "inspect")
+_model: Any = require("inspect_ai.model", "inspect")
+_scorer: Any = require("inspect_ai.scorer", "inspect")
+_solver: Any = require("inspect_ai.solver", "inspect")
+
+__all__ = ["play"]
+
+
+@inspect_ai.task  # type: ignore[untyped-decorator]
+def play(
+    env: str,
+    split: str = "test",
+    client_split: str | None = None,
+    client: int | None = None,
+    options: str | dict[str, Any] | None = None,
+    think: bool = False,
+    seed: int = 0,
+) -> Any:
+    """Make an inspect task of an environment.
+
+    Args:
+        env: Id of the environment, or its short name.
+        split: The split whose tasks are played; a client's is the one that was divided.
+        client_split: A client split's file, of which one client is played.
+        client: The client's number.
+        options: Further options of the environment, as a mapping or as JSON.
+        think: Whether thoughts are asked for before an action.
+        seed: Seed of the episodes.
+
+    Returns:
+        The task, for `inspect eval` or `inspect_ai.eval`.
+
+    Raises:
+        OptionError: If an option is unknown or has a value that cannot be used.
+        UnknownNameError: If no environment has this id.
+
+    Examples:
+        >>> inspect_ai.eval(play("math", split="val"), model="mockllm/model", limit=2)  # doctest: +SKIP
+    """
+    opened = _open(env, split, client_split, client, options)
+    template = Template(think=think)
+    samples = []
+    for name in opened.pool.ids:
+        chat = Conversation(opened, name, seed, template)
+        about = {"category": chat.episode.task.category}
+        samples.append(_dataset.Sample(id=name, input=chat.messages[-1]["content"], metadata=about))
+    return inspect_ai.Task(
+        dataset=_dataset.MemoryDataset(samples, name=opened.id),
+        solver=_play_episode(opened, template, seed),
+        scorer=_read_score(),
+        name=opened.id.replace("/", "-"),
+    )
+
+
+@_solver.solver  # type: ignore[untyped-decorator]
+def _play_episode(env: TextEnv, template: Template, seed: int) -> Any:
+    async def solve(state: Any, generate: Any) -> Any:
+        chat = Conversation(env, str(state.sample_id), seed, template)
+        over = False
+        while not over:
+            state = await generate(state)
+            over = chat.reply(state.output.completion)
+            if not over:
+                state.messages.append(_model.ChatMessageUser(content=chat.messages[-1]["content"]))
+        view = chat.episode.view
+        state.metadata |= {"score": float(view.score), "success": bool(view.success), "turns": chat.episode.turn}
+        return state
+
+    return solve
+
+
+@_scorer.scorer(metrics={"success": [_scorer.mean(), _scorer.stderr()], "score": [_scorer.mean(), _scorer.stderr()]})  # type: ignore[untyped-decorator]
+def _read_score() -> Any:
+    async def score(state: Any, target: Any) -> Any:
+        played = state.metadata
+        value = {"success": float(played.get("success", False)), "score": float(played.get("score", 0.0))}
+        return _scorer.Score(value=value, answer=state.output.completion, metadata={"turns": played.get("turns", 0)})
+
+    return score
+
+
+def _open(
+    env: str, split: str, client_split: str | None, client: int | None, options: str | dict[str, Any] | None
+) -> TextEnv:
+    found = json.loads(options) if isinstance(options, str) else dict(options or {})
+    if not isinstance(found, dict):
+        raise OptionError('options are a mapping, such as {"size": "tiny"}')
+    if (client_split is None) != (client is None):
+        raise OptionError("client_split and client together name a client")
+    where = {"split": split} if client_split is None else {"client_split": client_split, "client": client}
+    return open_env(find_env_id(env), **found, **where)

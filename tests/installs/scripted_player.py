@@ -1,0 +1,189 @@
+"""One scripted player in five libraries. Run by `test_same_scores.py` in an environment that has the library:
+
+    python scripted_player.py WAY REPLIES.json
+
+prints a JSON list of the episodes' scores. The file has the cases: an environment, its options, a task, and the replies in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Case = dict[str, Any]
+
+
+def play_own(cases: list[Case]) -> list[float]:
+    """The package's own agent, made of a function."""
+    from fedagentgym.agents import FunctionAgent
+    from fedagentgym.envs import open_env
+    from fedagentgym.learning import collect
+
+    scores = []
+    for case in cases:
+        agent = FunctionAgent(lambda messages, said=case["replies"]: said[len(messages) // 2])
+        (trajectory,) = collect(agent, open_env(case["env"], **case["options"]), [case["task"]]).trajectories
+        scores.append(float(trajectory.score))
+    return scores
+
+
+def play_trl(cases: list[Case]) -> list[float]:
+    """TRL's tools, called as its trainer calls them; with one reply also the reward function."""
+    import fedagentgym
+    from fedagentgym.bridges.trl import make_environment_factory, make_tool_rows
+    from fedagentgym.envs import open_env
+
+    scores = []
+    for case in cases:
+        env = open_env(case["env"], **case["options"])
+        episode = make_environment_factory(env)()
+        episode.reset(**make_tool_rows(env, [case["task"]])[0])
+        for reply in case["replies"]:
+            if "The episode is over." in episode.act(reply):
+                break
+        scores.append(episode.get_reward())
+        if env.max_turns == 1:
+            assert fedagentgym.make_reward(env)(completions=case["replies"], task=[case["task"]]) == scores[-1:]
+    return scores
+
+
+def play_openenv(cases: list[Case]) -> list[float]:
+    """An OpenEnv server and a client of that library."""
+    import uvicorn
+    from openenv.core.generic_client import GenericEnvClient
+
+    from fedagentgym.bridges.openenv import make_app
+    from fedagentgym.envs import open_env
+
+    scores = []
+    for case in cases:
+        config = uvicorn.Config(make_app(open_env(case["env"], **case["options"])), port=0, log_level="error")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            threading.Event().wait(0.05)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with GenericEnvClient(base_url=f"http://127.0.0.1:{port}").sync() as client:
+            result = client.reset(task=case["task"])
+            assert result.observation["instructions"] and result.observation["score"] is None
+            for reply in case["replies"]:
+                result = client.step({"text": reply})
+                if result.done:
+                    break
+        scores.append(result.observation["score"])
+        server.should_exit = True
+        thread.join(20)
+    return scores
+
+
+def play_verifiers(cases: list[Case]) -> list[float]:
+    """`vf-eval` on the taskset of the examples, with an endpoint on this machine as its model."""
+    (examples,) = (path for path in map(Path, os.environ["EXAMPLES"].split(os.pathsep)))
+    scores = []
+    for case in cases:
+        with serve_replies(case["replies"]) as address, tempfile.TemporaryDirectory() as folder:
+            taskset = {"id": "verifiers_taskset", "env": case["env"], "options": case["options"]}
+            player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+            settings = {
+                "model": "scripted",
+                "push": False,
+                "output_dir": folder,
+                "client": {"base_url": f"{address}/v1", "api_key_var": "NO_KEY"},
+                "env": {"taskset": taskset, "player": player},
+                "select": {"include": {"names": [case["task"]]}},
+            }
+            file = Path(folder, "run.json")
+            file.write_text(json.dumps(settings))
+            variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(examples), os.environ.get('PYTHONPATH', '')]), "NO_KEY": "x"}
+            command = [str(Path(sys.executable).with_name("vf-eval")), "@", str(file)]
+            done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
+            (traces,) = Path(folder).rglob("traces.jsonl")
+            episode = json.loads(traces.read_text().splitlines()[0])
+            assert episode["ok"], done.stdout[-3000:]
+            scores.append(episode["traces"][0]["info"]["score"])
+    return scores
+
+
+def play_inspect(cases: list[Case]) -> list[float]:
+    """inspect_ai's own evaluation, with its mock of a model."""
+    import inspect_ai
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    def say(reply: str) -> Any:
+        output = ModelOutput.from_content("mockllm/model", reply)
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+        return output
+
+    scores = []
+    for case in cases:
+        model = get_model("mockllm/model", custom_outputs=[say(reply) for reply in case["replies"]], memoize=False)
+        arguments = {"env": case["env"], "options": case["options"], "split": case["options"].pop("split")}
+        with tempfile.TemporaryDirectory() as folder:
+            (log,) = inspect_ai.eval(
+                "fedagentgym/play",
+                task_args=arguments,
+                model=model,
+                sample_id=case["task"],
+                display="none",
+                log_dir=folder,
+            )
+            assert log.status == "success", log.error
+            (score,) = log.samples[0].scores.values()
+            scores.append(score.value["score"])
+    return scores
+
+
+@contextmanager
+def serve_replies(replies: list[str]) -> Iterator[str]:
+    """An OpenAI-compatible endpoint that says the replies in order, as chunks of a stream."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            turn = sum(message["role"] == "assistant" for message in asked["messages"])
+            same = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
+            delta = {"role": "assistant", "content": replies[turn]}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            chunks = [
+                {**same, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+                {**same, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                {**same, "choices": [], "usage": usage},
+            ]
+            body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n"
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Write nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+
+
+WAYS = {
+    "own": play_own,
+    "trl": play_trl,
+    "openenv": play_openenv,
+    "verifiers": play_verifiers,
+    "inspect": play_inspect,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(WAYS[sys.argv[1]](json.loads(Path(sys.argv[2]).read_text()))))

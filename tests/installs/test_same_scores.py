@@ -1,0 +1,57 @@
+"""The same replies give the same scores in five ways; libraries whose pins conflict have an environment each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.envs.core import open_env
+
+from .environments import NEEDS_UV, create, run_in
+
+pytestmark = [pytest.mark.slow, NEEDS_UV]
+
+SCRIPT = Path(__file__).with_name("scripted_player.py")
+APART = {"openenv": "openenv", "verifiers": "verifiers", "inspect": "inspect"}
+
+
+def write_cases(file: Path) -> list[dict[str, Any]]:
+    """Right and wrong answers in one reply, and a game of many turns that is won or lost."""
+    cases = []
+    for env_id, right in (("fedagentgym/Math-v0", True), ("fedagentgym/Skills-v0", True), ("fedagentgym/QA-v0", False)):
+        env = open_env(env_id, split="val")
+        (episode,) = env.reset_many([env.pool.ids[1]], [0])
+        reply = env.expert().act(episode) if right else "<answer> nobody </answer>"
+        cases.append({"env": env_id, "options": {"split": "val"}, "task": episode.task.id, "replies": [reply]})
+    game = open_env("fedagentgym/Guess-v0", split="val")
+    number = game.pool[game.pool.ids[3]].payload.number
+    for tried in ([number + 1, number], [number + step for step in range(1, 9)]):
+        replies = [f"guess {guess}" for guess in tried]
+        cases.append({"env": game.id, "options": {"split": "val"}, "task": game.pool.ids[3], "replies": replies})
+    file.write_text(json.dumps(cases))
+    return cases
+
+
+def test_the_same_replies_give_the_same_scores_in_five_ways(wheel: Path, root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "replies.json"
+    cases = write_cases(file)
+    found = {}
+    for way in ("own", "trl"):
+        done = subprocess.run([sys.executable, SCRIPT, way, file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[way] = json.loads(done.stdout.splitlines()[-1])
+    for way, extra in APART.items():
+        inside = create(tmp_path / way, sys.executable, [f"fedagentgym[{extra}] @ {wheel.as_uri()}"])
+        variables = {"EXAMPLES": str(root / "examples")}
+        found[way] = json.loads(run_in(inside, SCRIPT, way, file, cwd=tmp_path, variables=variables).splitlines()[-1])
+    names = [case["env"].removeprefix("fedagentgym/") for case in cases]
+    print("\n" + " ".join(f"{word:>10}" for word in ["", *names]))
+    for way, scores in found.items():
+        print(" ".join(f"{word:>10}" for word in [way, *scores]))
+    assert found["own"] == [1.0, 1.0, 0.0, 1.0, 0.0]
+    assert all(scores == found["own"] for scores in found.values())
