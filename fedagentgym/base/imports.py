@@ -78,6 +78,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "data": ("datasets", "pyarrow"),
     "trl": ("trl",),
     "openenv": ("openenv",),
+    "verifiers": ("verifiers",),
+    "inspect": ("inspect_ai",),
     "reasoning-gym": ("reasoning_gym",),
     "flwr-datasets": ("flwr_datasets",),
 }

@@ -2,8 +2,8 @@
 
     inspect eval fedagentgym/play -T env=math -T split=test --model ... --limit 50
 
-The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. One sample is one task of the environment, of
-one client or all; the environment plays the user, turn by turn.
+The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. One sample is one task of the
+environment, of one client or all; the environment plays the user, turn by turn.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Tested with openenv 0.10.0. A session plays one episode at a time; all sessions 
 `seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
 is the one that `env.reset(seed=...)` starts.
 
-An observation is what a player sees: the first one has the instructions of a prompt, and the grade, the task and its category come
-with the last one. No gold and no hidden state leave the server.
+An observation is what a player sees: the first one has the instructions of a prompt, and the grade, the task and its category
+come with the last one. No gold and no hidden state leave the server.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """verifiers: our environments as a taskset of its version 1, for `vf-eval` and the trainers that play its environments.
 
-verifiers finds a taskset by the name of an installed top-level module. One line makes such a module (`examples/verifiers_taskset.py`):
+verifiers finds a taskset by the name of a top-level module. Two lines make such a module (`examples/verifiers_taskset.py`):
 
-    from fedagentgym.bridges.verifiers import GymEnv, GymTaskset        # in my_tasks.py, with __all__ = ["GymEnv", "GymTaskset"]
+    from fedagentgym.bridges.verifiers import GymEnv, GymTaskset
+    __all__ = ["GymEnv", "GymTaskset"]
 
-Tested with verifiers 0.4.0. The environment plays the user: it opens the dialogue, steps on every reply, and records its own reward,
-score and success.
+Tested with verifiers 0.4.0. The environment plays the user: it opens the dialogue, steps on every reply, and records its own
+reward, score and success.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ SHOWN = {
 }
 ALONE = {"trl_rollouts.py": "3 steps", "trl_tools.py": "reward so far: 0.0"}
 """Run in processes of their own, as the library leaves traces."""
-APART = {"flower_datasets.py", "openenv_server.py"}
+APART = {"flower_datasets.py", "openenv_server.py", "verifiers_taskset.py"}
 LIBRARY = {
     "reasoning_gym_clients.py": "reasoning_gym",
     "to_dataset.py": "datasets",

@@ -33,7 +33,10 @@ SURFACE = (
 )
 BRIDGES = tuple(
     f"fedagentgym.bridges.{name}"
-    for name in ("flower_datasets", "gymnasium_text", "openenv", "reasoning_gym", "rewards", "trl")
+    for name in (
+        *("flower_datasets", "gymnasium_text", "inspect_ai", "openenv"),
+        *("reasoning_gym", "rewards", "trl", "verifiers"),
+    )
 )
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]

@@ -42,7 +42,9 @@ def check_episodes(client: Any, seeds: range) -> None:
         observation, info = mine.reset(seed=seed)
         result, expert = client.reset(seed=seed), mine.expert()
         assert result.observation["text"] == observation
-        assert mine.role in result.observation["instructions"] and mine.action_help in result.observation["instructions"]
+        assert (
+            mine.role in result.observation["instructions"] and mine.action_help in result.observation["instructions"]
+        )
         while not result.done:
             action = expert.act(mine.episode)
             observation, reward, terminated, truncated, info = mine.step(action)

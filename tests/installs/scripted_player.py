@@ -104,7 +104,11 @@ def play_verifiers(cases: list[Case]) -> list[float]:
             }
             file = Path(folder, "run.json")
             file.write_text(json.dumps(settings))
-            variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(examples), os.environ.get('PYTHONPATH', '')]), "NO_KEY": "x"}
+            variables = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(examples), os.environ.get("PYTHONPATH", "")]),
+                "NO_KEY": "x",
+            }
             command = [str(Path(sys.executable).with_name("vf-eval")), "@", str(file)]
             done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
             (traces,) = Path(folder).rglob("traces.jsonl")
@@ -166,7 +170,7 @@ def serve_replies(replies: list[str]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             """Write nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -186,4 +190,4 @@ WAYS = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps(WAYS[sys.argv[1]](json.loads(Path(sys.argv[2]).read_text()))))
+    sys.stdout.write(json.dumps(WAYS[sys.argv[1]](json.loads(Path(sys.argv[2]).read_text()))) + "\n")

@@ -50,8 +50,7 @@ def test_the_same_replies_give_the_same_scores_in_five_ways(wheel: Path, root: P
         variables = {"EXAMPLES": str(root / "examples")}
         found[way] = json.loads(run_in(inside, SCRIPT, way, file, cwd=tmp_path, variables=variables).splitlines()[-1])
     names = [case["env"].removeprefix("fedagentgym/") for case in cases]
-    print("\n" + " ".join(f"{word:>10}" for word in ["", *names]))
-    for way, scores in found.items():
-        print(" ".join(f"{word:>10}" for word in [way, *scores]))
+    rows = [["", *names], *([way, *scores] for way, scores in found.items())]
+    sys.stdout.write("\n".join(" ".join(f"{word:>10}" for word in row) for row in rows) + "\n")
     assert found["own"] == [1.0, 1.0, 0.0, 1.0, 0.0]
     assert all(scores == found["own"] for scores in found.values())

@@ -1,0 +1,45 @@
+"""A loop of one's own: one episode as chat messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedagentgym.agents import Conversation, FunctionAgent, Template
+from fedagentgym.base.errors import OptionError, UnknownNameError
+from fedagentgym.envs import open_env
+from fedagentgym.learning import collect
+
+
+@pytest.mark.parametrize(
+    ("name", "replies"), [("Guess", ["guess 9", "<action> guess 4 </action>", "?"]), ("Math", ["3"])]
+)
+def test_it_plays_as_the_agent_made_of_a_function(name: str, replies: list[str]) -> None:
+    env = open_env(f"fedagentgym/{name}-v0", **({"max_turns": 3} if name == "Guess" else {}))
+    seen: list[Any] = []
+
+    def answer(messages: list[Any]) -> str:
+        seen.append(messages)
+        return replies[len(messages) // 2]
+
+    (trajectory,) = collect(FunctionAgent(answer), env, env.pool.ids[:1]).trajectories
+    chat = Conversation(env, env.pool.ids[0])
+    asked = []
+    for reply in replies:
+        asked.append(chat.messages)
+        if chat.reply(reply):
+            break
+    assert asked == seen and chat.episode.over and float(chat.episode.view.score) == trajectory.score
+    with pytest.raises(OptionError, match="is over"):
+        chat.reply("again")
+
+
+def test_mistakes_are_one_sentence() -> None:
+    env = open_env("fedagentgym/Guess-v0")
+    chat = Conversation(env, env.pool.ids[0], template=Template(think=True))
+    with pytest.raises(OptionError, match="a reply is a text"):
+        chat.reply(None)  # type: ignore[arg-type]
+    assert "<think>" in chat.messages[-1]["content"]
+    with pytest.raises(UnknownNameError):
+        Conversation(env, "nothing")
