@@ -277,6 +277,8 @@ class Suite(Settings):
         for one in self.expected:
             if isinstance(one, Expectation):
                 self._check_expectation(one)
+            elif self.spread is not None:
+                raise ValueError(f"expected: {one[:60]!r}: where `spread` is given, name two entries and how they differ")
 
     def _check_control(self) -> None:
         if self.control is None:

@@ -28,6 +28,7 @@ from fedagentgym.leaderboard.site.build import build_site
 from fedagentgym.leaderboard.site.page import find_paper
 from fedagentgym.leaderboard.suite import (
     Suite,
+    check_budget,
     list_suites,
     load_suite,
     make_config,
@@ -149,12 +150,12 @@ def test_every_suite_says_what_it_is(name: str) -> None:
     if suite.track == "methods":
         for entry in list_baselines(suite):
             for scenario in suite.scenarios:
-                config = make_config(suite, scenario, entry.changes)
-                most = suite.budget.rounds
-                assert most is None or config.federation.rounds <= most
+                check_budget(suite, make_config(suite, scenario, entry.changes))
     assert suite.paper is None or find_paper(suite.paper) is not None
     known = set(suite.baselines)
     assert all(one in known for pair in suite.pairs for one in pair)
+    if suite.name.startswith("methods") and suite.ranked_round == "last":
+        assert suite.control is not None and suite.power is not None and suite.power < 0.15
 
 
 @pytest.mark.slow
@@ -223,6 +224,7 @@ BAD = (
     ({"control": ["fedagent", "zero-shot"]}, "the same changes under two streams"),
     ({"control": ["fedagent", "nobody"]}, "control names two baselines"),
     ({"expected": [EXPECTED]}, "give `spread`"),
+    ({"expected": ["Who learns wins."], "spread": 0.1}, "name two entries"),
     ({"expected": [EXPECTED], "spread": 0.001}, "2 seeds decide nothing in four of five experiments"),
     ({"expected": [EXPECTED], "spread": 0.1, "seeds": [0, 1, 2, 3, 4, 5, 6, 7]}, "8 seeds decide 13.4 points"),
     ({"expected": [{**EXPECTED, "relation": "equal to"}], "spread": 0.1}, "equality is within smallest_difference"),
