@@ -208,10 +208,13 @@ class Registry:
     'OrderedDict'
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, str] | None = None) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, entries: Mapping[str, str] | None = None, shorten: Callable[[str], str] | None = None
+    ) -> None:
+        """`shorten` gives the short form of a name, under which `find` finds it too."""
+        self.kind, self._shorten = kind, shorten
         self._entries: dict[str, Any] = dict(entries or {})
-        self._own = frozenset(self._entries)
+        self._own = tuple(self._entries)
 
     def register(self, name: str, target: Any, *, replace: bool = False) -> None:
         """Add a name; `target` is `"module:attribute"` or the object itself."""
@@ -227,6 +230,20 @@ class Registry:
         """The object; a string target is imported now."""
         target = self.get_target(name)
         return resolve(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+
+    def find(self, name: object) -> str:
+        """The name itself, or the one whose short form it is, in any case; a plugin's short form hides none of the package's.
+
+        >>> Registry("shape", {"me/Round-v0": "collections:deque"}, str.upper).find("me/round-V0")
+        'me/Round-v0'
+        """
+        if isinstance(name, str) and name in self:
+            return name
+        if isinstance(name, str) and self._shorten is not None:
+            for known in dict.fromkeys((*self._own, *self._entries)):
+                if self._shorten(known).lower() == name.lower():
+                    return known
+        raise unknown_name_error(self.kind, name, self._entries)
 
     def get_target(self, name: str) -> Any:
         """The registered target, not imported."""

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TextIO
 
 from rich.console import Console
@@ -178,11 +179,13 @@ class _Bar:
         self._bar.console.print(text, highlight=False)
 
 
+@dataclass
 class _Count:
     """How much of a task is done, and how long the rest takes if it goes on like this."""
 
-    def __init__(self, total: int | None) -> None:
-        self.total, self.done, self.start = total, 0, time.monotonic()
+    total: int | None
+    done: int = 0
+    start: float = field(default_factory=time.monotonic)
 
     def __str__(self) -> str:
         if self.total is None:

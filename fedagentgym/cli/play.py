@@ -28,10 +28,10 @@ from fedagentgym.cli.options import (
     parse_assignments,
 )
 from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.scripted import SLOT, fill_slot
+from fedagentgym.envs.scripted import fill_slot
 from fedagentgym.envs.transcripts import format_transcript
 from fedagentgym.envs.verifiers.formats import ANSWER, TAGS, THINK
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import SLOT, View
 
 if TYPE_CHECKING:
     from fedagentgym.learning.rollouts import Player

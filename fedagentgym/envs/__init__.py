@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.verifiers.qa import grade_choice as grade_choice
     from fedagentgym.envs.verifiers.qa import grade_qa as grade_qa
     from fedagentgym.envs.view import View as View
+    from fedagentgym.envs.wrappers import ShowInstructions as ShowInstructions
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -54,5 +55,6 @@ __getattr__, __dir__, __all__ = attach(
         ".verifiers.math": ("MathVerifier", "grade_math"),
         ".verifiers.qa": ("grade_choice", "grade_qa"),
         ".view": ("View",),
+        ".wrappers": ("ShowInstructions",),
     },
 )

@@ -31,10 +31,11 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.spaces import TextSpace
 from fedagentgym.envs.task import Task, TaskSet, from_plain_payload
 from fedagentgym.envs.variants import Variant, load_variant
-from fedagentgym.envs.view import Step, View, render_choices, render_episode, render_heading, render_step
+from fedagentgym.envs.view import SLOT, Step, View, render_choices, render_episode, render_heading, render_step
 
 SUCCESS_REWARD = 10.0
 REWARD_MODES = ("score", "success10")
+ORDERS = ("drawn", "once")
 _new = tuple.__new__  # a named tuple's own constructor costs three times as much, and lockstep play makes one per step
 
 
@@ -104,6 +105,8 @@ class TextEnv(gymnasium.Env[str, str]):
         variant: A client's variant of the environment, as plain values.
         max_turns: Actions after which an episode is truncated; by default `default_max_turns`.
         reward: `score` pays what the environment says, `success10` pays 10 for a solved episode and nothing else.
+        order: Which task a reset without a task plays: `drawn` draws one with replacement, `once` goes through the pool in its
+            order, from the task that the seed numbers.
         render_mode: `ansi` (`render` returns a text), `human` (episodes are printed) or None.
 
     Attributes:
@@ -111,6 +114,7 @@ class TextEnv(gymnasium.Env[str, str]):
         role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
         action_help: Which actions there are and how they are written.
         takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
+        instructions: Who the agent is, which actions there are, and how a reply is written.
         pool: The tasks that are played.
         task_set: The value that names these tasks, for records and for other environments.
 
@@ -138,7 +142,7 @@ class TextEnv(gymnasium.Env[str, str]):
     """The type of the payloads, by which tasks are read from files; JSON values need none."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
     """How the environments of clients can differ; `federate(variant=...)` takes one of these."""
-    play_options: ClassVar[tuple[str, ...]] = ("max_turns", "reward", "render_mode")
+    play_options: ClassVar[tuple[str, ...]] = ("max_turns", "reward", "order", "render_mode")
     """Options of this class that change no task, such as how observations are shown; beside a client split only these can be
     given. A subclass lists its own; those of its base classes are added."""
     local_options: ClassVar[tuple[str, ...]] = ()
@@ -186,18 +190,20 @@ class TextEnv(gymnasium.Env[str, str]):
         variant: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         reward: str = "score",
+        order: str = "drawn",
         render_mode: str | None = None,
     ) -> None:
         self._check_class_attributes()
-        if reward not in REWARD_MODES:
-            raise unknown_name_error("reward", reward, REWARD_MODES)
+        for name, value, known in (("reward", reward, REWARD_MODES), ("order", order, ORDERS)):
+            if value not in known:
+                raise unknown_name_error(name, value, known)
         if max_turns is not None and max_turns < 1:
             raise OptionError(f"max_turns is at least 1, got {max_turns}")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise unknown_name_error("render_mode", render_mode, self.metadata["render_modes"])
         self.variant = load_variant(self.id, self.variants, variant) if variant is not None else None
         self.max_turns = max_turns if max_turns is not None else self.default_max_turns
-        self._pays_score = reward == "score"
+        self._pays_score, self._in_order = reward == "score", order == "once"
         self.render_mode = render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
@@ -334,6 +340,23 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         return view.observation, view.admissible or ()
 
+    @cached_property
+    def instructions(self) -> str:
+        """Who the agent is, which actions there are, and how a reply is written: what a language model is told first."""
+        form = "" if self.takes == "reply" else "\n\nReply with one action and nothing else."
+        return f"{self.role}\n\n{self.action_help}{form}"
+
+    def get_instructions(self, task: Task) -> str:
+        """Return the instructions for a task; override this if they differ from task to task.
+
+        Args:
+            task: The task.
+
+        Returns:
+            The text, by default `instructions`; `info["instructions"]` holds it.
+        """
+        return self.instructions
+
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """Return the task with the answer of a reply as its gold, for methods that exchange answers.
 
@@ -353,12 +376,13 @@ class TextEnv(gymnasium.Env[str, str]):
 
         Args:
             seed: Seed of the episode. Without one it is drawn from the generator of the last reset that had one.
-            options: `{"task": id}` plays this task; otherwise one is drawn with the seed.
+            options: `{"task": id}` plays this task. Otherwise one is drawn, with replacement. With `order="once"` it is the one
+                after the last; a seed then begins at the task of that number.
 
         Returns:
-            The observation, and `info`: `task`, `category`, `turn`, `admissible` (the possible actions if they are listed;
-            one may hold a slot, `search[<query>]`, which free text fills), `valid` (whether the last action was understood),
-            `score`, `success`, `rewards` by component.
+            The observation, and `info`: `task`, `category`, `turn`, `instructions` (who the agent is, which actions there are
+            and how a reply is written), `admissible` (the possible actions if they are listed; free text replaces a slot, as in
+            `search[<query>]`), `valid` (whether the last action was understood), `score`, `success`, `rewards` by component.
 
         Raises:
             OptionError: If the seed or an option is impossible.
@@ -368,13 +392,22 @@ class TextEnv(gymnasium.Env[str, str]):
         identifier = _read_task_option(options)
         super().reset(seed=None if seed is None else int(seed))
         episode_seed = int(seed) if seed is not None else int(self.np_random.integers(1 << 62))
-        if identifier is None:
-            task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
-        else:
+        if identifier is not None:
             task = self.pool[identifier]
+        elif self._in_order:
+            task = self.pool[self._find_next(seed) % len(self.pool)]
+        else:
+            task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
         self._episode = self._begin(task, episode_seed)
         self._show_step(None)
         return self._episode.view.observation, self._make_info(self._episode)
+
+    def _find_next(self, seed: int | None) -> int:
+        """The place of the next task in the order of the pool."""
+        if seed is not None:
+            return int(seed)
+        last = self._episode
+        return 0 if last is None or last.task.id not in self.pool else self.pool.find_position(last.task.id) + 1
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one action, as for every gymnasium environment.
@@ -501,7 +534,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return Episode(task, seed, 0, state, view if task.graded else _hide_grade(view))
 
     def _advance(self, episode: Episode, action: str) -> Episode:
-        task, seed, turn, state, *_ = episode
+        task, seed, turn, state, shown, *_ = episode
+        if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
+            action = ""  # a slot that nothing fills is no action
         if self.variant is None:
             state, view = self.advance(state, action)
         else:
@@ -653,6 +688,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "task": episode.task.id,
             "category": episode.task.category,
             "turn": episode.turn,
+            "instructions": self.get_instructions(episode.task),
             "admissible": None if view.admissible is None else list(view.admissible),
             "valid": bool(view.valid),
             "score": float(view.score),

@@ -507,7 +507,7 @@ def _restore(
 
 
 MOST_POOLS = 16
-_INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "render_mode")
+_INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "order", "render_mode")
 """Options of every environment on which no pool depends; the split is passed separately."""
 
 _pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.imports import Registry, load_installed_plugins
+from fedagentgym.base.imports import Registry
 from fedagentgym.envs.task import shorten_env_id
 
 ENVIRONMENTS = Registry(
@@ -23,31 +22,13 @@ ENVIRONMENTS = Registry(
         "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
         "fedagentgym/Skills-v0": "fedagentgym.envs.skills.env:SkillsEnv",
     },
+    shorten=shorten_env_id,
 )
 """Id -> class of the environment; `ENVIRONMENTS.names()` lists the ids, `fedagentgym.register_env` adds one."""
 
 
-def find_env_id(name: object) -> str:
-    """The id that a name stands for: the id itself, or its part without namespace and version.
-
-    >>> find_env_id("webshop")
-    'fedagentgym/WebShop-v0'
-    """
-    if isinstance(name, str):
-        if (found := _match_env_id(name)) is not None:
-            return found
-        load_installed_plugins()
-        if (found := _match_env_id(name)) is not None:
-            return found
-    raise unknown_name_error("environment", name, ENVIRONMENTS.names())
-
-
-def _match_env_id(name: str) -> str | None:
-    if name in ENVIRONMENTS.names():
-        return name
-    own_last = sorted(ENVIRONMENTS.names(), key=lambda env_id: env_id.startswith("fedagentgym/"))
-    short = {shorten_env_id(env_id): env_id for env_id in own_last}  # a plugin's name hides none of the package's
-    return short.get(name.lower())
+find_env_id = ENVIRONMENTS.find
+"""The id that a name stands for: `find_env_id("webshop")` is `fedagentgym/WebShop-v0`."""
 
 
 def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:

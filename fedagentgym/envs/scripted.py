@@ -15,8 +15,8 @@ from typing import NamedTuple
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.envs.view import SLOT
 
-SLOT = re.compile(r"<[a-z_]+>")
 _WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
 
 

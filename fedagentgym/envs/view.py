@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.envs.task import Task
 
 EMPTY: Mapping[str, Any] = {}
+SLOT = re.compile(r"<[a-z_]+>")
+"""The part of an admissible action that free text replaces, as in `search[<query>]`."""
 
 
 class View(NamedTuple):

@@ -443,8 +443,7 @@ def federate(
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
-    _check_pool(pool)
-    whole = pool if pool is not None else open_pool(env_id, split, options)
+    whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
     found = _resolve_labels(labels, whole, table.ids, needed=needs_labels)
@@ -475,11 +474,6 @@ def federate(
     opened = ClientSplit(made, whole, options, own_pool=pool is not None)
     opened.__dict__["table"] = table
     return opened
-
-
-def _check_pool(pool: Any) -> None:
-    if pool is not None and not isinstance(pool, TaskPool):
-        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
 
 
 def _check_options(env: Any) -> dict[str, Any]:
@@ -557,8 +551,7 @@ def load_client_split(
             f"{path} names the option {local[0]!r}, which only the user of a machine decides and cannot be part of a split"
         )
     options = add_options(env_class(record.env_id), record.env_options, env or {})
-    _check_pool(pool)
-    whole = pool if pool is not None else open_pool(record.env_id, record.env_split, options)
+    whole = open_pool(record.env_id, record.env_split, options, pool)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
 

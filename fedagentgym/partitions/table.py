@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, OptionError, join_names, show_value
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
@@ -34,8 +34,12 @@ def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
         )
 
 
-def open_pool(env_id: str, split: str, options: Mapping[str, Any]) -> TaskPool:
-    """The pool that the environment loads under these options."""
+def open_pool(env_id: str, split: str, options: Mapping[str, Any], given: TaskPool | None = None) -> TaskPool:
+    """The given pool, or the one that the environment loads under these options."""
+    if given is not None and not isinstance(given, TaskPool):
+        raise OptionError(f"pool is a TaskPool, got {show_value(given)}")
+    if given is not None:
+        return given
     env = open_env(env_id, **{**options, "split": split})
     pool = env.pool
     env.close()

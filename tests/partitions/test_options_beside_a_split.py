@@ -39,6 +39,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "variant": (None, {"kind": "wording", "phrasing": 3}, {"kind": "scene_split", "client": 1}),
     "max_turns": (None, 1, 3),
     "reward": ("score", "success10"),
+    "order": ("drawn", "once", "twice"),
     "render_mode": (None, "ansi"),
     "seed": (0, 7, 42, np.int64(7)),
     "size": ("default", "full", "small", "tiny"),

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from fedagentgym.agents.protocols import Tokenizer
 from fedagentgym.base.errors import OptionError
-from fedagentgym.envs.scripted import SLOT, slot_words
+from fedagentgym.envs.scripted import slot_words
+from fedagentgym.envs.view import SLOT
 
 MAX_SLOT_WORDS = 24
 _UNREACHABLE = 1 << 30

@@ -53,7 +53,9 @@ class CodeEnv(ReplyEnv):
     payload_type = Program
     runs_programs = True
     role = "You write programs in Python."
-    action_help = make_action_help("```python the program ```", TOOLS)
+    answer_form = "```python the program ```"
+    tool_examples = TOOLS
+    action_help = make_action_help(answer_form, tool_examples)
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True

@@ -140,7 +140,9 @@ class MathEnv(ReplyEnv):
     id = "fedagentgym/Math-v0"
     payload_type = MathProblem
     role = "You solve mathematical problems."
-    action_help = make_action_help("the result", TOOLS)
+    answer_form = "the result"
+    tool_examples = TOOLS
+    action_help = make_action_help(answer_form, tool_examples)
     accuracy = "math"
     misleading = "inverse"
     play_options = ("verifier", "compare")

@@ -111,7 +111,7 @@ def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
 _NAME = re.compile(r"[\w.-]{1,60}")
-_NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "render_mode")
+_NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "order", "render_mode")
 """Options of every environment, which the mixture has for all its members."""
 
 
@@ -218,6 +218,9 @@ class MixtureEnv(MisleadableEnv):
         if name not in self._envs:
             raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
         return self._envs[name]
+
+    def get_instructions(self, task: Task) -> str:
+        return self._get_env(task.payload[0]).instructions
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         name = task.payload[0]

@@ -41,7 +41,9 @@ class QAEnv(ReplyEnv):
     id = "fedagentgym/QA-v0"
     payload_type = Question
     role = "You answer questions."
-    action_help = make_action_help("the answer, as short as possible", TOOLS)
+    answer_form = "the answer, as short as possible"
+    tool_examples = TOOLS
+    action_help = make_action_help(answer_form, tool_examples)
     accuracy = "qa"
     misleading = "other"
     play_options = ("score",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -77,6 +77,10 @@ class ReplyEnv(MisleadableEnv):
     play_options: ClassVar[tuple[str, ...]] = ("tools", "attempts")
     local_options = ("data",)
     accuracy: ClassVar[str]
+    answer_form: ClassVar[str]
+    """What belongs between the answer tags."""
+    tool_examples: ClassVar[Mapping[str, str]]
+    """A call of each tool, and what it does."""
     tool_help: ClassVar[Mapping[str, str]]
     wordings: ClassVar[tuple[str, ...]]
     code_replies: ClassVar[bool] = False
@@ -211,6 +215,17 @@ class ReplyEnv(MisleadableEnv):
     @abstractmethod
     def mislead(record: Any) -> Any:
         """The record as a misled player sees it, or None."""
+
+    @cached_property
+    def instructions(self) -> str:
+        """Who the agent is, how a reply is written, and the tools that are offered."""
+        offered = {call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.tools}
+        parts = [_describe_reply(self.answer_form)]
+        if offered:
+            parts.append(f"To use a tool, reply with it alone: {_describe_tools(offered)}")
+        if self.attempts > 1:
+            parts.append(f"You have {self.attempts} attempts.")
+        return f"{self.role}\n\n{' '.join(parts)}"
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
@@ -388,8 +403,15 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
 
 def make_action_help(what: str, tools: Mapping[str, str]) -> str:
     """The help text of a reply environment."""
-    listed = " ".join(f"<tool> {call} </tool> {meaning}." for call, meaning in tools.items())
-    return f"Reply with <think> your reasoning </think> <answer> {what} </answer>. If tools are offered: {listed}"
+    return f"{_describe_reply(what)} If tools are offered: {_describe_tools(tools)}"
+
+
+def _describe_reply(what: str) -> str:
+    return f"Reply with <think> your reasoning </think> <answer> {what} </answer>."
+
+
+def _describe_tools(tools: Mapping[str, str]) -> str:
+    return " ".join(f"<tool> {call} </tool> {meaning}." for call, meaning in tools.items())
 
 
 def list_tag_words() -> Iterable[str]:

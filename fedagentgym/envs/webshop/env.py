@@ -12,7 +12,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.envs.core import Expert, Handicap, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, TaskIds, TaskSet
+from fedagentgym.envs.task import Task, TaskIds
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import generate, pages
 from fedagentgym.envs.webshop.expert import (
@@ -116,13 +116,6 @@ class WebShopEnv(MisleadableEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        tasks: Sequence[str] | TaskSet | None = None,
-        pool: TaskPool | None = None,
-        variant: Mapping[str, Any] | None = None,
-        max_turns: int | None = None,
-        reward: str = "score",
-        render_mode: str | None = None,
         data: str | None = None,
         size: str = "default",
         products: int | None = None,
@@ -133,6 +126,7 @@ class WebShopEnv(MisleadableEnv):
         nouns: str | NounFunction = "rule",
         num_prev_obs: int = 0,
         num_prev_actions: int = 0,
+        **options: Any,
     ) -> None:
         if observation not in pages.MODES:
             raise OptionError(f"observation is one of {join_names(pages.MODES)}, got {observation!r}")
@@ -144,15 +138,7 @@ class WebShopEnv(MisleadableEnv):
         self.stock = open_shop_data(ShopOptions(place, size, products, goals, goal_order, seed))
         self.observation_mode = observation
         self._history = (num_prev_obs, num_prev_actions)
-        super().__init__(
-            split=split,
-            tasks=tasks,
-            pool=pool,
-            variant=variant,
-            max_turns=max_turns,
-            reward=reward,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         if isinstance(self.variant, ShopVariant):
             self.site = Site(self.variant.build_shop(self.stock, map(self._get_goal, self.pool), tagger), tagger)
         else:
