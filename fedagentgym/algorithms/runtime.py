@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base import ranks
@@ -241,14 +241,11 @@ def make_site_state(state: ServerState) -> SiteState:
 class EnvSettings(Settings):
     """The `env:` part: which environment, which of its splits is divided among clients, and its options."""
 
-    id: str = Field(description="environment id, such as fedagentgym/ALFWorld-v0, or ALFWorld")
+    id: Annotated[str, AfterValidator(find_env_id)] = Field(
+        description="environment id, such as fedagentgym/ALFWorld-v0, or ALFWorld"
+    )
     split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
     options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as size: tiny")
-
-    @field_validator("id")
-    @classmethod
-    def _find_id(cls, value: str) -> str:
-        return find_env_id(value)
 
 
 class PartitionSettings(Settings):
