@@ -17,8 +17,6 @@ from fedagentgym.base.errors import DataError, OptionError, find_closest_name, j
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-    from fedagentgym.envs.core import TextEnv
-
 SELECTING = ("split", "tasks", "pool", "variant")
 """Options of every environment that choose among its tasks, or change how a client sees them."""
 
@@ -123,7 +121,7 @@ def resolve_task_options(cls: type[Any], options: Mapping[str, Any]) -> dict[str
     return portable
 
 
-def refuse_foreign_options(cls: type[TextEnv], options: Mapping[str, Any], where: str, *, paths: bool = False) -> None:
+def refuse_foreign_options(cls: type[Any], options: Mapping[str, Any], where: str, *, paths: bool = False) -> None:
     """Raise if options that others chose hold what only the user of this machine decides; paths of data on it only if `paths`
     are allowed."""
     for part, own in cls.list_parts(options):
