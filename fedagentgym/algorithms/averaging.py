@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -24,9 +25,8 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Wor
 from fedagentgym.algorithms.reports import (
     is_idle,
     judge_local_model,
-    read_episodes,
     read_examples,
-    read_metrics,
+    read_report,
     summarise_local_models,
 )
 from fedagentgym.algorithms.runtime import Site, copy_arrays
@@ -233,14 +233,22 @@ class Averaging(BaseAlgorithm[L]):
         if examples is None:
             found = str(message.control.get("examples"))[:40]
             return Failure(client, "refused", f"no number of examples: {found!r}")
-        metrics = read_metrics(message)
+        report = read_report(client, message, self._asked, self.runtime.spec.sampled_episodes)
+        if isinstance(report, Failure):
+            return report
+        metrics = report.metrics
         for name, (low, high) in self.deciding_metrics.items():
             if not low <= metrics.get(name, float("nan")) <= high:
                 return Failure(
                     client, "refused", f"its {name!r} is {metrics.get(name)}, and must lie in {low:g} to {high:g}"
                 )
         distance = message.measure_distance(state.parameters)
-        return AcceptedReply(client, examples, distance, message.control, metrics, read_episodes(client, message))
+        return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)
+
+    @cached_property
+    def _asked(self) -> Work | None:
+        """The work of one client in a round, as it would be if every turn were a row of the loss."""
+        return self.estimate_round(self.settings, Scale(self.runtime.learning, 1, 1, self.runtime.env.max_turns, {}))
 
     def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
         """Choose replies that are not used: by default, updates that are longer than the checks allow.

@@ -57,7 +57,7 @@ from fedagentgym.algorithms.experts import (
     unpack_bits,
 )
 from fedagentgym.algorithms.fedgrpo_settings import FedGRPOSettings, check_learning
-from fedagentgym.algorithms.reports import read_metrics, sum_costs
+from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
 from fedagentgym.algorithms.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
 from fedagentgym.base.errors import OptionError
@@ -219,6 +219,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             anybody = np.zeros((len(clients.ids), count), dtype=np.uint8)
             return RoundResult(replace(state, memory={**state.memory, "right": anybody}))
         answers = clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination()))
+        reports = read_reports(answers, dict.fromkeys(answers, self._asked), clients)
+        answers = {client: answers[client] for client in reports}
         unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
         known = np.array(
             state.memory.get("right", unasked)
@@ -231,12 +233,16 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         shares = {
             client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
         }
-        told = {
-            client: {**read_metrics(answer), "auxiliary/right": shares[client]} for client, answer in answers.items()
-        }
+        told = {client: {**numbers, "auxiliary/right": shares[client]} for client, numbers in reports.items()}
         right = float(np.mean(list(shares.values()))) if shares else 0.0
         metrics = {"auxiliary/right": right, **sum_costs(told.values())}
         return RoundResult(replace(state, memory=memory), metrics=metrics, clients=told)
+
+    @property
+    def _asked(self) -> Work:
+        """The work of one client before round 1."""
+        roles, turns = {"auxiliary": len(self.auxiliary.pool)}, self.runtime.env.max_turns
+        return self.estimate_preparation(self.settings, Scale(self.learning, 1, 1, turns, roles)) or Work()
 
     def _make_examination(self) -> Message:
         """The message to every client before round 1: the labelled examples, and the questions that it may hold."""
@@ -345,13 +351,15 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             for client, rows in places.items()
         }
         answers = this_round.clients.call("score", messages) if messages else {}
-        told = {client: np.asarray(answer.scores["scores"], dtype=np.float64) for client, answer in answers.items()}
+        asked = {client: Work(judged=len(rows)) for client, rows in places.items()}
+        reports = read_reports(answers, asked, this_round.clients)
+        told = {client: np.asarray(answers[client].scores["scores"], dtype=np.float64) for client in reports}
         refused = {client: odd for client, rows in told.items() if (odd := find_score_error(rows, len(places[client])))}
         this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
         for client in told.keys() - refused.keys():
             for (index, row), scores in zip(places[client], told[client], strict=True):
                 matrices[index][row] = scores
-        return matrices, sum_costs(read_metrics(answer) for answer in answers.values())
+        return matrices, sum_costs(reports.values())
 
     def _make_question(self, group: Group, row: int) -> dict[str, Any]:
         """The message to one expert about one question: the task without its gold, and the candidates to judge."""

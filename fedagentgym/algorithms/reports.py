@@ -6,16 +6,16 @@ client's shares; categories without a played held-out task are left out, and `co
 remains.
 
 Replies come from other machines. Parameters are checked by the form of their message. The number of examples determines a
-client's weight, so a reply without a valid one is refused. Metrics and episodes are only displayed: invalid ones are dropped,
-and the update is used all the same.
+client's weight, and counts are added up against budgets: a reply with impossible ones is refused, and named among the failures.
+Other metrics and episodes are only displayed: what no client makes is left out, `report/refused` counts it for each client, and
+the update is used all the same. What is left can still be a lie, but it can be read.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import parse_json
 from fedagentgym.base.streams import derive
+from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
-from fedagentgym.learning.local import COSTS, mean_metrics
+from fedagentgym.learning.local import COSTS, SUMMED_METRICS, mean_metrics
+from fedagentgym.learning.trajectory import from_plain, to_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.algorithms.base import Work
     from fedagentgym.partitions.client_split import ClientSplit
 
 PREFIX = "local/"
@@ -113,8 +117,13 @@ def count_categories(client_split: ClientSplit) -> NDArray[np.float64]:
 
 
 MOST_METRICS = 256
-MOST_EPISODES = 256
 LONGEST_NAME = 100
+LARGEST = 1e300
+MOST_COUNTED = 1 << 53
+RESERVED = "privacy/"
+"""Prefix of numbers that follow from the configuration, which no client can report."""
+REFUSED = "report/refused"
+"""The metric that counts what was left out of a client's report."""
 
 
 def read_examples(reply: Message) -> int | None:
@@ -125,17 +134,62 @@ def read_examples(reply: Message) -> int | None:
     return None
 
 
-def read_metrics(reply: Message) -> dict[str, float]:
-    """The numbers that a client reports."""
-    reported = reply.report.get("metrics")
-    if not isinstance(reported, Mapping):
-        return {}
-    return {
-        str(name): float(value)
-        for name, value in islice(reported.items(), MOST_METRICS)
-        if len(name) <= LONGEST_NAME and name.isprintable()
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-    }
+class Report(NamedTuple):
+    """What a client reports: numbers by name, and the episodes that it shows."""
+
+    metrics: dict[str, float]
+    episodes: list[dict[str, Any]]
+
+
+def read_report(client: int, reply: Message, asked: Work | None, samples: int = 0) -> Report | Failure:
+    """The report of a reply, checked. Counts are at most those of the work that the client was `asked` for; it shows at most this
+    many `samples` of its episodes."""
+    metrics, episodes = reply.report.get("metrics", {}), reply.report.get("episodes", [])
+    metrics, episodes = (
+        (metrics if isinstance(metrics, Mapping) else {}),
+        (episodes if isinstance(episodes, list) else []),
+    )
+    for name in SUMMED_METRICS & metrics.keys():
+        value, most = metrics[name], getattr(asked, name, MOST_COUNTED)
+        if not (_is_number(value) and 0 <= value <= most and value == int(value)):
+            told = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
+            return Failure(client, "refused", f"its report: {told}")
+    kept = {name: float(value) for name, value in islice(metrics.items(), MOST_METRICS) if _is_metric(name, value)}
+    shown = [read for one in episodes[:samples] if (read := _read_episode(client, one)) is not None]
+    if odd := len(metrics) - len(kept) + len(episodes) - len(shown):
+        kept[REFUSED] = float(odd)
+    return Report(kept, shown)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _is_metric(name: object, value: object) -> bool:
+    """Whether a client can report this: no number that follows from the configuration, such as an epsilon."""
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+        return False
+    return _is_number(value) and not name.startswith(RESERVED) and name != REFUSED
+
+
+def _read_episode(client: int, shown: object) -> dict[str, Any] | None:
+    """A sampled episode as it is written and read again, with the client's number; None if it cannot be read."""
+    try:
+        read = parse_json(canonical_json(shown), "an episode")
+        plain = {**to_plain(from_plain(read), segments=False), "client": client}
+        canonical_json(plain)
+    except (DataError, AttributeError, TypeError):
+        return None
+    return plain
+
+
+def read_reports(
+    replies: Mapping[int, Message], asked: Mapping[int, Work], clients: Clients
+) -> dict[int, dict[str, float]]:
+    """The numbers that the clients of a call report; those with impossible counts are refused."""
+    found = {client: read_report(client, reply, asked[client]) for client, reply in replies.items()}
+    clients.refuse([one for one in found.values() if isinstance(one, Failure)])
+    return {client: one.metrics for client, one in found.items() if isinstance(one, Report)}
 
 
 def sum_costs(reported: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -146,17 +200,3 @@ def sum_costs(reported: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def is_idle(metrics: Mapping[str, float]) -> bool:
     """Whether a client reports that none of its groups of episodes had a difference in rewards to learn from."""
     return "groups" in metrics and metrics.get("groups/constant", 0.0) >= metrics["groups"]
-
-
-def read_episodes(client: int, reply: Message) -> list[dict[str, Any]]:
-    """The episodes that a client returns, each with the client's number."""
-    shown = reply.report.get("episodes")
-    if not isinstance(shown, list):
-        return []
-    valid = []
-    for episode in shown[:MOST_EPISODES]:
-        with contextlib.suppress(DataError):  # what is not JSON
-            canonical_json(episode)
-            if isinstance(episode, Mapping):
-                valid.append({**episode, "client": client})
-    return valid

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.algorithms.reports import count_categories, measure_mixture
 from fedagentgym.base.statistics import Values, estimate_replicates, mean
-from fedagentgym.federation.records import count_episodes, headline_bytes
+from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
 from fedagentgym.leaderboard.record import CellRecord, ClientRecord, CurvePoint, Interval, Measures, Spent, Usage
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.evaluation import estimate_measures, tabulate_measures
@@ -198,10 +198,10 @@ def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
     return Spent(
         rounds=until,
         episodes=count_episodes(kept),
-        env_steps=round(sum(record["metrics"].get("env_steps", 0.0) for record in kept)),
+        env_steps=round(sum_counts(kept, "env_steps")),
         bytes_down=headline_bytes(total, "down"),
         bytes_up=headline_bytes(total, "up"),
-        optimizer_steps=round(sum(record["metrics"].get("optimizer_steps", 0.0) for record in kept)),
+        optimizer_steps=round(sum_counts(kept, "optimizer_steps")),
         looks=sum("evaluation" in record for record in kept),
     )
 

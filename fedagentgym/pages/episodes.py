@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import read_jsonl
+from fedagentgym.base.files import format_path, read_jsonl
+from fedagentgym.base.process import get_logger
 from fedagentgym.learning.trajectory import Trajectory, from_plain, read_json_lines
 
+log = get_logger(__name__)
 MOST_CHARACTERS = 1_500_000
 """Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""
 LONGEST_TEXT = 20_000
@@ -57,15 +59,18 @@ def read_episodes(file: Path) -> list[ShownEpisode]:
 
 
 def read_samples(folder: Path) -> list[ShownEpisode]:
-    """The sampled training episodes of a run. They come from clients: malformed ones are left out."""
-    found = []
+    """The sampled training episodes of a run. They come from clients: malformed ones are left out, and counted."""
+    found, odd = [], 0
     for file in sorted(folder.glob("trajectories/*.jsonl")):
         for _, record in read_jsonl(file):
             try:
                 trajectory = from_plain(record)
             except DataError:
+                odd += 1
                 continue
             found.append(_label(trajectory, {**record, "round": int(file.stem) if file.stem.isdecimal() else None}))
+    if odd:
+        log.warning("%d sampled episodes in %s are malformed, and left out", odd, format_path(folder))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.base import Work, make_algorithm
 from fedagentgym.algorithms.experts import Scorer
 from fedagentgym.algorithms.fedagent import FedAgent
+from fedagentgym.algorithms.reports import Report, read_report
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings, QuorumError
-from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.clients import Failure, FederationSettings, QuorumError
+from fedagentgym.federation.commits import Commit, CommitStore, read_chain
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
+from fedagentgym.federation.records import count_episodes
 from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.learning.trajectory import from_plain
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
@@ -402,6 +406,7 @@ def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str)
     assert commit.record["failures"] == []
     told = commit.record["clients"]["2"]
     assert told["reward"] == 1.0 and "loss" not in told and "huge" not in told and told["update_norm"] >= 0.0
+    assert told["report/refused"] == 5.0
 
 
 def answered_success(value: object) -> Fault:
@@ -430,3 +435,79 @@ def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
     commit = go(tmp_path, WEIGHS, {(1, "train", 1): answered_odd_objectives})
     assert failures(commit) == [("train", 1, "refused")]
     assert sorted(commit.record["clients"]) == ["0", "2"]
+
+
+EPISODE = {"task": "t", "seed": 0, "turns": [], "score": 0.0, "success": False, "terminated": True, "truncated": False}
+IMPOSSIBLE: dict[str, Any] = {
+    "episodes": (-7, 7, 1.5, "many", None, True, float("nan"), float("inf"), -float("inf"), 10**30),
+    "optimizer_steps": (1e18, -1),
+    "judged": (1,),
+    "env_steps": (-0.5, 1e299),
+    "groups": (-1, [2]),
+    "update/skipped": ("x",),
+}
+ODD_METRICS: dict[str, Any] = {
+    "a word for a number": {"loss": "low"},
+    "a flag for a number": {"loss": True},
+    "nothing": {"loss": None},
+    "not finite": {"loss": float("nan")},
+    "a privacy of its own": {"privacy/epsilon": 0.1},
+    "a number of ours": {"report/refused": -5.0},
+    "a name that moves the cursor": {"\x1b[2J": 1.0},
+    "a name without end": {"x" * 200: 1.0},
+}
+ODD_EPISODES: dict[str, Any] = {
+    "a word": "x",
+    "a mapping": {"a": 1},
+    "bytes": {**EPISODE, "labels": {"a": b"x"}},
+    "without turns": {**EPISODE, "turns": None},
+    "a seed that is a word": {**EPISODE, "seed": "x"},
+    "a score that is none": {**EPISODE, "score": float("nan")},
+    "a score that is said to be none": {**EPISODE, "score": "nan"},
+    "a turn without a reply": {**EPISODE, "turns": [{"observation": 1}]},
+    "segments": {**EPISODE, "segments": [{"mask": "x"}]},
+    "labels that are a number": {**EPISODE, "labels": 5},
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_counts_are_refused_and_named(name: str) -> None:
+    """They would be added up: a run that played -7 episodes cannot be packed, and one lie could end it for want of budget."""
+    for value in IMPOSSIBLE[name]:
+        found = read_report(1, Message(report={"metrics": {name: value}}), Work(episodes=6, optimizer_steps=1), 2)
+        assert isinstance(found, Failure) and (found.client, found.reason) == (1, "refused"), value
+        assert found.message.startswith(f"its report: {name!r} is ") and len(found.message) < 150
+
+
+@pytest.mark.parametrize("odd", [*ODD_METRICS.values(), *ODD_EPISODES.values()], ids=[*ODD_METRICS, *ODD_EPISODES])
+def test_what_is_only_shown_is_left_out_and_counted(odd: Any) -> None:
+    """And what is kept is written as readers read it."""
+    metrics = {"episodes": 6.0, "reward": -0.5, **(odd if odd in ODD_METRICS.values() else {})}
+    episodes = [{**EPISODE, "more": 1}, *([] if odd in ODD_METRICS.values() else [odd])]
+    found = read_report(1, Message(report={"metrics": metrics, "episodes": episodes}), Work(episodes=6), 2)
+    assert isinstance(found, Report)
+    assert found.metrics == {"episodes": 6.0, "reward": -0.5, "report/refused": 1.0}
+    (episode,) = found.episodes
+    assert episode["client"] == 1 and "more" not in episode and from_plain(json.loads(json.dumps(episode))).task == "t"
+
+
+@pytest.mark.parametrize("report", [{"metrics": [1.0]}, {"episodes": 5}, {}, {"episodes": [EPISODE] * 3}])
+def test_reports_of_another_form_are_empty(report: dict[str, Any]) -> None:
+    found = read_report(1, Message(report=report), None)
+    assert isinstance(found, Report) and not found.episodes and set(found.metrics) <= {"report/refused"}
+
+
+@pytest.mark.parametrize("place", ["fedagent", "prepare", "score"])
+def test_a_round_with_a_malformed_report_leaves_readable_records(place: str, tmp_path: Path) -> None:
+    def answered(answer: Message) -> Message:
+        kept = {"weights": answer.weights, "control": answer.control, "scores": answer.scores}
+        return Message(**kept, report={"metrics": {"episodes": -7.0}})
+
+    when = {"fedagent": (1, "train", 2), "prepare": (0, "prepare", 2), "score": (1, "score", 2)}[place]
+    method = AVERAGES["fedagent"] if place == "fedagent" else JUDGES
+    go(tmp_path, method, {when: answered})
+    chain = read_chain(tmp_path)
+    assert chain is not None
+    failed = [one for record in chain.list_records() for one in record["failures"]]
+    assert [(one["operation"], one["client"], one["reason"]) for one in failed] == [(when[1], 2, "refused")]
+    assert count_episodes(chain.list_records()) > 0
