@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import parse_json
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.message import Message
@@ -151,7 +150,7 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
     )
     for name in SUMMED_METRICS & metrics.keys():
         value, most = metrics[name], getattr(asked, name, MOST_COUNTED)
-        if not (_is_number(value) and 0 <= value <= most and value == int(value)):
+        if not (_is_metric(name, value) and 0 <= value <= most and value == int(value)):
             told = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
             return Failure(client, "refused", f"its report: {told}")
     kept = {name: float(value) for name, value in islice(metrics.items(), MOST_METRICS) if _is_metric(name, value)}
@@ -161,24 +160,23 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
     return Report(kept, shown)
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-
-
 def _is_metric(name: object, value: object) -> bool:
     """Whether a client can report this: no number that follows from the configuration, such as an epsilon."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
         return False
-    return _is_number(value) and not name.startswith(RESERVED) and name != REFUSED
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+        return False
+    return not name.startswith(RESERVED) and name != REFUSED
 
 
 def _read_episode(client: int, shown: object) -> dict[str, Any] | None:
-    """A sampled episode as it is written and read again, with the client's number; None if it cannot be read."""
+    """A sampled episode in the form in which it is written, with the client's number; None if it cannot be written."""
+    if not isinstance(shown, Mapping):
+        return None
     try:
-        read = parse_json(canonical_json(shown), "an episode")
-        plain = {**to_plain(from_plain(read), segments=False), "client": client}
+        plain = {**to_plain(from_plain(shown), segments=False), "client": client}
         canonical_json(plain)
-    except (DataError, AttributeError, TypeError):
+    except DataError:
         return None
     return plain
 

@@ -98,7 +98,6 @@ def describe_error(error: BaseException, *, named: bool = True) -> str:
 
 # ---- texts of others in messages --------------------------------------------------------------------------------------
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -115,15 +114,6 @@ def is_clean_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\0" not in text
-
-
-def show_control_characters(text: str) -> str:
-    """A text that is safe to print on a terminal: control characters are escaped.
-
-    >>> show_control_characters("red \\x1b[31m")
-    'red \\\\x1b[31m'
-    """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def show_invisible_characters(text: str) -> str:

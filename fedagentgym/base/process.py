@@ -27,11 +27,23 @@ from types import FrameType
 from typing import NamedTuple
 
 from fedagentgym.base import ranks
+from fedagentgym.base.escape import escape_terminal
 
 
 def get_logger(name: str) -> logging.Logger:
     """The logger of a module: `get_logger(__name__)`."""
     return logging.getLogger(name if name.startswith("fedagentgym") else f"fedagentgym.{name}")
+
+
+class LineFormatter(logging.Formatter):
+    """One line for each message: a text that it quotes can neither move the cursor nor begin a line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = "\\n".join(record.message.splitlines())
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_terminal(super().format(record))
 
 
 def log_to_stderr(level: int = logging.WARNING) -> None:
@@ -40,7 +52,7 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
     root.setLevel(level)
     if not root.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(LineFormatter("%(levelname)s %(name)s: %(message)s"))
         root.addHandler(handler)
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from fedagentgym.base.errors import show_control_characters
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.rounding import format_duration
 
 Verbosity = Literal["normal", "quiet"]
@@ -58,7 +58,7 @@ class PlainConsole(Console):
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(show_control_characters(text), **options)
+        return super().render_str(escape_terminal(text), **options)
 
 
 def get_console() -> PlainConsole:
@@ -93,7 +93,7 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
             TextColumn("{task.fields[status]}", markup=False),
         )
         with RichProgress(*columns, console=get_error_console(), transient=True) as bar:
-            yield _Bar(bar, bar.add_task(label, total=total, status=""))
+            yield _Bar(bar, bar.add_task(escape_terminal(label), total=total, status=""))
     else:
         lines = _LogLines(label, total)
         yield lines
@@ -122,7 +122,7 @@ class StatusLine:
         if not self._live:
             console.print(text, highlight=False)
             return
-        line = show_control_characters(text)[: max(console.width - 1, 1)]
+        line = escape_terminal(text)[: max(console.width - 1, 1)]
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
         self._drawn = True
@@ -171,7 +171,7 @@ class _Bar:
 
     def advance(self, n: int = 1, **fields: object) -> None:
         if fields:
-            self._bar.update(self._task, advance=n, status=_format_status(fields))
+            self._bar.update(self._task, advance=n, status=escape_terminal(_format_status(fields)))
         else:
             self._bar.update(self._task, advance=n)
 

@@ -12,6 +12,7 @@ import click
 from rich.table import Column, Table
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.progress import get_console, get_error_console, print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
@@ -111,12 +112,12 @@ def show(name: str, check: bool, plan: bool, replicates: bool) -> None:
     if plan:
         _print_plans(suite)
         return
-    click.echo(to_yaml(suite), nl=False)
+    click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
     for scenario, one in suite.scenarios.items():
         click.echo(f"# {scenario}: {_describe_counts(suite, scenario)}")
         if not one.methods_differ:
-            click.echo(f"# {scenario}: methods do not differ here: {one.because or one.about}")
+            click.echo(escape_terminal(f"# {scenario}: methods do not differ here: {one.because or one.about}"))
     for scenario in suite.scenarios if check else ():
         found = open_scenario(suite, scenario).describe()
         click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")

@@ -22,8 +22,8 @@ from fedagentgym.base.errors import (
     OptionError,
     describe_error,
     is_clean_text,
-    show_control_characters,
 )
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.imports import explain_missing
 from fedagentgym.base.process import WorkInterrupted
@@ -55,7 +55,7 @@ def run_guarded(command: Callable[[], object]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        click.echo(escape_terminal(error.format_message()), err=True)
         return USER_ERROR
     except click.ClickException as error:
         return _tell(error.format_message())
@@ -82,10 +82,10 @@ def run_guarded(command: Callable[[], object]) -> int:
 
 
 def _tell(message: str, code: int = USER_ERROR) -> int:
-    line = show_control_characters(" ".join(message.split()))
+    line = " ".join(message.split())
     if len(line) > MOST_SAID:
         line = line[:MOST_SAID] + "..."
-    click.echo(f"fedagentgym: {line}", err=True)
+    click.echo(escape_terminal(f"fedagentgym: {line}"), err=True)
     return code
 
 

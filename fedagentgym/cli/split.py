@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Column, Table
-from rich.text import Text
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
@@ -212,7 +212,8 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
     if unknown:
-        click.echo(f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}", err=True)
+        told = f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}"
+        click.echo(escape_terminal(told), err=True)
         raise click.exceptions.Exit(UNVERIFIED)
 
 
@@ -312,7 +313,7 @@ def _print_comparison(made: Sequence[ClientSplit]) -> None:
         found = one.statistics()
         low, high = int(found.sizes.min()), int(found.sizes.max())
         table.add_row(
-            Text(": ".join(part for part in describe_sampler(one.record) if part)),
+            ": ".join(part for part in describe_sampler(one.record) if part),
             f"{len(one):,}",
             f"{low:,}" if low == high else f"{low:,} to {high:,}",
             f"{found.distances.mean():.3f}",

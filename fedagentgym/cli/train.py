@@ -16,6 +16,7 @@ import click
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
 from fedagentgym.base.ranks import find_place
@@ -170,7 +171,7 @@ def _print_settings(config: str, changes: Sequence[str], plugins: Sequence[str])
     resolved = load_config(config, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
     text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    click.echo(f"{read_head(config)}{text}", nl=False)
+    click.echo(escape_terminal(f"{read_head(config)}{text}"), nl=False)
 
 
 def _print_plan(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.registry import find_env_id
@@ -185,12 +186,13 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
     origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
     told = [
         _format_head(head),
-        f"# {run['name']}, round {run['round']}\n",
-        f"An agent for {env.id} with {parameters:,} parameters, {origin}. It was trained by reinforcement learning with"
-        f" fedagentgym {run['version']} (algorithm {run['algorithm']}, {run['clients']} clients, {run['round']} of"
+        f"# {escape_markdown(str(run['name']))}, round {run['round']}\n",
+        f"An agent for {escape_markdown(env.id)} with {parameters:,} parameters, {escape_markdown(origin)}. It was trained by"
+        f" reinforcement learning with fedagentgym {run['version']} (algorithm {escape_markdown(str(run['algorithm']))},"
+        f" {run['clients']} clients, {run['round']} of"
         f" {run['rounds']} rounds).\n",
         _describe_result(file),
-        f"Training was {format_privacy(run['privacy'])}.\n" if "privacy" in run else "",
+        f"Training was {escape_markdown(format_privacy(run['privacy']))}.\n" if "privacy" in run else "",
         "## Use\n",
         "It answers in the form that it was trained in and knows no other: `agent.yaml` holds its prompt, context, parser and"
         " decoding. To evaluate it with these:\n",
@@ -214,7 +216,8 @@ def _describe_result(file: AgentFile) -> str:
     found, judged = file.result, file.evaluation
     if not found:
         return "The run did not evaluate this round.\n"
-    where = f"the split `{judged.split}`" if not judged.sets else ", ".join(f"`{one.name}`" for one in judged.sets)
+    names = ", ".join(escape_markdown(one.name) for one in judged.sets)
+    where = names or f"the split {escape_markdown(judged.split)}"
     return (
         f"Success {found['success']:.3f} (interval {found['low']:.3f} to {found['high']:.3f}) on {found['tasks']:,.0f} tasks of"
         f" {where}, at temperature {judged.temperature:g}.\n"

@@ -213,13 +213,13 @@ _MAX_LINE = 1 << 26
 def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
     """The episodes that were played in these rounds, preparation included: to learn from, or only to be scored. Evaluations are
     no part of it."""
-    kept = list(records)
-    return round(sum_counts(kept, "episodes") + sum_counts(kept, "judged"))
+    return sum_counts(records, "episodes", "judged")
 
 
-def sum_counts(records: Iterable[Mapping[str, Any]], name: str) -> float:
-    """The sum of a count over rounds; a number below 0, which is none, is left out."""
-    return sum((max(0.0, record["metrics"].get(name, 0.0)) for record in records), 0.0)
+def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:
+    """The sum of counts over rounds; a number below 0, which is none, is left out."""
+    total: float = sum(max(0.0, record["metrics"].get(name, 0.0)) for record in records for name in names)
+    return round(total)
 
 
 class MetricsLog:

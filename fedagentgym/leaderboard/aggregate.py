@@ -198,10 +198,10 @@ def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
     return Spent(
         rounds=until,
         episodes=count_episodes(kept),
-        env_steps=round(sum_counts(kept, "env_steps")),
+        env_steps=sum_counts(kept, "env_steps"),
         bytes_down=headline_bytes(total, "down"),
         bytes_up=headline_bytes(total, "up"),
-        optimizer_steps=round(sum_counts(kept, "optimizer_steps")),
+        optimizer_steps=sum_counts(kept, "optimizer_steps"),
         looks=sum("evaluation" in record for record in kept),
     )
 

@@ -25,9 +25,9 @@ from fedagentgym.base.errors import (
     OptionError,
     UnknownNameError,
     join_names,
-    show_control_characters,
     unknown_name_error,
 )
+from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
@@ -277,7 +277,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
     reasons = Counter(_find_reason(turn, agent) for turn in broken)
     reason, _ = reasons.most_common(1)[0]
     example = next(turn.reply for turn in broken if _find_reason(turn, agent) == reason)
-    shown = " ".join(show_control_characters(example).split())
+    shown = " ".join(escape_terminal(example).split())
     shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
     quoted = f", such as '{shown}'" if shown else ""
     return f"{len(broken) / len(turns):.0%} of replies are malformed: most {reason}{quoted}{_suggest(agent)}"

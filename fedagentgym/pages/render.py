@@ -76,18 +76,6 @@ def read_asset(name: str) -> Markup:
     return Markup((files("fedagentgym.pages") / "assets" / name).read_text("utf-8"))
 
 
-def escape_markdown(text: str) -> str:
-    """A text in one line of a Markdown table: no mark of Markdown, HTML or a comment.
-
-    >>> escape_markdown("a|b --> <i>")
-    'a\\\\|b --\\\\> \\\\<i\\\\>'
-    """
-    plain = show_invisible_characters(" ".join(text.split()))
-    for mark in "\\|`*_~$&<>[]":
-        plain = plain.replace(mark, f"\\{mark}")
-    return plain
-
-
 # ---- numbers as text ------------------------------------------------------------------------------------------------
 
 

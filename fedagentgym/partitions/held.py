@@ -20,6 +20,7 @@ from pydantic import Field
 
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_text
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs import open_env
@@ -166,7 +167,7 @@ configs:
 
 # Client {client} of {clients}
 
-{count:,} tasks of `{env}` with their answers, as the sampler `{sampler}` divided them (seed {seed}, parameters `{parameters}`).
+{count:,} tasks of `{env}` with their answers, as the sampler {sampler} divided them (seed {seed}, parameters {parameters}).
 
 | category | tasks |
 |---|---|
@@ -220,10 +221,12 @@ def _write_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
         clients=len(split),
         count=len(pool),
         env=record.env_id,
-        sampler=record.sampler,
+        sampler=escape_markdown(record.sampler),
         seed=record.seed,
-        parameters=json.dumps(dict(record.parameters)),
-        categories="\n".join(f"| {name} | {count} |" for name, count in sorted(pool.categories.items())),
+        parameters=escape_markdown(json.dumps(dict(record.parameters))),
+        categories="\n".join(
+            f"| {escape_markdown(name)} | {count} |" for name, count in sorted(pool.categories.items())
+        ),
         tasks=TASKS_FILE,
         file=CLIENT_FILE,
         digest=split.digest,

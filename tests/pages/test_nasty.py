@@ -1,19 +1,33 @@
-"""Whatever a run, an entry or a suite calls itself is text on every page: it changes no element, attribute or table."""
+"""Whatever a run, an entry, a suite, a task or a file calls itself is text wherever it is written: it changes no element,
+attribute, table, formula or line, and moves no cursor.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import logging
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
+from rich.table import Column, Table
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import show_invisible_characters
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.errors import DataError, show_invisible_characters
+from fedagentgym.base.escape import escape_csv, escape_terminal
+from fedagentgym.base.files import format_path, write_atomic
+from fedagentgym.base.process import LineFormatter
+from fedagentgym.base.progress import print_result, show_progress
+from fedagentgym.cli.guard import run_guarded
+from fedagentgym.cli.main import main
+from fedagentgym.experiment.agent_file import AgentFile
+from fedagentgym.experiment.export import write_model_card
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
@@ -22,7 +36,8 @@ from fedagentgym.leaderboard.results import ResultFolder, to_text
 from fedagentgym.leaderboard.site.build import build_site
 from fedagentgym.leaderboard.site.tables import BEGIN, END, fill_page, write_excerpt
 from fedagentgym.leaderboard.suite import Suite
-from tests.leaderboard.samples import write_methods_sample
+from fedagentgym.partitions.held import _write_card
+from tests.leaderboard.samples import AGENTS_SUITE, write_methods_sample
 
 from .runs import ROUNDS, write_run
 
@@ -35,6 +50,7 @@ MARKUP = (
 TABLES = ("a | b `c` [d](javascript:e) --> ]]> \\| \n## f", f"{END} {BEGIN}")
 CONTROL = "\x1b[31m \x07 \u202eevil\u2066 \ufeff\u200b \u2028\u2029 \x85"
 NASTY = {"markup": " ".join(MARKUP), "tables": " ".join((*TABLES, CONTROL))}
+FORMULA = '=HYPERLINK("http://harmed")\n- [x](y)'
 
 
 class Outline(HTMLParser):
@@ -75,6 +91,16 @@ def check_same_outline(page: str, plain: str, text: str) -> None:
     assert page == show_invisible_characters(page), "every character can be seen"
     shown = " ".join(show_invisible_characters(text).split())
     assert any(shown in " ".join(one.split()) for one in found.texts), "and the text can be read"
+
+
+def list_marks(text: str) -> list[list[str]]:
+    """The marks of Markdown and HTML in each line that are not escaped."""
+    return [re.findall(r"(?<!\\)(?:\\\\)*([|`<>&$~*\[\]]|^#+|^[-+=])", line) for line in text.split("\n")]
+
+
+def check_same_marks(text: str, plain: str) -> None:
+    assert list_marks(text) == list_marks(plain)
+    assert text == show_invisible_characters(text), "every character can be seen"
 
 
 def write_texts_of_run(folder: Path, text: str) -> Path:
@@ -182,11 +208,69 @@ def test_the_leaderboard(text: str, results: Path, plain_site: Path, tmp_path: P
         assert not re.search("[<>&]|[^\n -~]", file.read_text("utf-8"))
     (table,) = site.glob("*.md")
     lines, expected = (file.read_text("utf-8").splitlines() for file in (table, plain_site / table.name))
-    for line, other in zip(lines, expected, strict=True):
-        assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == other.count("|"), line
-        assert not re.search(r"(?<!\\)(?:\\\\)*[<>&]", line), line
+    check_same_marks("\n".join(lines), "\n".join(expected))
     with (site / f"{table.stem}.csv").open(encoding="utf-8", newline="") as rows:
         assert {row["entry"] for row in csv.DictReader(rows)} == {"learns", "stays"}
     readme = fill_page(f"a {BEGIN} {END} b", write_excerpt(site))
     assert readme.count(BEGIN) == readme.count(END) == 1 and readme.endswith("b")
     assert len(readme.splitlines()) == len(fill_page(f"a {BEGIN} {END} b", write_excerpt(plain_site)).splitlines())
+
+
+@pytest.mark.parametrize("text", [*NASTY.values(), FORMULA], ids=[*NASTY, "formula"])
+def test_cards_of_models_and_data(text: str) -> None:
+    def write(text: str) -> tuple[str, str]:
+        run = {"name": text, "algorithm": text, "round": 1, "rounds": 2, "clients": 3, "version": "0"}
+        run["privacy"] = {"epsilon": 1.0, "delta": 1e-3, "assumed": [text]}
+        plain = {
+            "agent": {"name": "tiny"},
+            "env": {"id": "fedagentgym/Guess-v0"},
+            "evaluation": {"split": text},
+            "run": run,
+        }
+        file = AgentFile.load({**plain, "result": {"success": 0.5, "low": 0.1, "high": 0.9, "tasks": 9.0}})
+        told = {"env_id": "Guess-v0", "sampler": text, "seed": 0, "parameters": {text: text}, "pool_digest": "sha256:0"}
+        split, pool = MagicMock(record=SimpleNamespace(**told), digest="sha256:0"), MagicMock(categories={text: 3})
+        split.__len__.return_value = pool.__len__.return_value = 3
+        held = _write_card(SimpleNamespace(index=0), split, pool)  # type: ignore[arg-type]
+        return write_model_card(file, base=text, licence=None, parameters=5), held
+
+    for nasty, plain in zip(write(text), write(PLAIN), strict=True):
+        check_same_marks(nasty, plain)
+
+
+@pytest.mark.parametrize("text", [*NASTY.values(), FORMULA, "+1", "@x", "-2+3"])
+def test_a_cell_of_a_table_for_spreadsheets(text: str) -> None:
+    out = io.StringIO()
+    csv.writer(out).writerow([escape_csv(text), "next"])
+    (row,) = csv.reader(io.StringIO(out.getvalue()))
+    assert row[1] == "next" and row[0][0] not in "=+-@\t\r" and row[0] == show_invisible_characters(row[0])
+
+
+@pytest.mark.parametrize("text", [*NASTY.values(), FORMULA], ids=[*NASTY, "formula"])
+def test_lines_on_a_terminal(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables, sentences, progress, errors, and log lines, in a pipe and on a terminal."""
+
+    def fail() -> None:
+        raise DataError(f"{format_path(tmp_path / text)}: {text}")
+
+    monkeypatch.setattr("fedagentgym.base.progress._LINE_EVERY_SECONDS", 0.0)
+    table = Table(Column(text), title=text)
+    table.add_row(text)
+    print_result(table)
+    print_result(text)
+    with show_progress(text, total=2) as bar:
+        bar.advance(cell=text)
+        bar.write(text)
+    assert run_guarded(fail) == 2
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
+    handler.handle(logging.LogRecord("a", logging.WARNING, "f", 1, "%s", (text,), None))
+    suite = yaml.safe_dump({**AGENTS_SUITE.model_dump(mode="json", exclude_unset=True), "title": text, "about": text})
+    (tmp_path / "suite.yaml").write_text(suite)
+    assert main(["bench", "show", str(tmp_path / "suite.yaml")]) == 0
+    told = capsys.readouterr()
+    assert told.out + told.err == escape_terminal(told.out + told.err)
+    *_, error, warning, end = told.err.split("\n")
+    assert error.startswith("fedagentgym: ") and warning.startswith("WARNING: ") and end == "", "one line each"

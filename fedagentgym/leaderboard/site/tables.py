@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedagentgym.base.errors import DataError, show_invisible_characters, unknown_name_error
+from fedagentgym.base.errors import DataError, unknown_name_error
+from fedagentgym.base.escape import escape_csv, escape_markdown
 from fedagentgym.base.files import write_atomic
 from fedagentgym.leaderboard.metrics import METRICS, find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Place
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
-from fedagentgym.pages.render import escape_markdown
 
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
 MOST_IN_EXCERPT = 4
@@ -128,21 +128,15 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     table.writerow(COLUMNS)
     for entry in order_entries(found.entries, places):
         place = places.get(entry.name)
-        start = [found.suite.name, found.suite.version, entry.name, _guard(entry.manifest.entry.title)]
+        start = [found.suite.name, found.suite.version, entry.name, escape_csv(entry.manifest.entry.title)]
         start += [place.band, place.rank or ""] if place else ["", ""]
-        start.append(tell_status(entry))
+        start.append(escape_csv(tell_status(entry)))
         for scenario, measures in {"overall": entry.overall, **entry.manifest.by_scenario}.items():
             for name, one in sorted(measures.items()):
                 ends = [repr(end) for end in one.ends or ()] or ["", ""]
                 runs = entry.list_runs(name, "" if scenario == "overall" else scenario)
-                table.writerow([*start, scenario, name, repr(one.mean), *ends, " ".join(map(repr, runs))])
+                table.writerow([*start, scenario, escape_csv(name), repr(one.mean), *ends, " ".join(map(repr, runs))])
     return out.getvalue()
-
-
-def _guard(text: str) -> str:
-    """A text that spreadsheets do not take for a formula."""
-    plain = show_invisible_characters(" ".join(text.split()))
-    return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
 
 
 # ---- the excerpt of README -----------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""How texts that others wrote are put into each kind of output: titles, names, categories, tasks, file names, errors.
+
+HTML is written by the templates of `fedagentgym.pages.render`, which escape every expression; JSON and YAML by their libraries.
+Each of the others has one function here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fedagentgym.base.errors import show_invisible_characters
+
+_MARKS = re.compile(r"[\\|`*_~$&<>\[\]]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_FORMULA = ("=", "+", "-", "@")
+
+
+def escape_markdown(text: str) -> str:
+    """A text in one line of Markdown: no mark of Markdown, HTML or a comment, and no end of a table's cell.
+
+    >>> escape_markdown("a|b --> <i>")
+    'a\\\\|b --\\\\> \\\\<i\\\\>'
+    """
+    plain = show_invisible_characters(" ".join(text.split()))
+    return re.sub(r"^([#\-+=]|\d+[.)])", r"\\\1", _MARKS.sub(lambda found: f"\\{found[0]}", plain))
+
+
+def escape_csv(text: str) -> str:
+    """A text in a cell of a CSV file, which the writer quotes: one line that spreadsheets do not take for a formula.
+
+    >>> escape_csv("=1+1"), escape_csv("a, b")
+    ("'=1+1", 'a, b')
+    """
+    plain = show_invisible_characters(" ".join(text.split()))
+    return f"'{plain}" if plain.startswith(_FORMULA) else plain
+
+
+def escape_terminal(text: str) -> str:
+    """Lines on a terminal or in a log: control characters are shown, so that nothing moves the cursor or hides a line.
+
+    >>> escape_terminal("red \\x1b[31m")
+    'red \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
