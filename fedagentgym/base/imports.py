@@ -82,6 +82,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect_ai",),
     "reasoning-gym": ("reasoning_gym",),
     "flwr-datasets": ("flwr_datasets",),
+    "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
 }
 """What each extra brings, by the names under which it is imported."""
 

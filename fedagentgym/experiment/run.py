@@ -395,11 +395,11 @@ class Run:
     def _write_result(self, commit: Commit, records: Sequence[Record], tracked: TrackedRun) -> dict[str, Any]:
         record = self.build_record(commit, records)
         write_atomic(self.folder / "result.json", canonical_json(record) + "\n")
-        tracked.finish(record)
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
             write_report(self.folder, records)
+        tracked.finish(record)
         return record
 
     def _write_background(self) -> None:

@@ -1,8 +1,11 @@
-"""Trackers: what receives the numbers of a run while it goes on, such as TensorBoard. They do not affect a run."""
+"""Trackers: what receives the numbers of a run while it goes on, such as TensorBoard or Weights & Biases. They do not affect a
+run, and those of the package write to this machine unless their options say otherwise."""
 
 from __future__ import annotations
 
 import copy
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +15,9 @@ from fedagentgym.base.errors import OptionError, describe_error
 from fedagentgym.base.imports import Registry, require
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.records import headline_bytes
+
+MOST_CLIENTS = 32
+"""Trackers get the numbers of single clients in rounds of at most this many."""
 
 log = get_logger(__name__)
 
@@ -38,7 +44,7 @@ class Tracker(Protocol):
         """
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """The run is over.
+        """The run is over; its folder holds `config.yaml`, `result.json` and, if asked for, `report.html`.
 
         Args:
             result: What is written to `result.json`.
@@ -46,15 +52,16 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Scalars by round as TensorBoard files in the folder `tensorboard` of the run."""
+    """Scalars by round as TensorBoard files in the folder `tensorboard` of the run, and its settings as a text."""
 
     def __init__(self) -> None:
-        require("tensorboard", "dev")
+        require("tensorboard", "tensorboard")
         self._open = require("torch.utils.tensorboard", "train").SummaryWriter
 
     def start(self, config: Mapping[str, Any]) -> None:
         self._writer = self._open(str(Path(config["output"]["folder"]) / "tensorboard"))
         self._writer.add_scalar("rounds", config["federation"]["rounds"], 0)
+        self._writer.add_text("settings", f"```json\n{json.dumps(config, indent=2, default=str)}\n```", 0)
 
     def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -65,7 +72,91 @@ class TensorBoard:
         self._writer.close()
 
 
-TRACKERS = Registry("tracker", {"tensorboard": "fedagentgym.experiment.trackers:TensorBoard"})
+class Wandb:
+    """A run of Weights & Biases, with the report as a page and as an artefact. Options are keywords of `wandb.init`."""
+
+    def __init__(self, project: str = "fedagentgym", **options: Any) -> None:
+        self._library = self.import_library()
+        self._options = {"project": project, **options}
+
+    def import_library(self) -> Any:
+        return require("wandb", "wandb")
+
+    def start(self, config: Mapping[str, Any]) -> None:
+        self._folder = Path(config["output"]["folder"])
+        self._run = self._library.init(**{**self.choose_options(config), **self._options}, config=dict(config))
+
+    def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What is asked of the library where its user says nothing: no network."""
+        quiet = self._library.Settings(console="off", silent=True)
+        name = config["name"]
+        return {"name": name, "mode": "offline", "dir": str(self._folder), "settings": quiet, "resume": "allow"}
+
+    def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=round_number)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        report = self._folder / "report.html"
+        if report.exists():
+            self._run.log({"report": self._library.Html(report.read_text("utf-8"))})
+        files = self._library.Artifact(f"run-{result['name']}", "run")
+        for path in list_artefacts(self._folder):
+            files.add_file(str(path))
+        self._run.log_artifact(files)
+        self._run.finish()
+
+
+class Trackio(Wandb):
+    """A run of trackio, in its own folder of this machine. Options are keywords of `trackio.init`."""
+
+    def import_library(self) -> Any:
+        return require("trackio", "trackio")
+
+    def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"name": config["name"], "resume": "allow", "embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+
+
+class MLflow:
+    """A run of MLflow. Without `uri` it is stored in the run's folder: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`."""
+
+    def __init__(self, uri: str | None = None, experiment: str = "fedagentgym") -> None:
+        self._library = require("mlflow", "mlflow")
+        self._uri, self._experiment = uri, experiment
+
+    def start(self, config: Mapping[str, Any]) -> None:
+        self._folder = folder = Path(config["output"]["folder"]).absolute()
+        self._client = client = self._library.MlflowClient(self._uri or f"sqlite:///{folder}/mlflow.db")
+        found = client.get_experiment_by_name(self._experiment)
+        place = None if self._uri else (folder / "mlflow").as_uri()
+        identifier = found.experiment_id if found else client.create_experiment(self._experiment, place)
+        self._run = client.create_run(identifier, run_name=config["name"]).info.run_id
+        client.log_dict(self._run, json.loads(json.dumps(config, default=str)), "settings.json")
+
+    def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._client.log_metric(self._run, re.sub(r"[^\w./ -]", "_", name), value, step=round_number)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        for path in list_artefacts(self._folder):
+            self._client.log_artifact(self._run, str(path))
+        self._client.set_terminated(self._run)
+
+
+def list_artefacts(folder: Path) -> list[Path]:
+    """The files of a finished run that explain it; the report has its pictures in itself."""
+    return [folder / name for name in ("config.yaml", "result.json", "report.html") if (folder / name).exists()]
+
+
+_HERE = "fedagentgym.experiment.trackers"
+TRACKERS = Registry(
+    "tracker",
+    {
+        "tensorboard": f"{_HERE}:TensorBoard",
+        "trackio": f"{_HERE}:Trackio",
+        "wandb": f"{_HERE}:Wandb",
+        "mlflow": f"{_HERE}:MLflow",
+    },
+)
 
 
 def make_tracker(settings: Mapping[str, Any]) -> Tracker:
@@ -82,11 +173,13 @@ def make_tracker(settings: Mapping[str, Any]) -> Tracker:
 def flatten_round(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a round's record by name."""
     evaluated = record.get("evaluation", {}).get("overall", {})
+    clients = record["clients"] if len(record["clients"]) <= MOST_CLIENTS else {}
     return {
         **{f"train/{name}": float(value) for name, value in record["metrics"].items()},
         **{f"evaluation/{name}": float(estimate["mean"]) for name, estimate in evaluated.items()},
         "bytes/total": float(headline_bytes(record["bytes_total"])),
         "failures": float(len(record["failures"])),
+        **{f"client {number}/{name}": float(value) for number, own in clients.items() for name, value in own.items()},
     }
 
 

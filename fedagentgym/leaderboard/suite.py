@@ -278,7 +278,9 @@ class Suite(Settings):
             if isinstance(one, Expectation):
                 self._check_expectation(one)
             elif self.spread is not None:
-                raise ValueError(f"expected: {one[:60]!r}: where `spread` is given, name two entries and how they differ")
+                raise ValueError(
+                    f"expected: {one[:60]!r}: where `spread` is given, name two entries and how they differ"
+                )
 
     def _check_control(self) -> None:
         if self.control is None:
@@ -322,7 +324,7 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The digest of what is played; descriptions, baselines, and agents, which differ between processors, are no part of it."""
+        """The digest of what is played, without descriptions, baselines, and agents, which differ between processors."""
         plain = self.model_dump(mode="json")
         for key in DESCRIPTIONS:
             plain.pop(key)

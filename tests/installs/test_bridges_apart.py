@@ -24,3 +24,8 @@ def test_a_bridge_works_with_the_real_library(extra: str, wheel: Path, root: Pat
     assert shown in run_in(inside, root / "examples" / example, cwd=tmp_path)
     for script in sorted(Path(__file__).parent.glob(f"check_{example.removesuffix('.py')}*.py")):
         assert "checked with" in run_in(inside, script, cwd=tmp_path)
+
+
+def test_trackers_write_to_this_machine(wheel: Path, tmp_path: Path) -> None:
+    inside = create(tmp_path / "env", sys.executable, [f"fedagentgym[trackio,wandb,mlflow] @ {wheel.as_uri()}"])
+    assert "checked with" in run_in(inside, Path(__file__).with_name("check_trackers.py"), cwd=tmp_path)
