@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, METRICS, BaseAlgorithm, Scale, Sent, Work
 from fedagentgym.algorithms.reports import (
     is_idle,
     judge_local_model,
@@ -136,6 +136,19 @@ class Averaging(BaseAlgorithm[L]):
     def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
         """Estimate one round: every participant trains for `local_steps` and exchanges its parameters once."""
         return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
+
+    @classmethod
+    def list_sent(cls, settings: L) -> tuple[Sent, ...]:
+        """Return what clients send: the trained parameters, and metrics."""
+        return (
+            Sent("parameters", "the parameters after local training", "the server, their mean by all clients"),
+            METRICS,
+        )
+
+    @classmethod
+    def needs_counts(cls, settings: L) -> bool:
+        """Return whether the aggregation weighs clients by their number of tasks."""
+        return settings.privacy is None and settings.rule.weigh([1.0, 3.0]) != settings.rule.weigh([1.0, 1.0])
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the one operation of clients, `train`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.base.errors import OptionError
+from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
+from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
@@ -168,7 +169,73 @@ class BaseAlgorithm(Generic[S]):
     @cached_property
     def operations(self) -> Mapping[str, Operation[Site]]:
         """The operations of clients; made on first use, since forms need the model's shapes."""
-        return self.make_operations()
+        if not self.runtime.spec.partition.is_held:
+            return self.make_operations()
+        from fedagentgym.algorithms.held import make_held_operations
+
+        return make_held_operations(self)
+
+    def admit(self, client: int) -> str:
+        """Check that the owner of a client's tasks allows what this run asks; called on the owner's machine.
+
+        Args:
+            client: Number of the client.
+
+        Returns:
+            The digest of its tasks.
+
+        Raises:
+            RefusedError: If the owner does not allow it.
+        """
+        from fedagentgym.algorithms.held import admit
+
+        return admit(self, client)
+
+    @classmethod
+    def list_sent(cls, settings: S) -> tuple[Sent, ...]:
+        """Return what clients send to the server, for the owners of tasks to allow.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            An entry for each kind; none by default.
+        """
+        return ()
+
+    @classmethod
+    def explain_held(cls, settings: S) -> str:
+        """Return why the method cannot work with tasks that stay on the clients' own machines.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            The reason; empty, as by default, if it can.
+        """
+        return ""
+
+    def check_held(self, site: Site) -> None:
+        """Check that the method can work with these held tasks; called on the machine that holds them.
+
+        Args:
+            site: The client's tasks.
+
+        Raises:
+            RefusedError: If it cannot.
+        """
+
+    @classmethod
+    def needs_counts(cls, settings: S) -> bool:
+        """Return whether clients are weighed by their number of tasks.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            False by default.
+        """
+        return False
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the operations of clients by name; none by default."""
@@ -242,6 +309,18 @@ class BaseAlgorithm(Generic[S]):
         count = min(self.runtime.spec.sampled_episodes, len(episodes))
         chosen = client.stream("samples").choice(len(episodes), count).tolist()
         return [to_plain(episodes[position], segments=False) for position in chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What clients send to the server: the kind, by which the owner of tasks allows it, what it is, and who reads it."""
+
+    kind: str
+    what: str
+    readers: str = "the server"
+
+
+METRICS = Sent("metrics", "means over the episodes of training: success, reward, turns, tokens, loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +420,27 @@ def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int
     return len(cls.list_labelled(load_settings(cls, section), client_split))
 
 
-def build_algorithm(spec: ExperimentSpec | Mapping[str, Any], device: str | None = None) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves."""
+def build_algorithm(
+    spec: ExperimentSpec | Mapping[str, Any],
+    device: str | None = None,
+    held: Mapping[int, str] | None = None,
+    folder: Path | None = None,
+) -> BaseAlgorithm[Any]:
+    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves.
+
+    A machine that holds tasks itself gives their files, and the folder for what its owner may read.
+    """
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
-    return make_algorithm(loaded, Runtime(loaded, device))
+    if loaded.partition.is_held and (held is None or folder is None):
+        raise RefusedError(
+            "this run leaves tasks on the clients' machines (partition.sampler held), and this machine names none:"
+            ' give --node-config tasks="/a/client.yaml"'
+        )
+    if held is None or folder is None:
+        return make_algorithm(loaded, Runtime(loaded, device))
+    if not loaded.partition.is_held:
+        raise RefusedError(
+            "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"
+        )
+    loaded = loaded.without_local_data()
+    return make_algorithm(loaded, Runtime(loaded, device, held=HeldFiles(held, folder)))

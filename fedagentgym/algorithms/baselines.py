@@ -54,6 +54,11 @@ class Centralized(Averaging[CentralizedSettings]):
         return scale.count_local_work(settings.local_steps)
 
     @classmethod
+    def explain_held(cls, settings: CentralizedSettings) -> str:
+        """All tasks are needed in one place."""
+        return "it needs all tasks in one place"
+
+    @classmethod
     def list_labelled(cls, settings: CentralizedSettings, client_split: ClientSplit) -> set[str]:
         held = super().list_labelled(settings, client_split)
         return held if settings.pool == "clients" else set(client_split.pool.ids)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Sent, Work
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
 from fedagentgym.algorithms.synthetic_tasks import (
@@ -103,6 +103,11 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         "one task of one client is added or left out",
         "the votes were collected once: a run that was killed before round 1 spent as much again",
     )
+
+    @classmethod
+    def list_sent(cls, settings: DPSDASettings) -> tuple[Sent, ...]:
+        """The noisy votes."""
+        return (Sent("votes", "how many of its tasks are nearest to each public candidate, with noise"),)
 
     @classmethod
     def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:

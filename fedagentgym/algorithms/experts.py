@@ -215,7 +215,7 @@ class Scorer:
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
         """One row for each question: a number in 0..1 per candidate, NaN for none. AE if the gold may be used, else ME."""
-        judged = [question for question in questions if not self.may_check(_get_id(question))]
+        judged = [question for question in questions if not self.may_check(question)]
         if self._judgement == "self_answer":
             self.answer_questions(judged, seed)
         return [self.score_candidates(question) for question in questions]
@@ -229,17 +229,31 @@ class Scorer:
         for task, (own,) in zip(env.pool, self._play(env, seed).groups, strict=True):
             self._believed[task.id] = env.with_belief(task, own.turns[-1].reply if own.turns else "")
 
-    def may_check(self, identifier: str) -> bool:
+    def may_check(self, question: Mapping[str, Any]) -> bool:
         """Whether this client checks a question's candidates against the gold."""
         if self._answers in ("off", "all"):
             return self._answers == "all"
-        return identifier in self._site.env.pool
+        return self._find_own(question) is not None
+
+    def _find_own(self, question: Mapping[str, Any]) -> str | None:
+        """The id of the client's own task that is this question; ids of tasks that it holds itself mean nothing to the server, so
+        these are compared by what they show."""
+        own = self._site.env
+        if self._runtime.held is None:
+            return _get_id(question) if _get_id(question) in own.pool else None
+        env = self._open_env([question["task"]])
+        return self._own_by_opening.get(read_openings(env, env.pool.ids)[0])
+
+    @cached_property
+    def _own_by_opening(self) -> dict[str, str]:
+        ids = self._site.env.pool.ids
+        return dict(zip(read_openings(self._site.env, ids), ids, strict=True))
 
     def score_candidates(self, question: Mapping[str, Any]) -> list[float]:
         """The scores of one question's candidates; `self_answer` must have answered it before."""
         identifier, candidates = _get_id(question), question["candidates"]
-        if self.may_check(identifier):
-            gold = self._runtime.client_split.pool[identifier]
+        if self.may_check(question):
+            gold = self._find_gold(question)
             return [score_by_replay(self._runtime.env, gold, candidate) for candidate in candidates]
         if self._judgement == "reward_model":
             (task,) = pool_from_records([question["task"]], self._runtime.env)  # an unknown task is an error
@@ -248,6 +262,12 @@ class Scorer:
         if believed is None:
             return [0.0] * len(candidates)
         return [score_by_replay(self._runtime.env, believed, candidate) for candidate in candidates]
+
+    def _find_gold(self, question: Mapping[str, Any]) -> Task:
+        """The question with its answer: the client's own, or of the divided pool."""
+        if self._runtime.held is None:
+            return self._runtime.client_split.pool[_get_id(question)]
+        return self._site.env.pool[self._find_own(question) or ""]
 
     def _score_by_likelihood(self, task: Task, candidate: Mapping[str, Any]) -> float:
         """The likelihood of the candidate under the client's model: the geometric mean of its tokens' probabilities."""

@@ -37,10 +37,12 @@ from numpy.typing import NDArray
 from fedagentgym.algorithms.base import (
     CONTROL_BYTES,
     EPISODE_BYTES,
+    METRICS,
     TOKEN_BYTES,
     BaseAlgorithm,
     Scale,
     SecondModel,
+    Sent,
     Work,
 )
 from fedagentgym.algorithms.experts import (
@@ -60,7 +62,7 @@ from fedagentgym.algorithms.fedgrpo_settings import FedGRPOSettings, check_learn
 from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
 from fedagentgym.algorithms.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
@@ -98,6 +100,24 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         expert = Work(judged=questions, tasks_down=questions, bits_up=questions + held)
         training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
         return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
+
+    @classmethod
+    def list_sent(cls, settings: FedGRPOSettings) -> tuple[Sent, ...]:
+        """Scores, and for each example whether the client's model solved it."""
+        what = "a number for each candidate answer of the server, and which of the auxiliary questions its model solves"
+        return (Sent("scores", what), *((METRICS,) if settings.expert_steps else ()))
+
+    @classmethod
+    def explain_held(cls, settings: FedGRPOSettings) -> str:
+        """Gold of others, and ids of the server's questions, exist only where one pool is divided."""
+        if settings.answers in ("all", "holders_first"):
+            return f"answers {settings.answers!r} asks clients by the ids of the server's questions, use 'own' or 'off'"
+        return ""
+
+    def check_held(self, site: Site) -> None:
+        """Questions and candidates are read by the client's own environment."""
+        if site.env.takes == "command":
+            raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
 
     @classmethod
     def list_roles(cls, settings: FedGRPOSettings) -> tuple[str, ...]:

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.base import CONTROL_BYTES, Sent
 from fedagentgym.algorithms.runtime import Runtime, Site
-from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
+from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix
 from fedagentgym.federation.clients import Failure
@@ -121,6 +121,22 @@ class FedMOA(Averaging[FedMOASettings]):
                 f"hypergradient: {settings.hypergradient} undoes a mean over tokens: it needs learning.loss=token without rows"
             )
 
+    @classmethod
+    def list_sent(cls, settings: FedMOASettings) -> tuple[Sent, ...]:
+        """Also the weights of the objectives."""
+        return (*super().list_sent(settings), Sent("objectives", "the names and weights of its objectives"))
+
+    @classmethod
+    def needs_counts(cls, settings: FedMOASettings) -> bool:
+        return settings.aggregation != "mean" or super().needs_counts(settings)
+
+    def check_held(self, site: Site) -> None:
+        """The tasks must pay the client's objectives."""
+        try:
+            self.resolve_objectives(site)
+        except FedAgentGymError:
+            raise RefusedError("it has tasks that do not pay the objectives which the run gives it") from None
+
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
         return {"train": Operation(self.train, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
@@ -129,7 +145,7 @@ class FedMOA(Averaging[FedMOASettings]):
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Calls no client; finds clients whose own tasks cannot pay their objectives before any work is done."""
-        for client in this_round.clients.ids:
+        for client in () if self.runtime.spec.partition.is_held else this_round.clients.ids:
             self.resolve_objectives(self.resources(client))
         return RoundResult(state)
 

@@ -32,9 +32,9 @@ from fedagentgym.algorithms.averaging import (
     AveragingSettings,
     Exchange,
 )
-from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Sent, Work
 from fedagentgym.algorithms.runtime import Site, copy_arrays
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
@@ -92,6 +92,21 @@ class PubSwap(Averaging[PubSwapSettings]):
     @classmethod
     def list_roles(cls, settings: PubSwapSettings) -> tuple[str, ...]:
         return ("public",) if settings.swap_period <= settings.local_steps else ()
+
+    @classmethod
+    def list_sent(cls, settings: PubSwapSettings) -> tuple[Sent, ...]:
+        """With public steps also the answers to public tasks."""
+        answers = Sent("answers", "answers to the public tasks", "the server, some of them by other clients")
+        return (*super().list_sent(settings), *((answers,) if cls.list_roles(settings) else ()))
+
+    def check_held(self, site: Site) -> None:
+        """The public tasks are part of the run's environment, which must be there."""
+        if not self.list_roles(self.settings):
+            return
+        try:
+            assert self.public_env.pool
+        except FedAgentGymError:
+            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
 
     @classmethod
     def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:

@@ -46,6 +46,8 @@ def judge_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_num
     The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
     """
     settings = runtime.spec.evaluation
+    if runtime.held is not None:
+        return {}
     if settings is None or "held_out" not in settings.at_clients or not settings.is_due(round_number, runtime.rounds):
         return {}
     found = evaluate_sets(agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))

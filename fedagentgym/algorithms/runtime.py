@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base import ranks
-from fedagentgym.base.errors import OptionError, join_names
+from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
-from fedagentgym.envs import open_env
+from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
     from fedagentgym.envs.pool import TaskPool
     from fedagentgym.learning.penalties import Penalty
     from fedagentgym.partitions.client_split import ClientSplit
+    from fedagentgym.partitions.held import HeldTasks
 
 
 _WARM_ENVS = 64
+HELD = "held"
+"""The sampler of runs whose tasks lie on the clients' own machines."""
 Weights = Mapping[str, NDArray[Any]]
 
 
@@ -72,6 +76,8 @@ class Site:
     env: TextEnv
     model: ResidentModel
     learning: LearningSettings
+    tells_count: bool = True
+    """Whether the server may know how many tasks there are."""
 
     @property
     def agent(self) -> TokenAgent:
@@ -80,8 +86,8 @@ class Site:
 
     @property
     def examples(self) -> int:
-        """The number of its tasks."""
-        return len(self.env.pool)
+        """The number of its tasks, as the server is told: 1 if it may not know."""
+        return len(self.env.pool) if self.tells_count else 1
 
     def open_learner(
         self, start: SiteState, *, run_steps: int | None = None, penalties: Sequence[Penalty] = ()
@@ -99,14 +105,29 @@ class Site:
         )
 
 
+@dataclass(frozen=True)
+class HeldFiles:
+    """What a client's machine holds itself: the owner's file of every client there, and where their results are kept."""
+
+    files: Mapping[int, str]
+    folder: Path
+
+
 class Runtime:
     """The lazily opened objects of an `ExperimentSpec`. One per process; see the module's docstring."""
 
     def __init__(
-        self, spec: ExperimentSpec, device: str | None = None, *, client_split: ClientSplit | None = None
+        self,
+        spec: ExperimentSpec,
+        device: str | None = None,
+        *,
+        client_split: ClientSplit | None = None,
+        held: HeldFiles | None = None,
     ) -> None:
-        """`client_split` is the spec's own, if it was made before."""
+        """`client_split` is the spec's own, if it was made before; `held` is what a client's machine holds itself."""
         self.spec = spec
+        self.held = held
+        self._held: dict[int, HeldTasks] = {}
         if client_split is not None:
             self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
@@ -133,14 +154,20 @@ class Runtime:
             env=env.options,
             variant=partition.variant,
             roles=partition.roles,
-            server_overlap=partition.server_overlap,
+            server_overlap=0.0 if partition.is_held else partition.server_overlap,
             labels=partition.labels,
             **(partition.model_extra or {}),
         )
 
     @cached_property
     def env(self) -> TextEnv:
-        """The unchanged environment over the whole divided split."""
+        """The unchanged environment over the whole divided split. A machine that holds tasks itself, and does not have what the
+        run's environment needs, takes its own."""
+        if self.held is not None:
+            try:
+                return self.open_env(pool=self.client_split.pool)
+            except FedAgentGymError:
+                return self.open_held(min(self.held.files)).env
         return self.open_env(pool=self.client_split.pool)
 
     @property
@@ -183,12 +210,25 @@ class Runtime:
         self, client: int, model: ResidentModel | None = None, learning: LearningSettings | None = None
     ) -> Site:
         """A client's tasks and environment, kept for a while, with the resident model or another one."""
+        if self.held is not None:
+            held = self.open_held(client)
+            site = self.make_site(client, held.env, model, learning)
+            return replace(site, tells_count="count" in held.settings.share)
         if client not in self._envs:
             self._envs[client] = self.client_split.client(client).open_env()
         self._envs.move_to_end(client)
         while len(self._envs) > _WARM_ENVS:
             self._envs.popitem(last=False)
         return self.make_site(client, self._envs[client], model, learning)
+
+    def open_held(self, client: int) -> HeldTasks:
+        """The tasks that this machine holds for a client; opened again if their files were written."""
+        from fedagentgym.partitions.held import open_held
+
+        assert self.held is not None
+        if client not in self._held or not self._held[client].is_unchanged:
+            self._held[client] = open_held(self.held.files[client])
+        return self._held[client]
 
     def make_site(
         self,
@@ -268,6 +308,19 @@ class PartitionSettings(Settings):
         default=1.0, ge=0.0, le=1.0, description="share of the server's tasks that clients hold too"
     )
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the clients' own machines hold the tasks."""
+        return self.sampler == HELD and self.file is None
+
+    @model_validator(mode="after")
+    def _leave_to_owners(self) -> PartitionSettings:
+        decided = [name for name in ("variant", "labels") if getattr(self, name) is not None]
+        if self.is_held and (decided or self.model_extra):
+            told = join_names([*decided, *(self.model_extra or ())])
+            raise ValueError(f"with sampler held the owners of the tasks decide {told}: leave it out")
+        return self
+
     @model_validator(mode="after")
     def _one_way(self) -> PartitionSettings:
         from fedagentgym.partitions.division import finds_clients
@@ -299,3 +352,15 @@ class ExperimentSpec(Settings):
     evaluation: EvaluationSettings | None = Field(
         default=None, description="how clients evaluate their trained models; null: they do not"
     )
+
+    def without_local_data(self) -> ExperimentSpec:
+        """The spec without options that name files: a server names none of a client's machine."""
+        options = (
+            ENVIRONMENTS.get(self.env.id).portable_options(self.env.options) if self.env.id in ENVIRONMENTS else {}
+        )
+        return self.model_copy(update={"env": self.env.model_copy(update={"options": options})})
+
+    def to_plain(self) -> dict[str, Any]:
+        """The spec as plain values, the same whether a value was given or is a default; of the agent only what is set, since its
+        preset determines the rest."""
+        return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}

@@ -30,6 +30,10 @@ class DataError(FedAgentGymError):
     """A file or value that is missing, malformed, or does not match what it is used with."""
 
 
+class RefusedError(FedAgentGymError):
+    """What the owner of a client's machine does not allow. The server reads its text, which quotes nothing of that machine."""
+
+
 class ProcessUnusableError(FedAgentGymError):
     """A worker process lost something that all further work needs; it ends and a new one replaces it."""
 

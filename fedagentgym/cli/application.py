@@ -43,6 +43,7 @@ COMMANDS = {
         "episodes:chats",
         "Write episodes as conversations: system, user and assistant messages, with task, success and score beside them.",
     ),
+    "client": ("client:client", "Hold tasks on a machine of your own: describe them, and see what a run would send."),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
     "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
     "bench": ("bench:bench", "Run benchmark suites, pack and verify their results."),

@@ -123,8 +123,14 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
-            evaluation=self.evaluation if self.evaluation is not None and self.evaluation.at_clients else None,
+            evaluation=self._choose_client_evaluation(),
         )
+
+    def _choose_client_evaluation(self) -> EvaluationSettings | None:
+        """How clients evaluate; those who hold their own tasks need no sets of the server's."""
+        if self.evaluation is None or not self.evaluation.at_clients:
+            return None
+        return self.evaluation.model_copy(update={"sets": ()}) if self.partition.is_held else self.evaluation
 
     def plain(self) -> dict[str, Any]:
         """All settings, resolved, as plain values. Of the agent only the set fields: its preset determines the rest."""
@@ -317,7 +323,11 @@ def _check_config(config: RunConfig) -> None:
         )
     _check_sharding(config)
     method = get_algorithm_class(config.algorithm)
-    if config.evaluation is not None and config.evaluation.at_clients and not method.trains_local_models:
+    if config.partition.is_held:
+        from fedagentgym.algorithms.held import check_method
+
+        check_method(method, str(config.algorithm["name"]), load_settings(method, config.algorithm))
+    elif config.evaluation is not None and config.evaluation.at_clients and not method.trains_local_models:
         raise OptionError(
             f"evaluation.at_clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"
         )

@@ -18,6 +18,7 @@ import platform
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
@@ -25,6 +26,7 @@ from typing import Any, overload
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.held import call_join, evaluate_at_clients
 from fedagentgym.algorithms.reports import judge_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
@@ -379,7 +381,7 @@ class Run:
                 self.config.seed,
                 self.config.federation,
                 keep_rounds=self.config.output.keep_rounds,
-                evaluate=self.evaluate if evaluation is not None else None,
+                evaluate=partial(self.evaluate, backend=backend) if evaluation is not None else None,
                 evaluate_every=evaluation.every if evaluation is not None else 1,
                 observers=[*observers, tracked] if first else (),
                 inputs=self.inputs,
@@ -387,6 +389,8 @@ class Run:
                 hide_failures=privacy is not None,
                 private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
             )
+            if self.spec.partition.is_held:
+                call_join(self.algorithm, backend, self.config.federation.deadline)
             finished = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
@@ -409,7 +413,12 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec}, self.plugins)
+        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec.to_plain()}, self.plugins)
+        if self.spec.partition.is_held and federation.backend in ("in-process", "flower-simulation"):
+            raise OptionError(
+                "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"
+                " with `fedagentgym flower init` and `flwr run`"
+            )
         options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
@@ -421,7 +430,7 @@ class Run:
         )
         return backend
 
-    def evaluate(self, round_number: int, state: ServerState) -> dict[str, Any]:
+    def evaluate(self, round_number: int, state: ServerState, *, backend: Backend) -> dict[str, Any]:
         """Play the held-out tasks with the policy of a global state; every episode is recorded."""
         from fedagentgym.learning.evaluation import compute_policy_digest
 
@@ -435,9 +444,17 @@ class Run:
         found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
         plain = found.to_plain() | self._describe_beliefs(found)
         if "held_out" in settings.at_clients:
-            plain["at_clients"] = {"held_out": judge_mixtures(found, self.runtime.client_split)}
+            plain["at_clients"] = {"held_out": self._evaluate_at_clients(round_number, state, found, backend)}
         success = plain["overall"]["success"]["mean"]
         return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
+
+    def _evaluate_at_clients(
+        self, round_number: int, state: ServerState, found: SetsEvaluation, backend: Backend
+    ) -> dict[str, Any]:
+        """The global model on held-out tasks in each client's own mixture, or on those that the clients hold back themselves."""
+        if not self.spec.partition.is_held:
+            return judge_mixtures(found, self.runtime.client_split)
+        return evaluate_at_clients(self.algorithm, backend, round_number, state, self.config.federation.deadline)
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several

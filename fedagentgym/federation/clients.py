@@ -144,6 +144,7 @@ class Clients:
         metered: bool = True,
         streams: Mapping[int, int] = MappingProxyType({}),
         progress: ProgressTracker | None = None,
+        first_call: int = 0,
     ) -> None:
         self.ids = list(ids)
         self.meter = Meter(counting=metered)
@@ -157,7 +158,7 @@ class Clients:
         self._quorum, self._deadline = quorum, deadline
         self._streams = streams
         self._progress = progress
-        self._calls = 0
+        self._calls = first_call
         self._last = ("", 0, 0)
 
     def call(

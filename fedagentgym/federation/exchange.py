@@ -103,10 +103,10 @@ class ApplicationSpec:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
-    def build(self, device: str | None = None) -> Application[Any]:
-        """The application; a worker with a device of its own passes it as `device`."""
+    def build(self, device: str | None = None, **held: Any) -> Application[Any]:
+        """The application; a worker with a device of its own passes it as `device`, a machine with tasks of its own these."""
         load_plugins(self.plugins)
-        own = {} if device is None else {"device": device}
+        own = held if device is None else {"device": device, **held}
         application: Application[Any] = resolve(self.target, "application")(**{**self.arguments, **own})
         return application
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.escape import escape_markdown
-from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_text
+from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_text, stamp_file
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
@@ -32,7 +32,7 @@ from fedagentgym.partitions.table import env_class
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
 Shared = Literal["count", "categories"]
-Allowed = Literal["parameters", "metrics", "scores", "answers", "held ids", "embeddings"]
+Allowed = Literal["parameters", "metrics", "objectives", "scores", "holdings", "votes", "answers"]
 
 
 class HeldEnv(Settings):
@@ -66,12 +66,22 @@ class HeldTasks:
         env: The environment over the tasks that are trained on.
         held_out: The environment over those that are held back; None if there are none.
         digest: Changes if any task, option or share of them changes.
+        files: The files from which they were opened, with their stamps.
     """
 
     settings: HeldSettings
     env: TextEnv
     held_out: TextEnv | None
     digest: str
+    files: Mapping[Path, tuple[int, int, int]]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether no file has been written since."""
+        try:
+            return all(stamp_file(file) == stamp for file, stamp in self.files.items())
+        except OSError:
+            return False
 
 
 def load_held_settings(path: str | Path) -> HeldSettings:
@@ -95,24 +105,34 @@ def open_held(path: str | Path) -> HeldTasks:
         options["pool"] = read_tasks(file.parent / settings.tasks, cls, settings.env.split)
     if settings.variant is not None:
         options["variant"] = settings.variant
+    named = [file, *([file.parent / settings.tasks] if settings.tasks else [])]
+    named += [Path(value) for name, value in options.items() if name in cls.local_options and _is_there(value)]
+    stamps = {path: stamp_file(path) for path in named if path.exists()}
     whole = open_env(settings.env.id, **options, split=settings.env.split)
     about = [settings.env.id, cls.portable_options(settings.env.options), settings.variant, settings.held_out]
     found = digest([*about, whole.pool.digest])
     back = choose_held_out(whole.pool.ids, settings.held_out)
     if not back:
-        return HeldTasks(settings, whole, None, found)
+        return HeldTasks(settings, whole, None, found, stamps)
     parts = []
     for chosen in (False, True):
         pool = whole.pool.subset([identifier for identifier in whole.pool.ids if (identifier in back) == chosen])
         parts.append(open_env(settings.env.id, **{**options, "split": settings.env.split, "pool": pool}))
-    return HeldTasks(settings, parts[0], parts[1], found)
+    return HeldTasks(settings, parts[0], parts[1], found, stamps)
 
 
 def _locate(folder: Path, name: str, value: Any, cls: type[TextEnv]) -> Any:
     """The value of an option; a path relative to the owner's file if it is one of this machine's files."""
-    if name in cls.local_options and isinstance(value, str) and (folder / value).exists():
+    if name in cls.local_options and _is_there(value, folder):
         return str((folder / value).absolute())
     return value
+
+
+def _is_there(value: Any, folder: Path = Path()) -> bool:
+    try:
+        return isinstance(value, str) and (folder / value).exists()
+    except OSError:  # a text that no file can be called
+        return False
 
 
 def choose_held_out(ids: Sequence[str], share: float) -> frozenset[str]:
@@ -174,7 +194,7 @@ configs:
 {categories}
 
 `{tasks}` has a task a line: id, category, payload, and where the data says so hardness and further fields. `{file}` describes
-them for a node: `flower-supernode --node-config 'client="{file}" workplace="/a/folder"'` with absolute paths, in a run with
+them for a node: `flower-supernode --node-config 'tasks="/srv/{file}" workplace="/srv/work"'`, in a run with
 `partition: {{sampler: held, clients: {clients}}}`.
 
 Split `{digest}`, pool `{pool}`.
@@ -209,7 +229,7 @@ def export_client(client: Client, folder: str | Path) -> Path:
     lines = [format_task(task, pool, cls) for task in pool]
     with atomic_folder(folder) as part:
         (part / TASKS_FILE).write_text("".join(lines), "utf-8")
-        (part / CLIENT_FILE).write_text(_to_yaml(settings), "utf-8")
+        (part / CLIENT_FILE).write_text(format_settings(settings), "utf-8")
         (part / CARD_FILE).write_text(_write_card(client, split, pool), "utf-8")
     return Path(folder)
 
@@ -234,7 +254,8 @@ def _write_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
     )
 
 
-def _to_yaml(plain: Mapping[str, Any]) -> str:
+def format_settings(plain: Mapping[str, Any]) -> str:
+    """The owner's file."""
     import yaml
 
     text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)

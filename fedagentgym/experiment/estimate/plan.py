@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
-from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, Scale, Work, get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import (
+    EPISODE_BYTES,
+    TOKEN_BYTES,
+    Scale,
+    Sent,
+    Work,
+    get_algorithm_class,
+    load_settings,
+)
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
@@ -68,6 +76,8 @@ class RunPlan:
     kept_copies: tuple[str, ...]
     vllm_share: VllmShare | None
     devices: int
+    sent: tuple[Sent, ...]
+    """What clients send to the server, and who reads it."""
 
     @property
     def total(self) -> Work:
@@ -145,6 +155,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
         * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
+        algorithm.list_sent(settings) if algorithm.metered else (),
     )
 
 
@@ -300,6 +311,7 @@ def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
             "parts": [{"name": part.name, "phase": part.phase, "bytes": part.size} for part in plan.memory],
             "peak": plan.peak,
         },
+        "sent": [asdict(one) for one in plan.sent],
         "devices": plan.devices,
         "tokens_per_second": tokens_per_second,
         "device_hours": plan.estimate_device_hours(tokens_per_second),
@@ -328,6 +340,9 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
     for part in plan.memory:
         when = "" if part.phase == "always" else f" ({part.phase})"
         yield f"  {part.name + when:46s}{format_bytes(part.size):>20s}"
+    yield ""
+    for one in plan.sent:
+        yield f"clients send {one.kind}: {one.what}; read by {one.readers}"
     yield ""
     hours = plan.estimate_device_hours(tokens_per_second)
     yield f"{hours:,.1f} device-hours of playing at {tokens_per_second:,.0f} tokens a second, plus learning"

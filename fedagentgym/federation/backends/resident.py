@@ -8,7 +8,8 @@ server that resumed from its last commit) gets the stored reply. States belong t
 another application neither starts from them nor removes them.
 
 A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
-beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`.
+beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own tells the server no
+text of an error but that of a `RefusedError`, and goes on with a run only while its tasks are unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
+from fedagentgym.base.files import read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import get_logger, log_to_stderr
 from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
@@ -54,6 +56,8 @@ KEPT_RUNS = 4
 """Number of runs whose states are kept; those of the least recently served run are removed when another begins."""
 IDLE_SECONDS = 3600.0
 START_SECONDS = 120.0
+HIDDEN = "it failed on its own machine: see worker.log there"
+"""What the server is told of an error that may quote tasks or paths."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class NodeConfig:
 
     The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
     for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here.
+    named here. `tasks` are the owner's files of tasks that the machine holds itself, one for each client.
     """
 
     folder: Path
@@ -70,10 +74,16 @@ class NodeConfig:
     trust: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     idle: float = IDLE_SECONDS
+    tasks: tuple[str, ...] = ()
 
     @classmethod
     def from_node_config(cls, node: Mapping[str, Any]) -> NodeConfig:
-        """From a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym"."""
+        """From a SuperNode's `--node-config`: clients="3,4" workplace="/var/lib/fedagentgym", or tasks="/srv/client.yaml"."""
+        tasks = tuple(str(Path(file).absolute()) for file in str(node.get("tasks", "")).split(",") if file)
+        held = {int(_load_held(file).client): file for file in tasks}
+        if len(held) < len(tasks):
+            raise DataError(f'--node-config tasks="{clean_text(node["tasks"], 80)}": two files are of one client')
+        node = {"clients": ",".join(map(str, held)), **node}
         for key in ("clients", "workplace"):
             if not node.get(key):
                 raise DataError(f'--node-config lacks {key}: give clients="0,1" workplace="/a/folder"')
@@ -82,11 +92,14 @@ class NodeConfig:
             raise DataError(
                 f'--node-config clients="{clean_text(node["clients"], 80)}": numbers separated by commas are expected'
             )
+        if tasks and sorted(map(int, named)) != sorted(held):
+            raise DataError(f"--node-config clients: the files of tasks are those of the clients {sorted(held)}")
         listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins")}
         return cls(
             Path(str(node["workplace"])).absolute(),
             tuple(map(int, named)),
             idle=_read_idle(node.get("idle", IDLE_SECONDS)),
+            tasks=tasks,
             **listed,
         )
 
@@ -117,7 +130,14 @@ class NodeConfig:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {"workplace": str(self.folder), "clients": ",".join(map(str, self.clients)), "idle": self.idle}
-        return {**plain, "trust": ",".join(self.trust), "plugins": ",".join(self.plugins)}
+        listed = {key: ",".join(getattr(self, key)) for key in ("trust", "plugins", "tasks")}
+        return {**plain, **listed}
+
+
+def _load_held(file: str) -> Any:
+    from fedagentgym.partitions.held import load_held_settings
+
+    return load_held_settings(file)
 
 
 def _read_idle(value: object) -> float:
@@ -194,19 +214,23 @@ class ResidentWorker:
         try:
             return self._answer(request, ApplicationSpec.load(recipe))
         except FedAgentGymError as error:
-            failed = Reply(request.client, "error", error=clean_text(error, LONGEST_ERROR))
+            log.warning("request %s of client %d: %s", request.name, request.client, error)
+            told = HIDDEN if self.place.tasks and not isinstance(error, RefusedError) else str(error)
+            failed = Reply(request.client, "error", error=clean_text(told, LONGEST_ERROR))
         except Exception as error:
             log.exception("request %s of client %d", request.name, request.client)
-            text = f"{type(error).__name__}: see its worker.log"
+            text = HIDDEN if self.place.tasks else f"{type(error).__name__}: see its worker.log"
             failed = Reply(request.client, "error", error=clean_text(text, LONGEST_ERROR))
         return {**failed.to_header(), "changed": False}, b""
 
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
         if request.client not in self.place.clients:
-            raise DataError(f"client {request.client} is not on this machine: it has {list(self.place.clients)}")
+            raise RefusedError(f"client {request.client} is not one of this machine")
         asked = bytes_digest(encode({**request.to_header(), "recipe": recipe.plain()}) + request.body)
         application = self._get_application(recipe)
         store = self._get_store(digest(recipe.plain()))
+        if self.place.tasks:
+            self._check_tasks(application, recipe, request.client)
         stored = store.get_answer(request.client, request.name, asked)
         if stored is not None:
             header, message = decode(stored)
@@ -214,6 +238,8 @@ class ResidentWorker:
         reply = perform(application, request, self._get_state(store, request))
         if reply.detail:
             log.warning("request %s of client %d failed:\n%s", request.name, request.client, reply.detail)
+        if self.place.tasks and reply.status != "ok":
+            reply = replace(reply, error=HIDDEN)
         store.put(request.client, request.name, reply.state)
         header = {**replace(reply, detail="").to_header(), "changed": reply.state is not None}
         if reply.status == "ok":
@@ -221,33 +247,52 @@ class ResidentWorker:
             store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
         return header, reply.body
 
+    def _check_tasks(self, application: Any, recipe: ApplicationSpec, client: int) -> None:
+        """Raise unless the owner of the tasks allows this run, and the tasks are those with which it began."""
+        found = application.admit(client)
+        file = self._get_folder(digest(recipe.plain())) / f"tasks-{client}"
+        if not file.is_file():
+            write_atomic(file, found)
+        elif read_text(file) != found:
+            raise RefusedError(f"the tasks of client {client} are not those with which this run began")
+
     def _get_state(self, store: StateStore, request: Request) -> bytes | None:
         try:
             return store.get(request.client, request.base)
         except DataError as error:
             log.warning("%s", error)
-            raise DataError(f"client {request.client} has no state {request.base} of this run") from None
+            raise RefusedError(f"client {request.client} has no state {request.base} of this run") from None
 
     def _get_application(self, recipe: ApplicationSpec) -> Application[Any]:
         name = digest(recipe.plain())
         if self._built is None or self._built[0] != name:
             if recipe.target not in self.place.trust:
-                raise OptionError(
+                raise RefusedError(
                     f"this machine does not run {clean_text(recipe.target, 200)!r}: name it in --node-config trust if it"
                     " should"
                 )
             if foreign := sorted(set(recipe.plugins) - set(self.place.plugins)):
-                raise OptionError(
+                raise RefusedError(
                     f"this machine does not load the plugin {clean_text(foreign[0], 200)!r}: name it in --node-config"
                     " plugins"
                 )
-            self._built = (name, replace(recipe, plugins=()).build())
+            self._built = (name, replace(recipe, plugins=()).build(**self._get_held(name)))
         return self._built[1]
+
+    def _get_held(self, recipe: str) -> dict[str, Any]:
+        """The files of the tasks that this machine holds, and the folder for what their owner may read."""
+        if not self.place.tasks:
+            return {}
+        folder = self.place.folder / "evaluation" / recipe.removeprefix("sha256:")[:24]
+        return {"held": {_load_held(file).client: file for file in self.place.tasks}, "folder": folder}
+
+    def _get_folder(self, recipe: str) -> Path:
+        return self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
 
     def _get_store(self, recipe: str) -> StateStore:
         """The states of the run with this recipe."""
         if self._opened is None or self._opened[0] != recipe:
-            folder = self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
+            folder = self._get_folder(recipe)
             if not folder.is_dir():
                 _remove_oldest(folder.parent, KEPT_RUNS - 1)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -18,6 +18,7 @@ SAMPLERS = Registry(
         "pathological": "fedagentgym.partitions.samplers.shards:Pathological",
         "shards": "fedagentgym.partitions.samplers.shards:Shards",
         "natural": "fedagentgym.partitions.samplers.natural:Natural",
+        "held": "fedagentgym.partitions.samplers.natural:Held",
     },
 )
 """Name -> sampler of client splits; `SAMPLERS.names()` lists the names, `fedagentgym.register_sampler` adds one."""

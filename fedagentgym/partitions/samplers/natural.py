@@ -1,6 +1,7 @@
 """Samplers whose clients stand in the tasks.
 
-`natural` makes a client of each value of a field, `by_source` gives whole categories to whole clients.
+`natural` makes a client of each value of a field, `by_source` gives whole categories to whole clients, `held` leaves tasks where
+they are.
 """
 
 from __future__ import annotations
@@ -80,6 +81,13 @@ class Natural(Sampler):
         if rest and self.remainder == "bigger":
             return np.full(groups, values // groups) + (np.arange(groups) < values % groups)
         return np.append(sizes, rest) if rest and self.remainder == "smaller" else sizes
+
+
+class Held(Sampler):
+    """The clients' own machines hold their tasks: of this pool they get none, and roles are all that is drawn from it."""
+
+    def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        return Assignment.from_lists([[] for _ in range(clients)])
 
 
 class BySource(Sampler):

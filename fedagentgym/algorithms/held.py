@@ -1,0 +1,214 @@
+"""Runs whose tasks stay on the clients' own machines: what their owners allow, and evaluation where the tasks are.
+
+The server calls `join` before the first round, so that a machine which does not take part says so at the start, and `evaluate` in
+rounds that are evaluated. Whatever a reply carries is limited to the kinds that the owner allows, whichever method made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedagentgym.algorithms.base import METRICS
+from fedagentgym.algorithms.runtime import Site
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
+from fedagentgym.base.streams import derive
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.clients import Backend, Clients
+from fedagentgym.federation.exchange import ClientContext, Operation, clean_text
+from fedagentgym.federation.message import Form, Message
+from fedagentgym.learning.settings import EvaluationSettings
+
+if TYPE_CHECKING:
+    from fedagentgym.algorithms.base import BaseAlgorithm
+    from fedagentgym.partitions.held import HeldSettings
+
+JOIN, EVALUATE = "join", "evaluate"
+JOIN_CALL, EVALUATE_CALL = 900, 901
+"""Numbers of these calls within a round, beyond those of any method."""
+EVALUATION_BYTES = 1 << 16
+PERCENTILE = 10
+SECTIONS: Mapping[str, frozenset[str]] = {
+    "weights": frozenset({"parameters"}),
+    "scores": frozenset({"scores", "holdings", "votes"}),
+    "text": frozenset({"answers"}),
+    "report": frozenset({"metrics"}),
+}
+"""What the sections of a reply may carry; `control` holds the numbers that a method needs."""
+
+
+# ---- on the owner's machine -----------------------------------------------------------------------------------------
+
+
+def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
+    """The digest of a client's tasks, if their owner allows what this run asks; otherwise a `RefusedError`."""
+    held = algorithm.runtime.open_held(client)
+    if reasons := list_objections(type(algorithm), algorithm.settings, held.settings):
+        raise RefusedError(f"it {reasons[0]}")
+    evaluation = algorithm.runtime.spec.evaluation
+    if evaluation is not None and "held_out" in evaluation.at_clients and held.held_out is None:
+        raise RefusedError("it holds no tasks back for evaluation (held_out)")
+    algorithm.check_held(algorithm.resources(client))
+    return held.digest
+
+
+def list_objections(method: type[BaseAlgorithm[Any]], settings: Any, owner: HeldSettings) -> list[str]:
+    """What the owner of tasks does not allow of what a method sends."""
+    name = settings.name
+    decides = getattr(method, "deciding_metrics", {})  # other metrics are left out
+    found = [
+        f"does not allow {one.kind}, which {name} sends: {one.what} (allow)"
+        for one in method.list_sent(settings)
+        if one.kind not in owner.allow and (one.kind != METRICS.kind or decides)
+    ]
+    if method.needs_counts(settings) and "count" not in owner.share:
+        found.append(f"does not share its number of tasks, by which {name} weighs its clients (share)")
+    return found
+
+
+def make_held_operations(algorithm: BaseAlgorithm[Any]) -> dict[str, Operation[Site]]:
+    """The method's operations, limited to what the owner allows, with those that every such run has."""
+    operations = {
+        name: replace(one, run=_limit(algorithm, one.run)) for name, one in algorithm.make_operations().items()
+    }
+    operations[JOIN] = Operation(_join, Form(), Form())
+    weights = Form(algorithm.runtime.make_weight_forms())
+    operations[EVALUATE] = Operation(_Evaluate(algorithm), weights, Form(text=EVALUATION_BYTES))
+    return operations
+
+
+Run = Callable[[Message, Message, ClientContext[Site]], tuple[Message, Message]]
+
+
+def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
+    """The operation without what the owner keeps: sampled episodes always, metrics unless they are allowed."""
+
+    def limited(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        if algorithm.runtime.held is None:
+            raise DataError("the tasks of this run lie on other machines")
+        allow = frozenset(algorithm.runtime.open_held(client.id).settings.allow)
+        kept, reply = run(state, message, client)
+        for section in ("weights", "scores", "text"):
+            if getattr(reply, section) and not SECTIONS[section] & allow:
+                raise RefusedError(f"it does not allow the {section} of a reply (allow)")
+        metrics = reply.report.get("metrics") if SECTIONS["report"] & allow else None
+        return kept, replace_report(reply, {} if metrics is None else {"metrics": metrics})
+
+    return limited
+
+
+def replace_report(message: Message, report: Mapping[str, Any]) -> Message:
+    """The message with another report."""
+    if message.report == report:
+        return message
+    parts = {"weights": message.weights, "text": message.text, "scores": message.scores, "control": message.control}
+    return Message(**parts, report=report)
+
+
+def _join(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    """Nothing to do: the machine has checked the request before it ran it."""
+    return state, Message()
+
+
+class _Evaluate:
+    """Play the tasks that a client holds back with the global model. The server is told success, its interval and the number of
+    tasks as far as their owner shares it; the episodes stay in the owner's folder."""
+
+    def __init__(self, algorithm: BaseAlgorithm[Any]) -> None:
+        self._algorithm = algorithm
+
+    def __call__(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        from fedagentgym.learning.evaluation import evaluate
+
+        runtime = self._algorithm.runtime
+        settings, held = runtime.spec.evaluation or EvaluationSettings(), runtime.open_held(client.id)
+        if held.held_out is None or runtime.held is None:
+            raise RefusedError("it holds no tasks back for evaluation (held_out)")
+        agent = runtime.make_evaluation_agent(message.weights, settings.temperature)
+        alone = settings.model_copy(update={"sets": (), "at_clients": ()})
+        file = runtime.held.folder / f"client-{client.id}" / f"{client.round:04d}.jsonl"
+        seed = derive(runtime.seed, "evaluation")
+        found = evaluate(agent, held.held_out, alone, seed=seed, file=file, about={"round": client.round})
+        success = found.overall["success"]
+        told: dict[str, Any] = {"success": success.mean}
+        if "count" in held.settings.share:
+            told |= {"low": success.low, "high": success.high, "tasks": found.tasks}
+        if "categories" in held.settings.share:
+            told["categories"] = {name: one["success"].mean for name, one in found.categories.items()}
+        return state, Message(control=told)
+
+
+# ---- on the server --------------------------------------------------------------------------------------------------
+
+
+def check_method(method: type[BaseAlgorithm[Any]], name: str, settings: Any) -> None:
+    """Refuse a method that cannot work with held tasks."""
+    if reason := method.explain_held(settings):
+        raise OptionError(
+            f"{name} cannot work with tasks that stay with the clients (partition.sampler held): {reason}"
+        )
+
+
+def call_join(algorithm: BaseAlgorithm[Any], backend: Backend, deadline: float | None) -> None:
+    """Ask every client whether it takes part; the first that does not ends the run in one sentence."""
+    clients = _open_clients(algorithm, backend, 0, JOIN_CALL, deadline)
+    clients.call(JOIN, {client: Message() for client in clients.ids}, quorum=0)
+    if clients.failed:
+        client, failure = min(clients.failed.items())
+        raise FedAgentGymError(f"client {client} does not take part: {failure.message}")
+
+
+def evaluate_at_clients(
+    algorithm: BaseAlgorithm[Any], backend: Backend, round_number: int, state: ServerState, deadline: float | None
+) -> dict[str, Any]:
+    """The global model on the tasks that every client holds back: each client's numbers, the mean, the worst, and the 10th
+    percentile over those that answered."""
+    clients = _open_clients(algorithm, backend, round_number, EVALUATE_CALL, deadline)
+    message = Message(weights=algorithm.policy_parameters(state))
+    replies = clients.call(EVALUATE, dict.fromkeys(clients.ids, message), quorum=0)
+    told = {client: numbers for client, reply in replies.items() if (numbers := _read_numbers(reply))}
+    found: dict[str, Any] = {"clients": len(told), "failed": len(clients.ids) - len(told)}
+    if told:
+        success = {client: numbers["success"] for client, numbers in told.items()}
+        worst = min(success, key=lambda client: (success[client], client))
+        values = list(success.values())
+        found |= {"mean": float(np.mean(values)), "worst": success[worst], "worst_client": worst}
+        found |= {f"p{PERCENTILE}": float(np.percentile(values, PERCENTILE))}
+        found["each"] = {str(client): numbers for client, numbers in told.items()}
+    return found
+
+
+def _open_clients(
+    algorithm: BaseAlgorithm[Any], backend: Backend, round_number: int, call: int, deadline: float | None
+) -> Clients:
+    return Clients(
+        backend,
+        algorithm.operations,
+        algorithm.client_ids(),
+        round_number=round_number,
+        seed=algorithm.runtime.seed,
+        heads={},
+        deadline=deadline,
+        first_call=call,
+    )
+
+
+def _read_numbers(reply: Message) -> dict[str, Any]:
+    """A client's numbers, each a share of its tasks or their count; nothing if they are malformed."""
+    told = dict(reply.control)
+    shares = [told.get("success"), *(told[name] for name in ("low", "high") if name in told)]
+    if not all(isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share <= 1 for share in shares):
+        return {}
+    tasks = told.get("tasks", 1)
+    if not isinstance(tasks, int) or isinstance(tasks, bool) or not 0 < tasks < 1 << 53:
+        return {}
+    numbers: dict[str, Any] = {name: told[name] for name in ("success", "low", "high", "tasks") if name in told}
+    categories = told.get("categories")
+    if isinstance(categories, Mapping) and all(
+        type(share) is float and 0 <= share <= 1 for share in categories.values()
+    ):
+        numbers["categories"] = {clean_text(name, 100): share for name, share in categories.items()}
+    return numbers

@@ -1,0 +1,102 @@
+"""`fedagentgym client`: the file in which the owner of tasks describes them for a federation, and its check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Column, Table
+
+from fedagentgym.base.errors import DataError, RefusedError
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.progress import print_result
+from fedagentgym.cli.options import ENV_SET, NOT_NEGATIVE, PATH, PLUGIN_NAMES, PLUGINS, Group, option, parse_assignments
+from fedagentgym.envs.registry import find_env_id
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.held import HeldTasks
+
+TEMPLATE = """# The tasks of this machine, for runs with `partition: {{sampler: held}}`: see `fedagentgym client check`.
+{described}# What the server may know of the tasks: count, categories.
+share: [count]
+# What may be sent to it besides: parameters, metrics, objectives, scores, holdings, votes, answers.
+allow: [parameters, metrics]
+"""
+
+
+@click.group(cls=Group)
+def client() -> None:
+    """Hold tasks on a machine of your own: describe them, and see what a run would send."""
+
+
+@client.command()
+@click.argument("file", type=PATH, help="The file to write, such as client.yaml; it must not exist.")
+@option("--client", "number", type=NOT_NEGATIVE, required=True, help="The client's number in the federation.")
+@option("--env", required=True, help="Environment id or short name, for example QA.")
+@option("--split", default="train", help="Split of the environment whose tasks are held.")
+@option("--held-out", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share that is only evaluated on.")
+@ENV_SET
+@PLUGINS
+def init(file: Path, number: int, env: str, split: str, held_out: float, env_set: tuple[str, ...]) -> None:
+    """Write the file that describes the tasks of this machine, after opening them."""
+    from fedagentgym.partitions.held import HeldSettings, format_settings, open_held
+
+    plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_assignments(env_set)}}
+    settings = HeldSettings.load({**plain, "held_out": held_out})
+    if file.exists():
+        raise DataError(f"{file} exists already: it is yours to change")
+    text = TEMPLATE.format(described=format_settings({**plain, "held_out": settings.held_out}))
+    write_atomic(file, text)
+    try:
+        held = open_held(file)
+    except BaseException:
+        file.unlink()
+        raise
+    _print_tasks(held)
+    print_result(
+        f'{file} is written; a node holds them with --node-config \'tasks="{file.absolute()}" workplace="/a/folder"\''
+    )
+
+
+@client.command()
+@click.argument("file", type=PATH, help="The owner's file, or the folder with its client.yaml.")
+@option("--run", type=PATH, help="The configuration of a run: what it would send, and whether this file allows it.")
+@PLUGIN_NAMES
+def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
+    """Open the tasks of a file, and say what a run would send of them to whom. Exits with 2 if the file does not allow it."""
+    from fedagentgym.base.imports import load_plugins
+    from fedagentgym.partitions.held import open_held
+
+    load_plugins(plugins)
+    held = open_held(file)
+    _print_tasks(held)
+    if run is None:
+        return
+    from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+    from fedagentgym.algorithms.held import check_method, list_objections
+    from fedagentgym.experiment.config import load_config
+
+    config = load_config(run, plugins=plugins)
+    name, method = str(config.algorithm["name"]), get_algorithm_class(config.algorithm)
+    settings = load_settings(method, config.algorithm)
+    check_method(method, name, settings)
+    table = Table(
+        *(Column(head, overflow="fold") for head in ("sent", "what", "read by", "allowed")), box=None, pad_edge=False
+    )
+    for one in method.list_sent(settings):
+        table.add_row(one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no")
+    print_result(table)
+    if found := list_objections(method, settings, held.settings):
+        raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
+    if config.evaluation is not None and config.evaluation.at_clients and held.held_out is None:
+        raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")
+
+
+def _print_tasks(held: HeldTasks) -> None:
+    back = 0 if held.held_out is None else len(held.held_out.pool)
+    shared = " and ".join(held.settings.share) or "nothing"
+    print_result(f"client {held.settings.client}: {len(held.env.pool):,} tasks of {held.env.id}, {back:,} held back")
+    for name, count in sorted(held.env.pool.categories.items()):
+        print_result(f"  {name}: {count:,}")
+    print_result(f"the server is told of them: {shared}; an episode or the text of an error never leaves this machine")
