@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
 from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
@@ -169,27 +168,7 @@ class BaseAlgorithm(Generic[S]):
     @cached_property
     def operations(self) -> Mapping[str, Operation[Site]]:
         """The operations of clients; made on first use, since forms need the model's shapes."""
-        if not self.runtime.spec.partition.is_held:
-            return self.make_operations()
-        from fedagentgym.algorithms.held import make_held_operations
-
-        return make_held_operations(self)
-
-    def admit(self, client: int) -> str:
-        """Check that the owner of a client's tasks allows what this run asks; called on the owner's machine.
-
-        Args:
-            client: Number of the client.
-
-        Returns:
-            The digest of its tasks.
-
-        Raises:
-            RefusedError: If the owner does not allow it.
-        """
-        from fedagentgym.algorithms.held import admit
-
-        return admit(self, client)
+        return self.make_operations()
 
     @classmethod
     def list_sent(cls, settings: S) -> tuple[Sent, ...]:
@@ -421,26 +400,12 @@ def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int
 
 
 def build_algorithm(
-    spec: ExperimentSpec | Mapping[str, Any],
-    device: str | None = None,
-    held: Mapping[int, str] | None = None,
-    folder: Path | None = None,
+    spec: ExperimentSpec | Mapping[str, Any], device: str | None = None, **held: Any
 ) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves.
-
-    A machine that holds tasks itself gives their files, and the folder for what its owner may read.
-    """
-    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
-    if loaded.partition.is_held and (held is None or folder is None):
-        raise RefusedError(
-            "this run leaves tasks on the clients' machines (partition.sampler held), and this machine names none:"
-            ' give --node-config tasks="/a/client.yaml"'
-        )
-    if held is None or folder is None:
-        return make_algorithm(loaded, Runtime(loaded, device))
-    if not loaded.partition.is_held:
+    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves."""
+    if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"
         )
-    loaded = loaded.without_local_data()
-    return make_algorithm(loaded, Runtime(loaded, device, held=HeldFiles(held, folder)))
+    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
+    return make_algorithm(loaded, Runtime(loaded, device))

@@ -7,14 +7,16 @@ rounds that are evaluated. Whatever a reply carries is limited to the kinds that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedagentgym.algorithms.base import METRICS
-from fedagentgym.algorithms.runtime import Site
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
+from fedagentgym.algorithms.base import METRICS, BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
+from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.clients import Backend, Clients
@@ -23,7 +25,6 @@ from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
-    from fedagentgym.algorithms.base import BaseAlgorithm
     from fedagentgym.partitions.held import HeldSettings
 
 JOIN, EVALUATE = "join", "evaluate"
@@ -41,6 +42,42 @@ SECTIONS: Mapping[str, frozenset[str]] = {
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldApplication:
+    """What a machine that holds tasks builds for a run: the method's operations, limited to what the owner allows."""
+
+    algorithm: BaseAlgorithm[Any]
+
+    @cached_property
+    def operations(self) -> Mapping[str, Operation[Site]]:
+        return make_held_operations(self.algorithm)
+
+    def resources(self, client: int) -> Site:
+        found: Site = self.algorithm.resources(client)
+        return found
+
+    def admit(self, client: int) -> str:
+        """Check that the owner of a client's tasks allows this run; returns the digest of the tasks."""
+        return admit(self.algorithm, client)
+
+
+def build_held(
+    spec: ExperimentSpec | Mapping[str, Any],
+    device: str | None = None,
+    held: Mapping[int, str] | None = None,
+    folder: Path | None = None,
+) -> HeldApplication:
+    """What a worker builds for a run with held tasks. `held` are the owner's files, `folder` is for what its owner may read."""
+    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
+    if held is None or folder is None:
+        raise RefusedError(
+            "this run leaves tasks on the clients' machines (partition.sampler held), and this machine names none:"
+            ' give --node-config tasks="/a/client.yaml"'
+        )
+    loaded = loaded.without_local_data()
+    return HeldApplication(make_algorithm(loaded, Runtime(loaded, device, held=HeldFiles(held, folder))))
 
 
 def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
@@ -87,8 +124,6 @@ def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
     """The operation without what the owner keeps: sampled episodes always, metrics unless they are allowed."""
 
     def limited(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        if algorithm.runtime.held is None:
-            raise DataError("the tasks of this run lie on other machines")
         allow = frozenset(algorithm.runtime.open_held(client.id).settings.allow)
         kept, reply = run(state, message, client)
         for section in ("weights", "scores", "text"):
@@ -186,7 +221,7 @@ def _open_clients(
 ) -> Clients:
     return Clients(
         backend,
-        algorithm.operations,
+        make_held_operations(algorithm),
         algorithm.client_ids(),
         round_number=round_number,
         seed=algorithm.runtime.seed,

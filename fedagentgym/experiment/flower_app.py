@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.algorithms import APPLICATION
+from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.base.imports import require
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
 from fedagentgym.federation.backends.flower_deployment import use_grid
@@ -51,4 +51,4 @@ def read_changes(given: Mapping[str, Any]) -> list[str]:
 
 
 server_app = make_server_app()
-client_app = make_client_app(trusted=(APPLICATION,))
+client_app = make_client_app(trusted=(APPLICATION, HELD_APPLICATION))

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms import APPLICATION
+from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
-from fedagentgym.algorithms.held import call_join, evaluate_at_clients
 from fedagentgym.algorithms.reports import judge_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
@@ -390,6 +389,8 @@ class Run:
                 private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
             )
             if self.spec.partition.is_held:
+                from fedagentgym.algorithms.held import call_join
+
                 call_join(self.algorithm, backend, self.config.federation.deadline)
             finished = run_rounds(self.algorithm, backend, plan)
         finally:
@@ -413,7 +414,8 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        recipe = ApplicationSpec(APPLICATION, {"spec": self.spec.to_plain()}, self.plugins)
+        target = HELD_APPLICATION if self.spec.partition.is_held else APPLICATION
+        recipe = ApplicationSpec(target, {"spec": self.spec.to_plain()}, self.plugins)
         if self.spec.partition.is_held and federation.backend in ("in-process", "flower-simulation"):
             raise OptionError(
                 "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"
@@ -454,6 +456,8 @@ class Run:
         """The global model on held-out tasks in each client's own mixture, or on those that the clients hold back themselves."""
         if not self.spec.partition.is_held:
             return judge_mixtures(found, self.runtime.client_split)
+        from fedagentgym.algorithms.held import evaluate_at_clients
+
         return evaluate_at_clients(self.algorithm, backend, round_number, state, self.config.federation.deadline)
 
     def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:

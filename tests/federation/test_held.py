@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fedagentgym import federate, train
-from fedagentgym.algorithms import APPLICATION
+from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
@@ -72,7 +72,13 @@ def configure(folder: Path, *changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_node(folder: Path, place: Path, **more: str) -> ResidentWorker:
-    node = {"tasks": str(folder), "workplace": str(place), "plugins": UNTRAINED, "trust": APPLICATION, **more}
+    node = {
+        "tasks": str(folder),
+        "workplace": str(place),
+        "plugins": UNTRAINED,
+        "trust": f"{APPLICATION},{HELD_APPLICATION}",
+        **more,
+    }
     worker = ResidentWorker(NodeConfig.from_node_config(node))
     WORKERS[worker.place.clients[0]] = worker
     return worker
@@ -174,7 +180,7 @@ def test_a_node_stands_for_its_own_client_and_for_runs_with_held_tasks(tmp_path:
         start_node(Path(f"{folders[0]},{folders[0] / 'client.yaml'}"), tmp_path / "double")
     divided = configure(tmp_path / "divided", {"federation": {"quorum": 1.0}})
     divided["partition"] = {"clients": 3, "tasks_per_client": 8}
-    with pytest.raises(FedAgentGymError, match="needs partition.sampler held"):
+    with pytest.raises(FedAgentGymError, match=r"needs partition\.sampler held"):
         train(divided)
 
 
@@ -250,7 +256,7 @@ def test_nothing_of_the_tasks_is_where_the_server_reads(
             def quote(*_: Any) -> Any:
                 raise ValueError(f"cannot play {folders[1]}: {(folders[1] / SECRETS[7]).read_text()}")
 
-            found.resources = quote
+            object.__setattr__(found.algorithm, "resources", quote)
             return found
 
         monkeypatch.setattr(WORKERS[1], "_get_application", fail)
@@ -271,7 +277,7 @@ def test_nothing_of_the_tasks_is_where_the_server_reads(
             FedAgentGymError, match="client 1 does not take part: it failed on its own machine"
         ) as caught:
             train(plain)
-        monkeypatch.setattr("fedagentgym.experiment.run.call_join", lambda *_: None)
+        monkeypatch.setattr("fedagentgym.algorithms.held.call_join", lambda *_: None)
         plain["output"]["folder"] = str(tmp_path / "run" / "again")
         assert not any(secret in str(caught.value) for secret in SECRETS)
     record = train(plain).record
