@@ -174,7 +174,7 @@ def test_a_run_goes_on_with_unchanged_tasks_only(tmp_path: Path) -> None:
 def test_a_node_stands_for_its_own_client_and_for_runs_with_held_tasks(tmp_path: Path) -> None:
     folders = start_nodes(guess_split(), tmp_path)
     WORKERS[1] = WORKERS[0]
-    with pytest.raises(FedAgentGymError, match="client 1 does not take part: client 1 is not one of this machine"):
+    with pytest.raises(FedAgentGymError, match="client 1 does not take part: client 1 is not on this machine"):
         train(configure(tmp_path / "stranger"))
     with pytest.raises(DataError, match="two files are of one client"):
         start_node(Path(f"{folders[0]},{folders[0] / 'client.yaml'}"), tmp_path / "double")

@@ -225,7 +225,7 @@ class ResidentWorker:
 
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
         if request.client not in self.place.clients:
-            raise RefusedError(f"client {request.client} is not one of this machine")
+            raise RefusedError(f"client {request.client} is not on this machine")
         asked = bytes_digest(encode({**request.to_header(), "recipe": recipe.plain()}) + request.body)
         application = self._get_application(recipe)
         store = self._get_store(digest(recipe.plain()))
