@@ -11,11 +11,12 @@ from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype, set_threads
 from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
 from fedagentgym.agents.models.store import locate_model
-from fedagentgym.agents.protocols import Agent, Decoding, Policy
+from fedagentgym.agents.protocols import Agent, Decoding, Player, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.envs.core import EnvLike, open_env
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
@@ -63,12 +64,14 @@ class AgentFactory(Protocol):
     def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Agent: ...
 
 
-def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv | None = None, seed: int = 0) -> Agent:
+def make_agent(
+    settings: Player | AgentSettings | Mapping[str, Any] | str, env: EnvLike | None = None, seed: int = 0
+) -> Agent:
     """Make an agent from its settings.
 
     Args:
         settings: `AgentSettings`, a mapping of them, or the name of an agent: `tiny`, `transformers`, `endpoint`, `expert`,
-            `random`, `human`, or a registered one.
+            `random`, `human`, or a registered one. An agent is returned as it is.
         env: The environment it will play, for agents that depend on one, such as the tiny models of the package.
         seed: Seed of new adapters.
 
@@ -83,9 +86,11 @@ def make_agent(settings: AgentSettings | Mapping[str, Any] | str, env: TextEnv |
         >>> make_agent("random").name
         'random'
     """
+    if callable(getattr(settings, "play", None)):
+        return settings  # type: ignore[return-value]
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
     factory: AgentFactory = AGENTS.get(chosen.name)
-    return factory(chosen, env=env, seed=seed)
+    return factory(chosen, env=None if env is None else open_env(env), seed=seed)
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:

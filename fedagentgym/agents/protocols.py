@@ -301,6 +301,15 @@ class Players(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
+class Player(Protocol):
+    """Everything that can play in an environment: every agent, and objects with the same interface."""
+
+    @property
+    def name(self) -> str: ...
+
+    def play(self, env: TextEnv) -> Players: ...
+
+
 class Agent(Protocol):
     """Anything that can play: the interface that `collect` and `evaluate` use. Language models are `TokenAgent`s.
 

@@ -78,6 +78,17 @@ def show_value(value: object) -> str:
         return f"a value of type {type(value).__name__}"
 
 
+def require_type(what: str, value: object, *kinds: type) -> None:
+    """Raise unless an argument is of one of these types.
+
+    >>> require_type("a reply is a text", 3, str)
+    Traceback (most recent call last):
+    fedagentgym.base.errors.OptionError: a reply is a text, got '3'
+    """
+    if not isinstance(value, kinds):
+        raise OptionError(f"{what}, got {show_value(value)}")
+
+
 MOST_TOLD = 300
 """Maximum number of characters of another library's error that a message repeats."""
 

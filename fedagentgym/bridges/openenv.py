@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, create_model
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import EnvLike, Episode, TextEnv, open_env
 from fedagentgym.envs.task import shorten_env_id
 from fedagentgym.version import __version__
 
@@ -185,7 +185,7 @@ def render_instructions(env: TextEnv) -> str:
     return f"{env.role}\n{env.action_help}"
 
 
-def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
+def make_app(env: EnvLike, *, sessions: int = 64) -> FastAPI:
     """Make a server of an environment by OpenEnv's protocol.
 
     Args:
@@ -198,6 +198,7 @@ def make_app(env: TextEnv, *, sessions: int = 64) -> FastAPI:
     Examples:
         >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
     """
+    env = open_env(env)
     described = Field(description=f"the action. {env.action_help}")
     action = create_model("TextAction", __base__=TextAction, text=(str, described))
     make = partial(TextEnvironment, env, threading.Lock())

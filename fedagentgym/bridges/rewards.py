@@ -13,13 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import gymnasium
-
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import DataError, OptionError, show_value
-from fedagentgym.envs.core import TextEnv, open_env
-from fedagentgym.envs.registry import find_env_id
-from fedagentgym.partitions.client_split import Client, ClientSplit
+from fedagentgym.envs.core import EnvLike, TextEnv, open_env
+from fedagentgym.partitions.client_split import ClientSplit
 
 __all__ = ["TaskReward", "make_reward"]
 
@@ -122,7 +119,7 @@ class TaskReward:
         ]
 
 
-def make_reward(env: str | gymnasium.Env[str, str] | Client | ClientSplit, **options: Any) -> TaskReward:
+def make_reward(env: EnvLike | ClientSplit, **options: Any) -> TaskReward:
     """Make a reward function of an environment, for GRPO trainers that generate themselves.
 
     Args:
@@ -141,7 +138,9 @@ def make_reward(env: str | gymnasium.Env[str, str] | Client | ClientSplit, **opt
         >>> reward(completions=["<answer> 0 </answer>"], task=[reward.env.pool.ids[0]])
         [0.0]
     """
-    opened = _open(env, options)
+    if isinstance(env, ClientSplit):
+        env = _open_whole(env)
+    opened = open_env(env, **options)
     if opened.takes != "reply" or opened.max_turns != 1:
         raise OptionError(
             f"{opened.id}: a reward function sees one reply, but an episode here has up to {opened.max_turns} turns: use "
@@ -150,25 +149,14 @@ def make_reward(env: str | gymnasium.Env[str, str] | Client | ClientSplit, **opt
     return TaskReward(opened)
 
 
-def _open(env: object, options: Mapping[str, Any]) -> TextEnv:
-    if isinstance(env, str):
-        return open_env(find_env_id(env), **options)
-    if options:
-        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
-    if isinstance(env, ClientSplit):
-        if any(variant is not None for variant in env.record.variants):
-            raise OptionError(
-                "the clients of this split have variants: make a reward for each, make_reward(client_split[0])"
-            )
-        return open_env(env.record.env_id, **env.options, split=env.record.env_split, pool=env.pool)
-    if isinstance(env, Client):
-        return env.open_env()
-    opened = env.unwrapped if isinstance(env, gymnasium.Env) else None
-    if not isinstance(opened, TextEnv):
+def _open_whole(client_split: ClientSplit) -> TextEnv:
+    """The environment of all tasks of a split, whose clients must play it unchanged."""
+    if any(variant is not None for variant in client_split.record.variants):
         raise OptionError(
-            f"a reward is made of an environment, its id, a client or a client split, not {show_value(env)}"
+            "the clients of this split have variants: make a reward for each, make_reward(client_split[0])"
         )
-    return opened
+    record = client_split.record
+    return open_env(record.env_id, **client_split.options, split=record.env_split, pool=client_split.pool)
 
 
 def _get_text(completion: object) -> str:

@@ -25,7 +25,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import EnvLike, Episode, TextEnv, open_env
 from fedagentgym.learning.rollouts import collect
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ToolEnvironment:
 
 
 def make_environment_factory(
-    env: TextEnv, *, group_size: int | None = None, seed: int = 0
+    env: EnvLike, *, group_size: int | None = None, seed: int = 0
 ) -> Callable[[], ToolEnvironment]:
     """Make the argument of `GRPOTrainer(environment_factory=...)`: the model acts by calling the tool `act`.
 
@@ -127,12 +127,13 @@ def make_environment_factory(
     Raises:
         OptionError: If the group size is below 1.
     """
+    world = open_env(env)
     if group_size is None:
-        return partial(ToolEnvironment, env)
+        return partial(ToolEnvironment, world)
     if group_size < 1:
         raise OptionError(f"group_size is at least 1, got {group_size}")
     numbers = count()
-    return lambda: ToolEnvironment(env, partial(_draw_task, env, seed, next(numbers) // group_size))
+    return lambda: ToolEnvironment(world, partial(_draw_task, world, seed, next(numbers) // group_size))
 
 
 def _draw_task(env: TextEnv, seed: int, group: int, turn: int) -> tuple[str, int]:
@@ -147,7 +148,7 @@ def render_tool_request(env: TextEnv) -> str:
 
 
 def make_tool_rows(
-    env: TextEnv, tasks: Iterable[str] | None = None, *, seed: int = 0, environment: str | None = None
+    env: EnvLike, tasks: Iterable[str] | None = None, *, seed: int = 0, environment: str | None = None
 ) -> list[Row]:
     """Make the rows of a data set for a trainer with `make_environment_factory(env)`.
 
@@ -160,18 +161,19 @@ def make_tool_rows(
     Returns:
         One row per task, for `datasets.Dataset.from_list`.
     """
-    prompt = [{"role": "user", "content": render_tool_request(env)}]
+    world = open_env(env)
+    prompt = [{"role": "user", "content": render_tool_request(world)}]
     named = {} if environment is None else {"environment": environment}
     return [
         {"prompt": prompt, "task": task, "seed": derive(seed, "trl", task), **named}
-        for task in (env.pool.ids if tasks is None else tasks)
+        for task in (world.pool.ids if tasks is None else tasks)
     ]
 
 
 # ---- episodes are played here -----------------------------------------------------------------------------------
 
 
-def make_task_rows(env: TextEnv, tasks: Iterable[str] | None = None) -> list[Row]:
+def make_task_rows(env: EnvLike, tasks: Iterable[str] | None = None) -> list[Row]:
     """Make the rows of a data set for a trainer with a `RolloutFunction`, whose prompts are the ids of tasks.
 
     Args:
@@ -181,7 +183,7 @@ def make_task_rows(env: TextEnv, tasks: Iterable[str] | None = None) -> list[Row
     Returns:
         One row per task, for `datasets.Dataset.from_list`.
     """
-    return [{"prompt": task} for task in (env.pool.ids if tasks is None else tasks)]
+    return [{"prompt": task} for task in (open_env(env).pool.ids if tasks is None else tasks)]
 
 
 class RolloutFunction:
@@ -200,7 +202,7 @@ class RolloutFunction:
     """
 
     def __init__(
-        self, env: TextEnv, agent: AgentSettings | Mapping[str, Any] | None = None, *, seed: int = 0, parallel: int = 64
+        self, env: EnvLike, agent: AgentSettings | Mapping[str, Any] | None = None, *, seed: int = 0, parallel: int = 64
     ) -> None:
         given = agent if isinstance(agent, AgentSettings) else AgentSettings.load({"name": "trl", **(agent or {})})
         self.settings = apply_general_defaults(given)
@@ -208,7 +210,7 @@ class RolloutFunction:
             raise OptionError("TRL takes an episode as one row of tokens: set context: session")
         if self.settings.decoding is not None and self.settings.decoding.constrained:
             raise OptionError("TRL computes log-probs over all tokens: set decoding.constrained: false")
-        self.env, self.seed, self.parallel = env, seed, parallel
+        self.env, self.seed, self.parallel = open_env(env), seed, parallel
         self._agent: TokenAgent | None = None
         self._calls = 0
 

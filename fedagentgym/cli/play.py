@@ -34,7 +34,7 @@ from fedagentgym.envs.verifiers.formats import ANSWER, TAGS, THINK
 from fedagentgym.envs.view import SLOT, View
 
 if TYPE_CHECKING:
-    from fedagentgym.learning.rollouts import Player
+    from fedagentgym.agents.protocols import Player
 
 COMMANDS = {
     "help": "this list",

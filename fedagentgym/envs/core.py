@@ -558,6 +558,12 @@ class TextEnv(gymnasium.Env[str, str]):
         return _make_again, (type(self), *self._made_with, moment)
 
     @property
+    def given_pool(self) -> TaskPool | None:
+        """The pool that it was made with; None if it loaded one."""
+        pool: TaskPool | None = self._made_with[1].get("pool")
+        return pool
+
+    @property
     def world_options(self) -> dict[str, Any]:
         """The options that identify this environment, as given: without split, tasks and variant."""
         options = select_pool_options(self._made_with[1])
@@ -740,11 +746,22 @@ def check_choice(kind: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def open_env(env_id: str, **options: Any) -> TextEnv:
+class EnvOpener(Protocol):
+    """A client of a split: what opens an environment."""
+
+    def open_env(self) -> TextEnv: ...
+
+
+EnvLike = str | gymnasium.Env[Any, Any] | EnvOpener
+"""What functions take for an environment: its id or short name, an environment, wrapped or not, or a client."""
+
+
+def open_env(env: EnvLike, **options: Any) -> TextEnv:
     """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
 
     Args:
-        env_id: A registered id, such as `fedagentgym/Guess-v0`, or its short name, `Guess`.
+        env: A registered id, such as `fedagentgym/Guess-v0`, or its short name, `Guess`. An environment, wrapped or not, is
+            returned without its wrappers, and a client of a split opens its own.
         **options: The environment's options, and `client_split=` and `client=`, as for `gymnasium.make`.
 
     Returns:
@@ -758,8 +775,19 @@ def open_env(env_id: str, **options: Any) -> TextEnv:
         >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
         60
     """
-    env_id = find_env_id(env_id)
-    made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
-    if not isinstance(made, TextEnv):
-        raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")
-    return made
+    if isinstance(env, str):
+        env_id = find_env_id(env)
+        made = gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped
+        if not isinstance(made, TextEnv):
+            raise OptionError(f"{env_id} is no text environment: {type(made).__name__} is not derived from TextEnv")
+        return made
+    if options:
+        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
+    found = env.unwrapped if isinstance(env, gymnasium.Env) else None
+    if not isinstance(env, type | gymnasium.Env) and callable(getattr(env, "open_env", None)):
+        found = env.open_env()
+    if not isinstance(found, TextEnv):
+        raise OptionError(
+            f"an environment is an id, a short name, an environment of this package or a client, not {show_value(env)}"
+        )
+    return found

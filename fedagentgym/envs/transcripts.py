@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fedagentgym.base.errors import DataError
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.base.errors import DataError, require_type
+from fedagentgym.envs.core import EnvLike, Episode, open_env
 
 _HEADING = re.compile(r"(.+), seed (\d+)")
 
@@ -68,6 +68,7 @@ def read_transcript(text: str) -> Transcript:
     Raises:
         DataError: If it is no such text.
     """
+    require_type("a transcript is a text", text, str)
     lines = text.splitlines()
     heading = _HEADING.fullmatch(lines[0]) if lines else None
     if heading is None:
@@ -76,7 +77,7 @@ def read_transcript(text: str) -> Transcript:
     return Transcript(heading[1], int(heading[2]), tuple(_decode_action(action) for action in actions))
 
 
-def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
+def replay(env: EnvLike, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
     """Play given actions from the start of a task.
 
     Args:
@@ -98,6 +99,7 @@ def replay(env: TextEnv, task: str, seed: int, actions: Sequence[str]) -> list[t
         >>> [episode.turn for _, episode in steps]
         [0, 1]
     """
+    env = open_env(env)
     (episode,) = env.reset_many([task], [seed])
     steps = [("", episode)]
     for action in actions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, join_names, unknown_name_error
 from fedagentgym.base.settings import merge
@@ -19,7 +20,6 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, change_agent, check_foreign_envs, read_agent_file
 from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
 from fedagentgym.learning.evaluation import OpenedSet, find_replay_differences, open_sets
-from fedagentgym.learning.rollouts import Player
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import read_json_lines
 

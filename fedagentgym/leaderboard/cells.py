@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.presets import make_agent
+from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
@@ -47,7 +48,7 @@ from fedagentgym.leaderboard.entries import (
 from fedagentgym.leaderboard.record import AgentRecord, Usage
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.evaluation import Evaluation, compute_policy_digest, format_episodes, with_temperature
-from fedagentgym.learning.rollouts import Player, RolloutStats, collect
+from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.trajectory import Trajectory
 
 PARALLEL = 64

@@ -17,6 +17,7 @@ from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.agents.presets import make_agent, starts_from_nothing
+from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.base.streams import derive
@@ -27,7 +28,7 @@ from fedagentgym.leaderboard.evidence import TOLERANCE, Checked, Examined, Refut
 from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.record import Spent
 from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
-from fedagentgym.learning.rollouts import Player, collect
+from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
 

@@ -41,7 +41,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import find_decidable
@@ -392,6 +392,7 @@ def load_suite(source: str | Path) -> Suite:
         UnknownNameError: If there is no such suite.
         DataError: If the file is no valid suite.
     """
+    require_type("a suite is a name or the path of a YAML file", source, str, Path)
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         return parse_suite(read_text(path), format_path(path))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedagentgym.agents.presets import starts_from_nothing
+from fedagentgym.base.errors import require_type
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
@@ -42,6 +43,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
         After the warm start and after every `recipe.evaluation.every` steps: `step`, `seconds` of playing and learning,
         `success`, `score`, `format_broken`, and `env_share`, the environment's share of the time.
     """
+    require_type("a learning curve is that of a Recipe", recipe, Recipe)
     agent = load_warm_started_agent(recipe)
     local = LocalTraining(
         agent,

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.presets import make_agent
+from fedagentgym.agents.protocols import Player
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import bytes_digest, encode, shorten_digest
 from fedagentgym.base.errors import (
     FedAgentGymError,
@@ -34,9 +37,9 @@ from fedagentgym.base.progress import show_progress
 from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.core import EnvLike, TextEnv
 from fedagentgym.envs.registry import find_env_id
-from fedagentgym.learning.rollouts import Player, RolloutStats, collect
+from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSet, EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, read_json_lines, to_json_line
 
@@ -88,24 +91,26 @@ class Evaluation:
 
 
 def evaluate(
-    agent: Player,
-    env: TextEnv,
+    agent: Player | AgentSettings | Mapping[str, Any] | str,
+    env: EnvLike,
     settings: EvaluationSettings | Mapping[str, object] | None = None,
     *,
     seed: int = 0,
     file: str | Path | None = None,
     about: Mapping[str, Any] | None = None,
+    **named: Any,
 ) -> Evaluation:
     """Let an agent play the tasks of an environment and compute its success with confidence intervals.
 
     Args:
-        agent: Any `Agent`.
-        env: The environment; its pool holds the tasks, so open it with `split="val"` or `"test"`.
+        agent: Any `Agent`, or the name or the settings of one.
+        env: The environment, or its name; its pool holds the tasks, so open it with `split="val"` or `"test"`.
         settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` that
             of episodes per task, `temperature` that of the sampling.
         seed: Seed of the episodes and of the agent's draws.
         file: If given, every episode is written to it as a JSON line.
         about: Fields that are added to each line.
+        **named: Settings by their names: `evaluate(agent, env, tasks=50)`.
 
     Returns:
         The `Evaluation`: estimates overall and by category, and the episodes.
@@ -114,26 +119,27 @@ def evaluate(
         OptionError: If a setting is invalid, or there are no tasks to play.
 
     Examples:
-        >>> from fedagentgym.agents import make_agent
-        >>> from fedagentgym.envs import open_env
-        >>> found = evaluate(make_agent("expert"), open_env("fedagentgym/Guess-v0", split="val"), {"tasks": 3})
+        >>> import gymnasium
+        >>> found = evaluate("expert", gymnasium.make("fedagentgym/Guess-v0", split="val"), tasks=3)
         >>> found.overall["success"].mean
         1.0
     """
-    chosen = (
-        settings if isinstance(settings, EvaluationSettings) else EvaluationSettings.load(settings or {}, "evaluation")
-    )
-    player = with_temperature(agent, chosen.temperature)
-    ids = list(env.pool.ids[: chosen.tasks] if chosen.tasks is not None else env.pool.ids)
+    plain = settings.model_dump(exclude_unset=True) if isinstance(settings, EvaluationSettings) else settings
+    plain = {} if plain is None else plain
+    chosen = EvaluationSettings.load({**plain, **named} if isinstance(plain, Mapping) else plain, "evaluation")
+    world = open_env(env)
+    known = make_agent(agent, world)
+    player = with_temperature(known, chosen.temperature)
+    ids = list(world.pool.ids[: chosen.tasks] if chosen.tasks is not None else world.pool.ids)
     with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
         rollouts = collect(
-            player, env, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
+            player, world, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
     found = summarise(rollouts.groups, chosen, rollouts.stats)
-    if (malformed := explain_malformed(rollouts.groups, agent)) is not None:
+    if (malformed := explain_malformed(rollouts.groups, known)) is not None:
         log.warning(malformed)
     if file is not None:
-        write_atomic(file, format_episodes(found, agent, env, about))
+        write_atomic(file, format_episodes(found, known, world, about))
     return found
 
 

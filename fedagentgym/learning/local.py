@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.agents.protocols import Player
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_step
 from fedagentgym.base.statistics import mean
@@ -42,7 +43,7 @@ from fedagentgym.learning.advantages import (
     objective_values,
     spread_advantages,
 )
-from fedagentgym.learning.rollouts import Player, Rollouts, collect
+from fedagentgym.learning.rollouts import Rollouts, collect
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, PerTurn, build_rows
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import EnvLike, open_env
 from fedagentgym.envs.misconceptions import MisleadableEnv, check_misleadable
 from fedagentgym.learning.settings import MisconceptionSettings
 from fedagentgym.learning.trajectory import Group
@@ -50,7 +51,7 @@ class Belief:
         return asdict(self)
 
 
-def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[str, Misconception]:
+def draw_misconceptions(env: EnvLike, settings: MisconceptionSettings) -> dict[str, Misconception]:
     """Choose which categories of an environment get a misconception, evenly over their right procedures.
 
     Args:
@@ -64,7 +65,7 @@ def draw_misconceptions(env: TextEnv, settings: MisconceptionSettings) -> dict[s
     Raises:
         OptionError: If the environment has no procedures that could be mistaken for each other.
     """
-    procedures = check_misleadable(env).list_procedures()
+    procedures = check_misleadable(open_env(env)).list_procedures()
     misled = set(choose_misled(procedures, settings))
     return {
         category: Misconception(
@@ -110,7 +111,7 @@ class MisledExperts:
         return stream(self.seed, "misconceptions", "task", task.id).uniform() < shown.right
 
 
-def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> MisledExperts:
+def make_misled_experts(env: EnvLike, settings: MisconceptionSettings) -> MisledExperts:
     """Make the players whose demonstrations contain misconceptions, for warm starts.
 
     Args:
@@ -123,10 +124,11 @@ def make_misled_experts(env: TextEnv, settings: MisconceptionSettings) -> Misled
     Raises:
         OptionError: If the environment has no procedures that could be mistaken for each other.
     """
+    env = open_env(env)
     return MisledExperts(check_misleadable(env), draw_misconceptions(env, settings), settings.seed)
 
 
-def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
+def measure_beliefs(env: EnvLike, groups: Iterable[Group]) -> dict[str, Belief]:
     """Count which procedures episodes followed.
 
     Args:
@@ -137,6 +139,7 @@ def measure_beliefs(env: TextEnv, groups: Iterable[Group]) -> dict[str, Belief]:
         Category -> the shares of its episodes that followed its `own` procedure and an `other` one, and how many `episodes`
         there were; empty for environments without other procedures.
     """
+    env = open_env(env)
     if not isinstance(env, MisleadableEnv):
         return {}
     procedures = env.list_procedures()

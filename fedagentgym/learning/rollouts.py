@@ -12,33 +12,27 @@ kept; rewards, scores and the end of an episode are those of the environment tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.ranks import share
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
+from fedagentgym.envs.core import EnvLike, open_env
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.protocols import Move, Players
+    from fedagentgym.agents.protocols import Move, Player
+    from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import Episode, TextEnv
     from fedagentgym.envs.task import Task
-
-
-class Player(Protocol):
-    """Everything that can play in an environment: every agent, and objects with the same interface."""
-
-    @property
-    def name(self) -> str: ...
-
-    def play(self, env: TextEnv) -> Players: ...
 
 
 @dataclass(slots=True)
@@ -108,8 +102,8 @@ class _ActiveEpisode:
 
 
 def collect(
-    agent: Player,
-    env: TextEnv,
+    agent: Player | AgentSettings | Mapping[str, Any] | str,
+    env: EnvLike,
     tasks: Sequence[str | Task],
     *,
     group_size: int = 1,
@@ -124,8 +118,8 @@ def collect(
     its place in the list alone, not on `parallel`.
 
     Args:
-        agent: Any `Agent`.
-        env: The environment.
+        agent: Any `Agent`, or the name or the settings of one.
+        env: The environment, or its name.
         tasks: Ids of its tasks, or tasks; one may occur several times.
         group_size: Episodes of each task.
         seed: Seed of the episodes and of the agent's draws.
@@ -150,11 +144,15 @@ def collect(
     """
     if group_size < 1 or parallel < 1:
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
+    world = open_env(env)
+    player = make_agent(agent, world)
 
     def play() -> Rollouts:
-        return _play(agent, env, _iter_jobs(env, tasks, group_size, seed, first), group_size, seed, parallel, progress)
+        return _play(
+            player, world, _iter_jobs(world, tasks, group_size, seed, first), group_size, seed, parallel, progress
+        )
 
-    return share(play, getattr(agent, "policy", None))
+    return share(play, getattr(player, "policy", None))
 
 
 def _play(

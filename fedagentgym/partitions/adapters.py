@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, require_type
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
@@ -35,6 +35,7 @@ def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
         >>> [len(each) for each in rows]
         [200, 200, 200]
     """
+    require_type("rows are those of a ClientSplit", client_split, ClientSplit)
     order = _map_items_to_rows(client_split)
     return [np.sort(order[numbers]).tolist() for numbers in client_split.assignment]
 

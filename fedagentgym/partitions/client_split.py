@@ -17,7 +17,7 @@ import numpy as np
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.core import EnvLike, TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.registry import find_env_id
@@ -131,13 +131,13 @@ class Client:
         return open_env(self.client_split.record.env_id, **self.get_env_kwargs(**options))
 
     def make_vec(
-        self, count: int, *, mode: Literal["sync", "async"] = "sync", **options: Any
+        self, count: int, *, vectorization_mode: Literal["sync", "async"] = "sync", **options: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment of copies of this client's environment.
 
         Args:
             count: Number of copies.
-            mode: `sync` runs them in this process, `async` in a process each.
+            vectorization_mode: `sync` runs them in this process, `async` in a process each.
             **options: Further options of the environment, of those that change no task.
 
         Returns:
@@ -147,7 +147,9 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
         keywords = self.get_env_kwargs(**options)
-        return gymnasium.make_vec(self.client_split.record.env_id, num_envs=count, vectorization_mode=mode, **keywords)
+        return gymnasium.make_vec(
+            self.client_split.record.env_id, num_envs=count, vectorization_mode=vectorization_mode, **keywords
+        )
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -269,13 +271,17 @@ class ClientSplit:
         return self.pool.without_answers(ids) if name == "server" else self.pool.subset(ids)
 
     def make_vec(
-        self, clients: Sequence[int] | None = None, *, mode: Literal["sync", "async"] = "sync", **options: Any
+        self,
+        clients: Sequence[int] | None = None,
+        *,
+        vectorization_mode: Literal["sync", "async"] = "sync",
+        **options: Any,
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Make a vector environment with one environment per client.
 
         Args:
             clients: Numbers of the clients, in the order of the vector's environments; by default all.
-            mode: `sync` runs them in this process, `async` in a process each.
+            vectorization_mode: `sync` runs them in this process, `async` in a process each.
             **options: Further options of the environment, of those that change no task.
 
         Returns:
@@ -283,16 +289,16 @@ class ClientSplit:
 
         Raises:
             OutOfRangeError: If there is no such client.
-            OptionError: If no client is named, the mode is unknown, or an option would change the tasks.
+            OptionError: If no client is named, the vectorization_mode is unknown, or an option would change the tasks.
         """
         vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
         vectors = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
-        if mode not in vectors:
-            raise unknown_name_error("mode", mode, vectors)
+        if vectorization_mode not in vectors:
+            raise unknown_name_error("vectorization_mode", vectorization_mode, vectors)
         chosen = [self.client(number) for number in (range(len(self)) if clients is None else clients)]
         if not chosen:
             raise OptionError("a vector environment needs at least one client")
-        return vectors[mode]([partial(client.make, **options) for client in chosen])
+        return vectors[vectorization_mode]([partial(client.make, **options) for client in chosen])
 
     @property
     def digest(self) -> str:
@@ -387,7 +393,7 @@ class ClientSplit:
 
 
 def federate(
-    env_id: str,
+    env_id: EnvLike,
     *,
     partition: str = "uniform",
     clients: int | None = None,
@@ -406,7 +412,7 @@ def federate(
     `federate(env_id)` gives ten clients equal shares of the training tasks, drawn at random without overlap.
 
     Args:
-        env_id: Id of the environment, or its short name, `WebShop`.
+        env_id: Id of the environment, or its short name, `WebShop`; or an environment, whose options and pool are taken.
         partition: Name of the sampler.
         clients: Number of clients. By default those that the tasks name (`natural`, `by_source`), otherwise 10.
         seed: Seed of everything that is random.
@@ -433,7 +439,12 @@ def federate(
         >>> len(made), len(made[0])
         (10, 60)
     """
-    options, env_id = _check_options(env), find_env_id(env_id)
+    options = _check_options(env)
+    if not isinstance(env_id, str):
+        opened = open_env(env_id)
+        env_id, options = opened.id, {**opened.world_options, **options}
+        pool = opened.given_pool if pool is None else pool
+    env_id = find_env_id(env_id)
     cls = env_class(env_id)
     split = cls.canonical_split(split)
     refuse_evaluation(cls, split)
@@ -471,9 +482,9 @@ def federate(
         labels=found if labels is not None or needs_labels else None,
         provenance=collect_provenance(),
     )
-    opened = ClientSplit(made, whole, options, own_pool=pool is not None)
-    opened.__dict__["table"] = table
-    return opened
+    divided = ClientSplit(made, whole, options, own_pool=pool is not None)
+    divided.__dict__["table"] = table
+    return divided
 
 
 def _check_options(env: Any) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, require_type
 from fedagentgym.base.imports import require
 from fedagentgym.envs.task import plain_name
+from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.division import Sampler
 from fedagentgym.partitions.plots import MUTED_COLOR, STYLE, TEXT_COLOR, add_legend, plot_mixture_bars, save_figure
 from fedagentgym.partitions.samplers import SAMPLERS
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.client_split import ClientSplit
     from fedagentgym.partitions.record import SplitRecord
     from fedagentgym.partitions.statistics import Statistics
 
@@ -81,6 +81,9 @@ def plot_side_by_side(
 
 
 def _check_comparable(client_splits: Sequence[ClientSplit], titles: Sequence[str] | None) -> None:
+    require_type("splits are a list of ClientSplit", client_splits, list, tuple)
+    for made in client_splits:
+        require_type("splits are a list of ClientSplit", made, ClientSplit)
     if not 1 <= len(client_splits) <= MOST_PANELS:
         raise OptionError(f"one figure shows 1 to {MOST_PANELS} splits side by side, got {len(client_splits)}")
     first = client_splits[0].record

@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
-from fedagentgym.envs import ENVIRONMENTS, open_env
-from fedagentgym.envs.core import Episode, Expert, TextEnv
+from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.core import EnvLike, Episode, Expert, TextEnv, open_env
 from fedagentgym.envs.options import list_options, list_play_options
 from fedagentgym.envs.scripted import random_action
 from fedagentgym.envs.variants import assign_variants, complete_request
@@ -52,7 +51,7 @@ HOSTILE_ACTIONS = (
 )
 
 
-def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
+def check_env(env: EnvLike, **options: Any) -> None:
     """Check an environment: its description, determinism, pure episodes, snapshots, hostile actions, and tasks without answers.
 
     An environment without an expert is played at random, with a warning about what was not checked.
@@ -68,9 +67,7 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
         >>> from fedagentgym.testing import check_env
         >>> check_env("fedagentgym/Guess-v0")
     """
-    made = gymnasium.make(env, **options) if isinstance(env, str) else env
-    checked = made.unwrapped
-    assert isinstance(checked, TextEnv), f"{type(checked).__name__} is not derived from fedagentgym.envs.core.TextEnv"
+    checked = open_env(env, **options)
     _check_description(checked)
     _check_gymnasium(checked)
     _check_global_generators(checked)
@@ -87,10 +84,10 @@ def check_env(env: str | gymnasium.Env[Any, Any], **options: Any) -> None:
             "checked",
             stacklevel=2,
         )
-    made.close()
+    checked.close()
 
 
-def digest_episode(env: TextEnv) -> str:
+def digest_episode(env: EnvLike) -> str:
     """Return a digest of twenty steps, which changes whenever an agent's observations change; for a test of your environment.
 
     Args:
@@ -102,7 +99,7 @@ def digest_episode(env: TextEnv) -> str:
     return digest([(action, *_extract_observed(episode)) for action, episode in play_steps(env, GOLDEN_STEPS)])
 
 
-def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
+def play_steps(env: EnvLike, steps: int, *, seed: int = 0, first: int = 0) -> list[tuple[str, Episode]]:
     """Play steps for a test: mostly the expert's if there is one, some random, some nonsense; a new task when one is over.
 
     Args:
@@ -114,6 +111,7 @@ def play_steps(env: TextEnv, steps: int, *, seed: int = 0, first: int = 0) -> li
     Returns:
         Pairs of an action and the episode after it; the action is empty where an episode begins.
     """
+    env = open_env(env)
     draw = stream(seed, "conformance", env.id)
     number, expert = first, _open_player(env)
     (episode,) = env.reset_many([env.pool[number % len(env.pool)].id], [seed])

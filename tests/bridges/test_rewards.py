@@ -78,7 +78,7 @@ def test_rows_for_verl_hold_no_answer() -> None:
 
 @pytest.mark.parametrize("given", [None, 3, [], object(), 1.5])
 def test_what_is_no_environment_is_one_sentence(given: Any) -> None:
-    with pytest.raises(OptionError, match="a reward is made of an environment"):
+    with pytest.raises(OptionError, match="an environment is an id"):
         make_reward(given)
 
 

@@ -55,7 +55,7 @@ def test_vector_environments(client_split: ClientSplit) -> None:
 
 
 def test_vector_environments_in_processes(client_split: ClientSplit) -> None:
-    vector = client_split.client(1).make_vec(2, mode="async")
+    vector = client_split.client(1).make_vec(2, vectorization_mode="async")
     observations, infos = vector.reset(seed=5)
     assert len(observations) == 2 and set(infos["task"]) <= set(client_split.client(1).tasks)
     vector.step(("guess 3", "guess 4"))
@@ -64,7 +64,7 @@ def test_vector_environments_in_processes(client_split: ClientSplit) -> None:
 
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_vector_environment_over_clients(client_split: ClientSplit, mode: Any) -> None:
-    vector = client_split.make_vec([4, 1], mode=mode, max_turns=2)
+    vector = client_split.make_vec([4, 1], vectorization_mode=mode, max_turns=2)
     observations, infos = vector.reset(seed=[5, 6])
     alone = [client_split.client(number).make(max_turns=2).reset(seed=seed) for number, seed in ((4, 5), (1, 6))]
     assert list(observations) == [observation for observation, _ in alone]
@@ -81,7 +81,7 @@ def test_a_vector_environment_needs_clients_that_exist(client_split: ClientSplit
         with pytest.raises(OptionError, match=sentence):
             client_split.make_vec(clients)
     with pytest.raises(UnknownNameError, match="mode"):
-        client_split.make_vec([0], mode="threads")  # type: ignore[arg-type]
+        client_split.make_vec([0], vectorization_mode="threads")  # type: ignore[arg-type]
 
 
 def test_a_client_number_out_of_range(client_split: ClientSplit, tmp_path: Path) -> None:

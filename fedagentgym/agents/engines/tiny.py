@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedagentgym.agents.decoder.architectures import DecoderConfig
 from fedagentgym.agents.text.tokens import TextTokenizer, make_word_tokenizer
-from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.errors import require_type, unknown_name_error
 from fedagentgym.base.imports import require
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def make_tiny_model(
     torch = require("torch", "train")
     from fedagentgym.agents.decoder.module import Decoder
 
+    require_type("a vocabulary is a list of texts", vocabulary, Iterable)
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError, MissingExtraError
+from fedagentgym.base.errors import DataError, MissingExtraError, require_type, show_value
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs.alfworld.figures import load_statistics
 from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, list_members
@@ -147,9 +147,12 @@ def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
     Raises:
         DataError: If a task is no game of ALFWorld.
     """
+    require_type("tasks are a pool or a list of tasks", tasks, Iterable)
     tasks = list(tasks)
-    if strange := next((task for task in tasks if not isinstance(task.payload, Game)), None):
-        raise DataError(f"the task {strange.id} is not an ALFWorld game and cannot be written as one")
+    if strange := next((task for task in tasks if not isinstance(getattr(task, "payload", None), Game)), None):
+        raise DataError(
+            f"the task {show_value(getattr(strange, 'id', strange))} is no ALFWorld game: it is not written"
+        )
     return [
         write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_make_trial_name(task.id))
         for task in tasks

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from fedagentgym.base.errors import require_type
+
 THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 TOOL = ("<tool>", "</tool>")
@@ -33,6 +35,7 @@ def last_block(reply: str, tags: tuple[str, str]) -> str | None:
     >>> last_block("<answer>1</answer> no: <answer>2</answer>", ANSWER)
     '2'
     """
+    require_type("a reply is a text", reply, str)
     opening, closing = tags
     end = reply.rfind(closing)
     start = reply.rfind(opening, 0, end) if end >= 0 else -1

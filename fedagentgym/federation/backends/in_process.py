@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.base.errors import require_type
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.backends.process import WorkerDied, WorkerProcess
 from fedagentgym.federation.clients import Backend
@@ -46,6 +47,8 @@ def open_backend(
     Returns:
         The backend; close it after use.
     """
+    if application is None:
+        require_type("a backend is opened with an ApplicationSpec", recipe, ApplicationSpec)
     if workers <= 0:
         return SequentialBackend(application if application is not None else recipe.build(), folder)
     return WorkerPoolBackend(recipe, folder, workers, device_per_worker)

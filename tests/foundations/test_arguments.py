@@ -1,0 +1,153 @@
+"""Public functions take an environment and an agent in every form, and refuse anything else in one sentence of their own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import pytest
+
+import fedagentgym
+from fedagentgym import envs, learning, testing
+from fedagentgym.agents import make_agent
+from fedagentgym.errors import FedAgentGymError
+
+GUESS = "fedagentgym/Guess-v0"
+FORMS: dict[str, Callable[[], Any]] = {
+    "id": lambda: GUESS,
+    "short name": lambda: "guess",
+    "wrapped": lambda: gymnasium.make(GUESS),
+    "more wrapped": lambda: gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(GUESS)),
+    "instance": lambda: envs.open_env(GUESS),
+    "client": lambda: fedagentgym.federate(GUESS, clients=2)[1],
+}
+PLAYED = "guess/train/00001"
+
+
+def train(env: Any) -> Any:
+    return fedagentgym.load_config({"env": {"id": env}, "partition": {"clients": 2}}).env.id
+
+
+TAKE_ENV: dict[str, Callable[[Any], Any]] = {
+    "open_env": envs.open_env,
+    "evaluate": lambda env: fedagentgym.evaluate("expert", env, tasks=2),
+    "collect": lambda env: fedagentgym.collect("random", env, [envs.open_env(env).pool.ids[0]]),
+    "replay": lambda env: envs.replay(env, envs.open_env(env).pool.ids[0], 0, ["guess 4"]),
+    "make_agent": lambda env: make_agent("tiny", env),
+    "digest_episode": testing.digest_episode,
+    "play_steps": lambda env: testing.play_steps(env, 3),
+    "measure_beliefs": lambda env: learning.measure_beliefs(env, []),
+    "federate": lambda env: fedagentgym.federate(env if isinstance(env, str) else envs.open_env(env), clients=2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", TAKE_ENV)
+def test_an_environment_in_every_form(name: str, form: str) -> None:
+    TAKE_ENV[name](FORMS[form]())
+
+
+def test_other_functions_with_names_and_wrapped_environments() -> None:
+    assert train("guess") == train(GUESS) == GUESS
+    testing.check_env("Guess")
+    testing.check_env(gymnasium.make(GUESS))
+    trl = importlib.import_module("fedagentgym.bridges.trl")
+    rewards = importlib.import_module("fedagentgym.bridges.rewards")
+    for env in ("math", gymnasium.make("fedagentgym/Math-v0")):
+        assert rewards.make_reward(env).env.id == "fedagentgym/Math-v0"
+        assert len(trl.make_task_rows(env, ["a"])) == len(trl.make_tool_rows(env, ["a"])) == 1
+    whole = fedagentgym.federate(gymnasium.make("fedagentgym/Math-v0", size="tiny"), clients=2)
+    assert whole.record.env_options == {"size": "tiny"}
+    pool = envs.open_env(GUESS).pool.subset([PLAYED])
+    assert fedagentgym.federate(envs.open_env(GUESS, pool=pool), clients=1)[0].tasks == (PLAYED,)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], "nothing-like-it", object()])
+@pytest.mark.parametrize("name", TAKE_ENV)
+def test_what_is_no_environment_is_refused(name: str, wrong: Any) -> None:
+    if name == "make_agent" and wrong is None:
+        return
+    with pytest.raises(FedAgentGymError) as caught:
+        TAKE_ENV[name](wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("agent", ["expert", {"name": "random"}, "instance", "function"])
+def test_an_agent_in_every_form(agent: Any) -> None:
+    made = {"instance": make_agent("expert"), "function": fedagentgym.FunctionAgent(lambda messages: "guess 4")}
+    found = fedagentgym.evaluate(made.get(agent, agent) if isinstance(agent, str) else agent, "Guess", {"tasks": 2})
+    assert found.tasks == 2
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], "nothing-like-it"])
+def test_what_is_no_agent_and_no_setting_is_refused(wrong: Any) -> None:
+    for call in (
+        lambda: fedagentgym.evaluate(wrong, "guess"),
+        lambda: fedagentgym.collect(wrong, "guess", [PLAYED]),
+        lambda: make_agent(wrong),
+        lambda: fedagentgym.evaluate("expert", "guess", {"tasks": "many"}),
+        lambda: fedagentgym.evaluate("expert", "guess", wrong or 3),
+        lambda: fedagentgym.evaluate("expert", "guess", nothing_like_it=wrong),
+    ):
+        with pytest.raises(FedAgentGymError) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+PACKAGES = (
+    "",
+    ".envs",
+    ".partitions",
+    ".agents",
+    ".learning",
+    ".federation",
+    ".algorithms",
+    ".leaderboard",
+    ".testing",
+)
+
+
+def list_functions() -> Iterator[Any]:
+    for package in PACKAGES:
+        module = importlib.import_module(f"fedagentgym{package}")
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found) and found.__module__.startswith("fedagentgym"):
+                yield pytest.param(found, id=f"{package or 'fedagentgym'}.{name}".lstrip("."))
+
+
+VALUES_OF = {
+    "calculate",
+    "freeze",
+    "add_gradient",
+    "stream",
+    "format_transcript",
+    "format_episode",
+    "run_rounds",
+    "aggregate",
+}
+"""Functions whose arguments are values that other functions return, not names or settings."""
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], "nothing-like-it"])
+@pytest.mark.parametrize("function", list(list_functions()))
+def test_a_first_argument_of_a_wrong_type_is_one_sentence(function: Any, wrong: Any) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    if function.__name__ in VALUES_OF or not parameters:
+        return
+    others = [
+        parameter
+        for parameter in parameters[1:]
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    try:
+        outcome = function(wrong, *(["nothing-like-it"] * len(others)))
+        list(outcome) if inspect.isgenerator(outcome) else None
+    except FedAgentGymError as error:
+        assert "\n" not in str(error)
+    except AssertionError as error:  # how the functions of `testing` say what is wrong
+        assert function.__name__.startswith("check_") and "\n" not in str(error)
