@@ -114,6 +114,8 @@ def show(name: str, check: bool, plan: bool, replicates: bool) -> None:
         return
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
+    if suite.power is not None:
+        click.echo(f"# decides differences of {100 * suite.power:.1f} points in four of five experiments")
     for scenario, one in suite.scenarios.items():
         click.echo(f"# {scenario}: {_describe_counts(suite, scenario)}")
         if not one.methods_differ:

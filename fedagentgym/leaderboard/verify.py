@@ -194,6 +194,8 @@ def check_entry(folder: Checked) -> None:
     if not folder.is_method and (odd := _find_odd_agent(folder)) is not None:
         raise RefutedError("configuration", odd)
     if not entry.baseline:
+        if entry.method is not None and entry.method.stream:
+            raise RefutedError("configuration", "another random stream is for a suite's control alone")
         return
     try:
         own = make_baseline(suite, entry.name)

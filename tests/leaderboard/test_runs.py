@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -156,6 +157,8 @@ def test_every_suite_says_what_it_is(name: str) -> None:
     assert all(one in known for pair in suite.pairs for one in pair)
     if suite.name.startswith("methods") and suite.ranked_round == "last":
         assert suite.control is not None and suite.power is not None and suite.power < 0.15
+        first, second = (make_cell_config(suite, scenario, one, 3) for one in list_baselines(suite, suite.control))
+        assert {key for key, value in first.plain().items() if second.plain()[key] != value} == {"seed"}
 
 
 @pytest.mark.slow
@@ -217,6 +220,8 @@ def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
     assert compare_control(suite, entries[:1]) is None
     build_site([tmp_path / "results"], tmp_path / "site")
     assert "are one method under two random streams" in (tmp_path / "site" / "index.html").read_text()
+    rows = list(csv.DictReader(next((tmp_path / "site").glob("*.csv")).read_text().splitlines()))
+    assert {row["entry"] for row in rows if row["band"]} == {"fedagent"} < {row["entry"] for row in rows}
 
 
 EXPECTED = {"first": "fedagent", "relation": "above", "second": "zero-shot", "by": 0.05}

@@ -150,6 +150,12 @@ def of_cell(**values: Any) -> Callable[[Any], object]:
     return lambda plain: plain["cells"][-1].update(values)
 
 
+def choose_stream(folder: Path) -> None:
+    """An entry that calls itself no baseline."""
+    forger.edit_json(folder / "manifest.json", of_method(stream=1))
+    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
+
+
 AGENT: dict[str, tuple[str, Forgery]] = {
     "a higher reward": ("replayed", lines(turn(0, -1, reward=2.0))),
     "a higher component": ("replayed", lines(turn(0, -1, rewards={"accuracy/guess": 2.0}))),
@@ -226,6 +232,8 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "privacy that is not kept": ("budget", document(of_cell(epsilon=0.5))),
     "a baseline by another name": ("configuration", document(lambda plain: plain["entry"].update(name="zero-shot"))),
     "a baseline with another title": ("configuration", document(lambda plain: plain["entry"].update(title="Mine"))),
+    "another random stream": ("configuration", document(of_method(stream=1))),
+    "a random stream of one's own": ("configuration", choose_stream),
     "another method as a baseline": ("configuration", document(of_method(changes=["algorithm.local_steps=2"]))),
     "code in the changes": ("configuration", document(of_method(changes=["plugins=[antigravity]"]))),
     "a method without end": ("budget", train_for_ever),

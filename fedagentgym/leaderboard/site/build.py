@@ -79,7 +79,11 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
 
 
 def rank_entries(found: SuiteEntries, values: Mapping[str, Mapping[str, Values]]) -> Mapping[str, Mapping[str, Place]]:
-    """Ranks over all scenarios, among entries that played all of them, and in each scenario; `values[entry][scenario]`."""
+    """Ranks over all scenarios, among entries that played all of them, and in each scenario; `values[entry][scenario]`.
+
+    The second entry of a suite's control is the first once more, and has no rank.
+    """
+    values = {name: tables for name, tables in values.items() if name not in (found.suite.control or ())[1:]}
     ranked = found.entries[0].manifest.ranked
     unit, better = Unit(found.suite.track, ranked), find_metric(ranked).better or "higher"
     shape: dict[str, tuple[int, ...]] = {}
