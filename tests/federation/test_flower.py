@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,9 +26,10 @@ from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
 from fedagentgym.federation.clients import BACKENDS, FederationSettings
-from fedagentgym.federation.commits import Commit
+from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.exchange import ApplicationSpec, Request, StateName
-from fedagentgym.federation.message import Message
+from fedagentgym.federation.message import Message, update_norm
+from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.federation.conftest import TOY, TOY_FILE
@@ -51,6 +52,7 @@ FEDAGENT: dict[str, Any] = merge(
         "evaluation": None,
     },
 )
+HONEST = (("0", UNTRAINED), ("1", UNTRAINED))
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
@@ -158,11 +160,14 @@ def test_fedagent_ends_alike_in_a_process_a_pool_and_a_simulation(tmp_path: Path
     assert run_alone(tmp_path, "simulation", backend="flower-simulation") == alone
 
 
-def deployed(here: Path, folder: Path) -> str:
-    """Run FEDAGENT by the commands of docs/federation.md: SuperLink, two SuperNodes and a stranger; the final digest."""
+def deployed(
+    here: Path, folder: Path, config: dict[str, Any] = FEDAGENT, nodes: Sequence[tuple[str, str]] = HONEST
+) -> str:
+    """Run a configuration by the commands of docs/federation.md: SuperLink, SuperNodes with these clients and plugins, and a
+    stranger; the final digest."""
     port = free_port()
     authority(here)
-    (here / "run.yaml").write_text(yaml.safe_dump(merge(FEDAGENT, {"output": {"folder": str(folder)}})))
+    (here / "run.yaml").write_text(yaml.safe_dump(merge(config, {"output": {"folder": str(folder)}})))
     assert main(["flower", "init", str(here / "app"), "--config", str(here / "run.yaml")]) == 0
     (here / "flwr").mkdir()
     connection = f'[superlink.mine]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{here / "ca.crt"}"\n'
@@ -188,21 +193,85 @@ def deployed(here: Path, folder: Path) -> str:
     with contextlib.ExitStack() as stack:
         stack.enter_context(running(here, *link))
         wait_for(lambda: listening(port), 180.0)
-        for number, clients in enumerate(("0", "1", "0,1")):
+        for number, (clients, plugins) in enumerate([*nodes, ("0,1", UNTRAINED)]):
             key = here / f"node{number}.key"
             node_key(key)
-            if number < 2:
+            if number < len(nodes):
                 with running(here, "flwr", "supernode", "register", f"{key}.pub", "mine") as registration:
                     assert registration.wait(timeout=300) == 0, logs(here)
-            told = f'clients="{clients}" workplace="{here / f"node{number}"}" plugins="{UNTRAINED}" idle="30"'
+            told = f'clients="{clients}" workplace="{here / f"node{number}"}" plugins="{plugins}" idle="30"'
             given = ["--auth-supernode-private-key", str(key), "--port", str(free_port()), "--node-config", told]
             stack.enter_context(running(here, *node, *given))
         stack.enter_context(running(here, "flwr", "run", str(here / "app"), "mine", "--stream"))
         wait_for((folder / "result.json").exists, 900.0)
     assert (folder / "result.json").exists(), logs(here)
-    assert not (here / "node2").exists(), "a node that nobody registered was asked"
+    assert not (here / f"node{len(nodes)}").exists(), "a node that nobody registered was asked"
     digest: str = json.loads((folder / "result.json").read_text())["final"]["digest"]
     return digest
+
+
+HOSTILE_NODE = """
+import numpy as np
+from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.federation.message import Message, update_norm
+from fedagentgym.federation.records import read_metrics_log
+
+honest = Averaging.make_reply
+
+
+def change(weights, by):
+    return {name: (value + by).astype(value.dtype) for name, value in weights.items()}
+
+
+def make_reply(self, client, *given, **more):
+    reply = honest(self, client, *given, **more)
+    weights, control, report = reply.weights, dict(reply.control), dict(reply.report)
+    count = sum(value.size for value in weights.values())
+    match client.round:
+        case 1:
+            report = {"metrics": {"episodes": -7}}
+        case 2:
+            weights = change(weights, np.nan)
+        case 3:
+            weights = change(weights, 1e6)
+        case 4:
+            raise RuntimeError("\\x1b[2J is " + "long " * 1000)
+        case 5:
+            control["examples"] = "all"
+        case 6:
+            report = {"metrics": {"m": "x" * 10_000_000}}
+        case 7:
+            weights = change(weights, 0.9 / count**0.5)
+    return Message(weights=weights, control=control, report=report)
+
+
+Averaging.make_reply = make_reply
+"""
+
+
+@pytest.mark.slow
+def test_a_hostile_node_is_refused_or_outvoted(tmp_path: Path) -> None:
+    """It is registered, holds its key, and talks TLS. Whatever its client sends, the others go on; an update that no check
+    refuses is outvoted by a robust rule."""
+    (tmp_path / "hostile.py").write_text(HOSTILE_NODE)
+    changes: dict[str, Any] = {
+        "algorithm": {"aggregation": "median", "checks": {"max_norm": 1.0, "max_ratio": None}},
+        "partition": {"clients": 4},
+        "federation": {"rounds": 7, "quorum": 3},
+    }
+    nodes = (("0,1,2", UNTRAINED), ("3", f"{UNTRAINED},{tmp_path / 'hostile.py'}"))
+    deployed(tmp_path, tmp_path / "run", merge(FEDAGENT, changes), nodes)
+    records = list(read_metrics_log(tmp_path / "run" / "metrics.jsonl"))
+    failures = [(one["round"], one["client"], one["reason"]) for record in records for one in record["failures"]]
+    reasons = ["refused", "refused", "refused", "error", "refused", "refused"]
+    assert [(number, 3) for number in range(1, 7)] == [one[:2] for one in failures]
+    assert all(one["message"].isprintable() and len(one["message"]) <= 500 for r in records for one in r["failures"])
+    assert [one[2] for one in failures] == reasons, [one["message"] for r in records for one in r["failures"]]
+    assert all({"0", "1", "2"} <= set(record["clients"]) for record in records[1:])
+    before, after = (CommitStore(tmp_path / "run" / "rounds").read(number).state.parameters for number in (6, 7))
+    norms = {client: numbers["update_norm"] for client, numbers in records[7]["clients"].items()}
+    honest = sum(norms[client] for client in "012")
+    assert update_norm(before, after) <= honest + 1e-6 < norms["3"] / 4, "a mean would have moved further"
 
 
 def logs(folder: Path) -> str:

@@ -104,3 +104,16 @@ def list_modules_with_examples() -> list[str]:
 def test_doctests(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0 and result.failed == 0
+
+
+def test_every_row_of_the_security_table_names_tests_that_exist() -> None:
+    """Who can send what, what that can do at most, and a test that shows it, or why there is none."""
+    rows = [
+        line.split(" | ") for line in (ROOT / "SECURITY.md").read_text().splitlines() if " → " in line and " | " in line
+    ]
+    assert len(rows) > 15 and {len(row) for row in rows} == {4}
+    for row in rows[1:]:
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[3])
+        assert named or row[3].startswith("not "), row[0]
+        for file, function in named:
+            assert f"def {function}(" in (ROOT / file).read_text(), (file, function)

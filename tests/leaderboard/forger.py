@@ -24,7 +24,7 @@ from fedagentgym.leaderboard.aggregate import (
     describe_clients,
     make_point,
 )
-from fedagentgym.leaderboard.record import CellRecord, Manifest
+from fedagentgym.leaderboard.record import CellRecord, Manifest, Spent
 from fedagentgym.leaderboard.results import ResultFolder, group_by_task, make_client_table, make_curves, to_text
 from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.learning.rollouts import collect
@@ -98,7 +98,7 @@ def solve_failed(folder: Path, suite: Suite, cell: CellRecord, count: int, round
     def solve(lines: Lines) -> None:
         nonlocal left
         for line in lines:
-            if left and not line["success"] and round_ in (None, line["round"]):
+            if left and not line["success"] and round_ in (None, line.get("round")):
                 line.update(better[line["task"], line["sample"]])
                 left -= 1
 
@@ -135,7 +135,10 @@ def remake_all(folder: Path, suite: Suite) -> None:
             epsilon=record.epsilon,
             revision=record.revision,
         )
-        if suite.track == "methods":
+        if suite.track == "agents":
+            turns = sum(len(trajectory.turns) for group in groups for trajectory in group)
+            data = replace(data, spent=Spent(episodes=sum(map(len, groups)), env_steps=turns))
+        else:
             data = add_method(
                 folder, suite, data, {point.round: point.spent for point in curves[record.scenario, record.seed].points}
             )

@@ -57,6 +57,20 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
     assert found["who-spoke"].status == "proven" and "16 of 16 episodes are equal" in found["who-spoke"].about
     with pytest.raises(RefutedError, match="does not hold the weights"):
         verify(folder, suite=SUITE, models=[models / "m2"])
+    for count, told in ((1, "success is written as"), (2, "another policy played")):
+        forged = forger.copy(folder, tmp_path / f"forged{count}")
+        forger.solve_failed(forged, SUITE, made.cells[0], count)
+        forger.remake_all(forged, SUITE)
+        try:
+            claims = {claim.name: claim for claim in verify(forged, suite=SUITE, models=[models / "m1"]).claims}
+        except RefutedError as error:
+            assert told in str(error)
+        else:
+            assert claims["who-spoke"].status == "not provable" and told in claims["who-spoke"].about
+    nameless = forger.copy(folder, tmp_path / "nameless")
+    forger.edit_json(nameless / "manifest.json", lambda plain: plain["entry"]["agent"].update(weights=None))
+    with pytest.raises(RefutedError, match="does not hold the weights"):
+        verify(nameless, suite=SUITE, models=[models / "m1"])
     other = identify_model(models / "m2")
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"]["agent"].update(weights=other))
     with pytest.raises(RefutedError, match="another policy played"):

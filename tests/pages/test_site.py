@@ -43,6 +43,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     forged = place / "methods" / "hostile" / "verification.json"
     shutil.copyfile(ResultFolder(place / "methods" / "learns", place / "verified").verification_file, forged)
+    stale = ResultFolder(place / "methods" / "stays", place / "verified").verification_file
+    shutil.copyfile(forged, stale)
     own = {"manifest": file_digest(forged.with_name("manifest.json"))}
     forged.write_text(to_text(read_document(Verification, forged).model_copy(update=own)))
     return place
@@ -117,7 +119,7 @@ def test_ranks_and_bands(site: Path) -> None:
     assert {row["entry"]: row["band"] for row in rows} == {"learns": "1", "stays": "2", "hostile": "2"}
     told = (site / f"{METHODS}.md").read_text()
     assert "| 1 | learns | 100.0 % |" in told and told.count("replayed, run again by the maintainers") == 1
-    assert told.count("not verified") == 2, "what a result says of itself in a verification.json is not shown"
+    assert told.count("not verified") == 2, "not what a result says of itself, nor what is about another manifest"
     assert "<script>" not in told.replace("\\<script\\>", "")
 
 
