@@ -37,6 +37,7 @@ POSITIVE_NUMBER = click.FloatRange(1e-3)
 @option("--list", "listing", is_flag=True, help="List the presets and exit.")
 @option("--show", is_flag=True, help="Print all settings, with presets and changes resolved, and exit.")
 @option("--plan", is_flag=True, help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit.")
+@option("--gate", is_flag=True, help="Play some groups before learning, print whether the run can learn, and exit.")
 @option(
     "--tokens-per-second",
     type=POSITIVE_NUMBER,
@@ -55,6 +56,7 @@ def train(
     listing: bool,
     show: bool,
     plan: bool,
+    gate: bool,
     tokens_per_second: float,
     device_memory: float | None,
     as_json: bool,
@@ -77,6 +79,11 @@ def train(
         if config is None:
             raise OptionError("--plan: name a configuration, a run that was started has no plan to print")
         _print_plan(config, changes, plugins, tokens_per_second, device_memory, as_json)
+        return
+    if gate:
+        if config is None:
+            raise OptionError("--gate: name a configuration, a run that was started is past its gates")
+        _print_gates(config, changes, plugins, as_json)
         return
     if seeds is not None and config is None:
         raise OptionError(
@@ -194,6 +201,21 @@ def _print_plan(
         return
     for line in format_plan(planned, tokens_per_second, device_bytes):
         print_result(line)
+
+
+def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as_json: bool) -> None:
+    """What the agent does before learning; the exit code is 1 if the run cannot learn."""
+    from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.gates import measure_gates
+
+    gates = measure_gates(load_config(config, changes, plugins))
+    if as_json:
+        click.echo(canonical_json([gate.to_plain() for gate in gates]))
+    else:
+        for gate in gates:
+            print_result(gate.describe())
+    if not all(gate.passed for gate in gates):
+        raise click.exceptions.Exit(1)
 
 
 def _extract_headline(text: str) -> str:
