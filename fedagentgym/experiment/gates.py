@@ -1,0 +1,112 @@
+"""Gates before learning: what the agent of a run does at the start decides whether reinforcement can teach it anything.
+
+Groups whose episodes all earn the same have no gradient; what never succeeds in a group of attempts is not found by practice; and
+replies that the environment cannot read earn nothing whatever they mean. A run that misses a gate would take its time and stay
+where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.experiment.config import RunConfig
+from fedagentgym.experiment.run import open_data, resolve_agent
+from fedagentgym.learning.advantages import compute_training_rewards, is_constant
+from fedagentgym.learning.trajectory import Group
+
+MOST_CONSTANT, LEAST_ROOM, LEAST_FORM = 0.2, 0.3, 0.9
+ATTEMPTS = 8
+"""Episodes of a task, unless the run's groups have more."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A number at the start of a run and its limit; `advice` is what a failure means."""
+
+    name: str
+    value: float
+    limit: float
+    at_most: bool
+    advice: str
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def describe(self) -> str:
+        """The gate in one line."""
+        bound = f"{'at most' if self.at_most else 'at least'} {self.limit:.2f}"
+        verdict = "passed" if self.passed else f"missed: {self.advice}"
+        return f"{self.name:38s}{self.value:6.2f}  {bound:14s}  {verdict}"
+
+    def to_plain(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+def measure_gates(config: RunConfig, tasks: int = 32) -> tuple[Gate, ...]:
+    """Play groups of episodes on tasks of the clients, with the agent from which the run starts, and compare them with the gates.
+
+    A warm start is made first, unless it is there.
+    """
+    from fedagentgym.agents.engines.loading import use_threads
+    from fedagentgym.algorithms.runtime import Runtime
+    from fedagentgym.learning.rollouts import collect
+
+    client_split, _ = open_data(config)
+    agent, _ = resolve_agent(config)
+    runtime = Runtime(config.spec(agent), client_split=client_split)
+    held = sorted({task for client in client_split for task in client.tasks})
+    draw = stream(config.seed, "gates")
+    chosen = [held[int(place)] for place in draw.permutation(len(held))[:tasks]]
+    size = max(config.learning.group_size, ATTEMPTS)
+    with use_threads(config.agent.threads):
+        played = collect(
+            runtime.agent,
+            runtime.open_env(split=config.env.split),
+            chosen,
+            group_size=size,
+            seed=derive(config.seed, "gates"),
+            parallel=config.learning.parallel_episodes,
+        )
+    weights = {part.name: part.weight for part in config.learning.objectives}
+    return judge_groups(played.groups, weights, config.learning.format_penalty)
+
+
+def judge_groups(groups: Sequence[Group], weights: Mapping[str, float], format_penalty: float) -> tuple[Gate, ...]:
+    """The gates of groups of episodes under these objectives."""
+    size = max(map(len, groups))
+    rewards = [compute_training_rewards(group, weights, format_penalty) for group in groups]
+    constant = float(np.mean([is_constant(earned) for earned in rewards]))
+    once = float(np.mean([episode.success for group in groups for episode in group]))
+    ever = float(np.mean([any(episode.success for episode in group) for group in groups]))
+    turns = [turn for group in groups for episode in group for turn in episode.turns]
+    form = float(np.mean([turn.valid and turn.format for turn in turns])) if turns else 0.0
+    return (
+        Gate(
+            "groups whose episodes earn the same",
+            constant,
+            MOST_CONSTANT,
+            True,
+            "these teach nothing; choose tasks of middle difficulty, a higher temperature or larger groups",
+        ),
+        Gate(
+            f"pass@{size} - pass@1 ({ever:.2f} - {once:.2f})",
+            ever - once,
+            LEAST_ROOM,
+            False,
+            "the agent does nearly always what it does once, so practice has little to choose from; "
+            + ("it can do these tasks" if once > 0.5 else "it cannot do these tasks: let it imitate more"),
+        ),
+        Gate(
+            "replies that can be read",
+            form,
+            LEAST_FORM,
+            False,
+            "imitate more, ask for shorter replies, or raise decoding.max_new_tokens",
+        ),
+    )

@@ -1,0 +1,50 @@
+"""Gates before learning: their numbers are those of the episodes, and a run that cannot learn is told why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedagentgym.agents import make_agent
+from fedagentgym.cli.main import main
+from fedagentgym.envs import open_env
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.gates import judge_groups, measure_gates
+from fedagentgym.learning.rollouts import collect
+
+pytest.importorskip("torch")
+
+
+def play(agent: str, **options: Any) -> Any:
+    env = open_env("fedagentgym/Guess-v0", **options)
+    return collect(make_agent(agent, env), env, env.pool.ids[:6], group_size=8).groups
+
+
+def test_an_agent_that_always_succeeds_has_nothing_to_learn() -> None:
+    constant, room, form = judge_groups(play("expert"), {"score": 1.0}, 0.1)
+    assert (constant.value, room.value, form.value) == (1.0, 0.0, 1.0)
+    assert (constant.passed, room.passed, form.passed) == (False, False, True)
+    assert "it can do these tasks" in room.describe()
+    assert "missed" in constant.describe() and form.describe().endswith("passed")
+
+
+def test_numbers_are_those_of_the_episodes() -> None:
+    groups = play("random", max_turns=3)
+    constant, room, _ = judge_groups(groups, {"score": 1.0}, 0.0)
+    solved = [[episode.success for episode in group] for group in groups]
+    assert room.value == pytest.approx(sum(map(any, solved)) / 6 - sum(map(sum, solved)) / 48)
+    assert constant.value == sum(len({round(episode.reward, 9) for episode in group}) == 1 for group in groups) / 6
+
+
+def test_the_tiny_agent_of_skills_passes_and_the_same_seed_says_the_same() -> None:
+    changes = ["learning.group_size=4"]
+    gates = measure_gates(load_config("tiny-skills", changes), tasks=8)
+    assert gates == measure_gates(load_config("tiny-skills", changes), tasks=8)
+    assert gates[2].passed
+
+
+def test_the_command_refuses_a_run_that_was_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--resume", str(tmp_path), "--gate"]) == 2
+    assert "past its gates" in capsys.readouterr().err
