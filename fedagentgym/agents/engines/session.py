@@ -3,13 +3,12 @@
 What a row holds is a list of token ids, of which the first ``cached`` have keys and values. Everything else follows: given
 tokens are only noted; the next ``generate`` runs whatever is not cached (the last reply's stop token, the observation) in one
 go, rows of similar length together, and then goes on token by token. A new row starts from the longest prefix that any slot
-holds, which covers siblings that enter later and windows re-rendered every turn. Rows that enter together form a tree, and what
+holds, which covers siblings that enter later and windows re-rendered every turn. Rows that run together form a tree, and what
 several of them begin with, such as instructions, is run once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -80,10 +79,12 @@ class BaseSession:
 
 
 class _Row:
-    __slots__ = ("cached", "ids", "slot")
+    __slots__ = ("cached", "fresh", "ids", "slot")
 
     def __init__(self, slot: int, ids: list[int], cached: int) -> None:
         self.slot, self.ids, self.cached = slot, ids, cached
+        self.fresh = True
+        """Whether it has not been run yet."""
 
 
 class TorchSession(BaseSession):
@@ -118,12 +119,6 @@ class TorchSession(BaseSession):
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
-        self._run_common_beginnings([self._rows[leader] for leader in leaders.values()])
-        counts = Counter(wanted)
-        shared = [self._rows[leader] for ids, leader in leaders.items() if counts[ids] > 1]
-        waiting = [row for row in shared if row.cached < len(row.ids) - 1]
-        if waiting:  # all but the last token of prompts that several rows share
-            self._run_chunks(waiting, [row.ids[row.cached : -1] for row in waiting])
         return self._copy_again([leaders[ids] for ids in wanted])
 
     def _open_one(self, ids: tuple[int, ...]) -> int:
@@ -137,6 +132,10 @@ class TorchSession(BaseSession):
 
     def _run_common_beginnings(self, rows: list[_Row]) -> None:
         """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
+        for row in rows:
+            row.fresh = False
+        distinct = {tuple(row.ids): row for row in sorted(rows, key=lambda row: row.cached)}
+        rows = [row for row in distinct.values() if row.cached < len(row.ids) - 1]
         for branches in _iter_levels([row.ids[:-1] for row in rows]):
             shared = [([rows[index] for index in branch.rows], branch.end) for branch in branches]
             donors = [max(members, key=lambda row: row.cached) for members, _ in shared]
@@ -220,6 +219,7 @@ class TorchSession(BaseSession):
         if fits:
             working = [self._rows[rows[index]] for index in fits]
             self._reserve(0, max(len(row.ids) for row in working) + most)
+            self._run_common_beginnings([row for row in working if row.fresh])
             if constraints is None or all(constraints[index] is None for index in fits):
                 found = self._speak_freely(working, uniforms[fits], decoding)
             else:
