@@ -102,7 +102,7 @@ class AgentSettings(Settings):
     context_length: int | None = Field(default=None, ge=16, description="use at most this many tokens of context")
     forward: Literal["auto", "own", "hf"] = Field(
         default="auto",
-        description="rollouts by our own forward pass (auto: float32 on a CPU) or by the model's modules",
+        description="rollouts by our own forward pass (auto: on a CPU) or by the model's modules",
     )
     rollouts: Literal["torch", "vllm"] = Field(
         default="torch",
