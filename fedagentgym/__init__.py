@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.agent_file import load_agent as load_agent
     from fedagentgym.experiment.config import RunConfig as RunConfig
     from fedagentgym.experiment.config import load_config as load_config
-    from fedagentgym.experiment.run import RunResult as RunResult
+    from fedagentgym.experiment.result import RunResult as RunResult
     from fedagentgym.experiment.run import train as train
     from fedagentgym.learning.evaluation import evaluate as evaluate
     from fedagentgym.learning.rollouts import collect as collect
@@ -48,7 +48,8 @@ __getattr__, __dir__, __all__ = attach(
         ".envs.variants": ("register_variant",),
         ".experiment.agent_file": ("load_agent",),
         ".experiment.config": ("RunConfig", "load_config"),
-        ".experiment.run": ("RunResult", "train"),
+        ".experiment.result": ("RunResult",),
+        ".experiment.run": ("train",),
         ".learning.evaluation": ("evaluate",),
         ".learning.rollouts": ("collect",),
         ".partitions.client_split": ("federate", "load_client_split"),

@@ -168,6 +168,11 @@ class TaskPool:
             columns=collect_columns(rows, ("id", "category", "payload", "hardness")),
         )
 
+    def __repr__(self) -> str:
+        names = list(self.categories)
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        return f"TaskPool({len(self.ids):,} tasks of {self.env}, {self.split}: {shown})"
+
     def __len__(self) -> int:
         return len(self.ids)
 

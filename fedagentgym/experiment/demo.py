@@ -15,7 +15,8 @@ from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import get_console
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import RunResult, finish_or_read
+from fedagentgym.experiment.result import RunResult
+from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.experiment.stored import read_stored_config
 
 PRESETS = {"alone": "demo:alone", "together": "demo"}

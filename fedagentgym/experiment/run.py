@@ -46,6 +46,7 @@ from fedagentgym.experiment.config import (
     resolve_config,
 )
 from fedagentgym.experiment.estimate.plan import check_fit
+from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import ServerState
@@ -74,25 +75,6 @@ CHECKED = (
 )
 """Files that the chain of commits fixes by digest; `resume` and `export` check them."""
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """The result of a run; `train` returns it.
-
-    Attributes:
-        folder: The run's folder.
-        record: Configuration, versions, results and cost: the content of `result.json`.
-    """
-
-    folder: Path
-    record: Mapping[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """The digest of the final global state: equal for runs that computed the same."""
-        found: str = self.record["final"]["digest"]
-        return found
 
 
 @overload

@@ -7,7 +7,7 @@ pyplot's global state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -148,6 +148,24 @@ def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | P
         figure.text(
             0.012, 0.915, format_subtitle(record, statistics), ha="left", va="top", fontsize=9, color=MUTED_COLOR
         )
+        if path is not None:
+            save_figure(figure, path)
+    return axes
+
+
+def plot_curve(title: str, points: Sequence[Mapping[str, Any]], path: str | Path | None = None) -> Any:
+    """The success of a run over its rounds, with its interval; the axes."""
+    matplotlib = require("matplotlib", "plots")
+    with matplotlib.rc_context(STYLE):
+        figure, (axes,) = make_figure([1])
+        rounds = [point["round"] for point in points]
+        axes.fill_between(
+            rounds, [one["low"] for one in points], [one["high"] for one in points], alpha=0.2, linewidth=0
+        )
+        axes.plot(rounds, [point["success"] for point in points], marker="o", markersize=3)
+        axes.set(xlabel="round", ylabel="success on held-out tasks", ylim=(0, 1))
+        style_axes(axes)
+        figure.suptitle(title, x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold")
         if path is not None:
             save_figure(figure, path)
     return axes

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.tables import make_table
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.table import TaskTable
 
@@ -25,7 +26,7 @@ class ChanceComparison(NamedTuple):
     z: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Statistics:
     """Measures of one assignment. Arrays have one entry (or row) per client."""
 
@@ -41,6 +42,24 @@ class Statistics:
     jaccard_max: float
     solved: Ints | None
     pool_solved: float | None
+
+    @property
+    def table(self) -> Any:
+        """A row per client, as a DataFrame, or a list of dictionaries without pandas: `client`, `tasks`, `distance`, and the
+        number of tasks of each category."""
+        counts = (dict(zip(self.categories, row, strict=True)) for row in self.counts.tolist())
+        rows = enumerate(zip(self.sizes.tolist(), self.distances.tolist(), counts, strict=True))
+        return make_table(
+            [{"client": client, "tasks": size, "distance": distance, **held} for client, (size, distance, held) in rows]
+        )
+
+    def __repr__(self) -> str:
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        sizes = f"{low:,} each" if low == high else f"{low:,} to {high:,}"
+        return (
+            f"Statistics({len(self.sizes):,} clients of {self.tasks_in_pool:,} tasks by {self.sampler}: {sizes}, "
+            f"distance to the pool {self.distances.mean():.3f}, Jaccard {self.jaccard_mean:.3f})"
+        )
 
     @property
     def shares(self) -> Floats:

@@ -15,7 +15,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.experiment.trackers import make_tracker
 
 if TYPE_CHECKING:
-    from fedagentgym.experiment.run import RunResult
+    from fedagentgym.experiment.result import RunResult
 
 SMALL_CONFIG: Mapping[str, Any] = {
     "name": "check",
