@@ -327,6 +327,11 @@ def _check_config(config: RunConfig) -> None:
         from fedagentgym.algorithms.held import check_method
 
         check_method(method, str(config.algorithm["name"]), load_settings(method, config.algorithm))
+        privacy = config.algorithm.get("privacy") or {"secret": False}
+        if config.evaluation is not None and config.evaluation.at_clients and privacy.get("secret", True):
+            raise OptionError(
+                "evaluation.at_clients records what clients find on their own tasks, without noise: a private run leaves it out"
+            )
     elif config.evaluation is not None and config.evaluation.at_clients and not method.trains_local_models:
         raise OptionError(
             f"evaluation.at_clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"

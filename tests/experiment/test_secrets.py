@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.algorithms.averaging import Averaging
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
@@ -152,3 +152,10 @@ def test_a_run_that_can_be_repeated_tells_no_epsilon(tmp_path: Path) -> None:
     one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"]) for name in ("one", "two"))
     assert one.digest == two.digest and not (tmp_path / "one" / SECRET).exists()
     assert "privacy" not in one.record and "epsilon" not in (tmp_path / "one" / "metrics.jsonl").read_text()
+
+
+def test_a_private_run_asks_no_client_what_it_finds_on_its_own_tasks() -> None:
+    held = {**PRIVATE, "partition": {"sampler": "held", "clients": 4}, "evaluation": {"at_clients": ["held_out"]}}
+    with pytest.raises(OptionError, match="a private run leaves it out"):
+        load_config(held)
+    assert load_config(held, ["algorithm.privacy.secret=false"]).partition.sampler == "held"
