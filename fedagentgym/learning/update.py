@@ -276,9 +276,9 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode with a dropout stream of its own; the process's generators are not changed."""
+        """Train mode; a plain module draws no dropout, and takes a millisecond less."""
         model: Any = self.policy.model
-        with self._own_stream(seed):
+        with contextlib.nullcontext() if isinstance(model, Decoder) else self._draw_dropout(seed):
             model.train()
             recomputing = self.settings.checkpointing or self._passes.recomputes
             if recomputing:
@@ -291,11 +291,8 @@ class PolicyUpdate:
                 model.eval()
 
     @contextlib.contextmanager
-    def _own_stream(self, seed: int) -> Iterator[None]:
-        """Draw dropout by a seed; a plain module has none, and takes a millisecond less."""
-        if isinstance(self.policy.model, Decoder):
-            yield
-            return
+    def _draw_dropout(self, seed: int) -> Iterator[None]:
+        """Dropout by a stream of its own; the process's generators are not changed."""
         devices = [self.policy.device] if self.policy.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed((seed + self._passes.rank) % (1 << 63))

@@ -198,21 +198,18 @@ class AdamW:
                 state = self.state[value]
                 state["step"] = float(state["step"]) + 1
                 together.setdefault(state["step"], []).append(value)
-        for count, values in together.items():
-            self._step_together(values, count)
-
-    def _step_together(self, values: list[Tensor], count: float) -> None:
         (first, second), rate = self._betas, self.param_groups[0]["lr"]
-        gradients = [value.grad for value in values if value.grad is not None]
-        means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
-        torch._foreach_mul_(values, 1 - rate * self._decay)
-        torch._foreach_lerp_(means, gradients, 1 - first)
-        torch._foreach_mul_(squares, second)
-        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
-        roots = torch._foreach_sqrt(squares)
-        torch._foreach_div_(roots, (1 - second**count) ** 0.5)
-        torch._foreach_add_(roots, self.epsilon)
-        torch._foreach_addcdiv_(values, means, roots, value=-(rate / (1 - first**count)))
+        for count, values in together.items():
+            gradients = [value.grad for value in values if value.grad is not None]
+            means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
+            torch._foreach_mul_(values, 1 - rate * self._decay)
+            torch._foreach_lerp_(means, gradients, 1 - first)
+            torch._foreach_mul_(squares, second)
+            torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_div_(roots, (1 - second**count) ** 0.5)
+            torch._foreach_add_(roots, self.epsilon)
+            torch._foreach_addcdiv_(values, means, roots, value=-(rate / (1 - first**count)))
 
 
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:

@@ -86,11 +86,6 @@ class KVCache:
                     stores[layer] = fresh
         self.count, self.columns = count, columns
 
-    @property
-    def size(self) -> int:
-        """Return the size of the stores in bytes."""
-        return sum(store.nbytes for store in (*self.keys, *self.values))
-
     def reserve(self, count: int, columns: int, context: int) -> None:
         """Grow: at once to the maximum if that is small, else by half, so that growing is rare."""
         if count <= self.count and columns <= self.columns:

@@ -143,7 +143,7 @@ class TorchPolicy(SharedModel):
 
     def _keep_slots(self, slots: KVCache, on_close: Callable[[], object] | None) -> None:
         """Keep a small cache for the next session: its memory is there already."""
-        if slots.size <= MOST_SPARE_BYTES:
+        if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MOST_SPARE_BYTES:
             self._spare = slots
         if on_close is not None:
             on_close()
