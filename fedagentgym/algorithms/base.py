@@ -400,12 +400,20 @@ def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int
 
 
 def build_algorithm(
-    spec: ExperimentSpec | Mapping[str, Any], device: str | None = None, **held: Any
+    spec: ExperimentSpec | Mapping[str, Any],
+    device: str | None = None,
+    owner: Mapping[str, Any] | None = None,
+    **held: Any,
 ) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves."""
+    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec is one
+    of others, which its decisions bind."""
     if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"
         )
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
+    if owner is not None:
+        from fedagentgym.algorithms.recipe import Owner, admit_recipe
+
+        loaded = admit_recipe(loaded, Owner(**owner))
     return make_algorithm(loaded, Runtime(loaded, device))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedagentgym.algorithms.base import METRICS, BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.recipe import Owner, admit_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
@@ -68,6 +69,7 @@ def build_held(
     device: str | None = None,
     held: Mapping[int, str] | None = None,
     folder: Path | None = None,
+    owner: Mapping[str, Any] | None = None,
 ) -> HeldApplication:
     """What a worker builds for a run with held tasks. `held` are the owner's files, `folder` is for what its owner may read."""
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
@@ -77,6 +79,8 @@ def build_held(
             ' give --node-config tasks="/a/client.yaml"'
         )
     loaded = loaded.without_local_data()
+    if owner is not None:
+        loaded = admit_recipe(loaded, Owner(**owner))
     return HeldApplication(make_algorithm(loaded, Runtime(loaded, device, held=HeldFiles(held, folder))))
 
 

@@ -26,6 +26,7 @@ from typing import Any, overload
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import judge_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
@@ -397,7 +398,8 @@ class Run:
     def open_backend(self) -> Backend:
         federation = self.config.federation
         target = HELD_APPLICATION if self.spec.partition.is_held else APPLICATION
-        recipe = ApplicationSpec(target, {"spec": self.spec.to_plain()}, self.plugins)
+        spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
+        recipe = ApplicationSpec(target, {"spec": spec.to_plain()}, self.plugins)
         if self.spec.partition.is_held and federation.backend in ("in-process", "flower-simulation"):
             raise OptionError(
                 "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"

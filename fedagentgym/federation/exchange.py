@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -103,11 +104,15 @@ class ApplicationSpec:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
-    def build(self, device: str | None = None, **held: Any) -> Application[Any]:
-        """The application; a worker with a device of its own passes it as `device`, a machine with tasks of its own these."""
+    def build(self, device: str | None = None, owner: Mapping[str, Any] | None = None, **held: Any) -> Application[Any]:
+        """The application; a worker with a device of its own passes it as `device`, a machine with tasks of its own these, a node
+        the decisions of its `owner` to an application that takes them."""
         load_plugins(self.plugins)
+        make = resolve(self.target, "application")
         own = held if device is None else {"device": device, **held}
-        application: Application[Any] = resolve(self.target, "application")(**{**self.arguments, **own})
+        if owner is not None and "owner" in signature(make).parameters:
+            own = {**own, "owner": owner}
+        application: Application[Any] = make(**{**self.arguments, **own})
         return application
 
     def plain(self) -> dict[str, Any]:

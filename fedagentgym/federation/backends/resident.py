@@ -66,13 +66,15 @@ class NodeConfig:
 
     The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
     for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here. `tasks` are the owner's files of tasks that the machine holds itself, one for each client.
+    named here, and `accept` alone says which protections of the sandbox may be missing. `tasks` are the owner's files of tasks
+    that the machine holds itself, one for each client.
     """
 
     folder: Path
     clients: tuple[int, ...]
     trust: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
     idle: float = IDLE_SECONDS
     tasks: tuple[str, ...] = ()
 
@@ -94,7 +96,7 @@ class NodeConfig:
             )
         if tasks and sorted(map(int, named)) != sorted(held):
             raise DataError(f"--node-config clients: the files of tasks are those of the clients {sorted(held)}")
-        listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins")}
+        listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins", "accept")}
         return cls(
             Path(str(node["workplace"])).absolute(),
             tuple(map(int, named)),
@@ -130,8 +132,13 @@ class NodeConfig:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {"workplace": str(self.folder), "clients": ",".join(map(str, self.clients)), "idle": self.idle}
-        listed = {key: ",".join(getattr(self, key)) for key in ("trust", "plugins", "tasks")}
+        listed = {key: ",".join(getattr(self, key)) for key in ("trust", "plugins", "accept", "tasks")}
         return {**plain, **listed}
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """What an application is told of the owner's decisions."""
+        return {"accept": self.accept}
 
 
 def _load_held(file: str) -> Any:
@@ -276,7 +283,9 @@ class ResidentWorker:
                     f"this machine does not load the plugin {clean_text(foreign[0], 200)!r}: name it in --node-config"
                     " plugins"
                 )
-            self._built = (name, replace(recipe, plugins=()).build(**self._get_held(name)))
+            if stranger := {"device", "owner", "held", "folder"} & set(recipe.arguments):
+                raise RefusedError(f"a recipe does not decide {min(stranger)!r} of this machine")
+            self._built = (name, replace(recipe, plugins=()).build(owner=self.place.owner, **self._get_held(name)))
         return self._built[1]
 
     def _get_held(self, recipe: str) -> dict[str, Any]:
