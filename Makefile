@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard docs
+.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -45,6 +45,15 @@ leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --to leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
 	$(BIN)/python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
+
+# Everything that is published, played again; stopped and given again, it goes on, also from the cells that were committed.
+CELLS := leaderboard/cells
+SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2
+TABLES := skills-fedagent skills-pubswap skills-fedgrpo skills-fedmoa skills-methods
+
+results: $(VENV)/.dev
+	for suite in $(SUITES); do $(BIN)/fedagentgym bench run $$suite --cells $(CELLS) || exit 1; done
+	$(BIN)/python -m benchmarks $(TABLES) --cells $(CELLS)/tables
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md

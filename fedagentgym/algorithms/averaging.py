@@ -13,8 +13,7 @@ of models, whatever the number of clients. The clients' training between two ave
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -135,7 +134,7 @@ class Averaging(BaseAlgorithm[L]):
     @classmethod
     def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
         """Estimate one round: every participant trains for `local_steps` and exchanges its parameters once."""
-        return (scale.count_local_work(settings.local_steps) + Work(models_down=1, models_up=1)) * scale.asked
+        return replace(scale.count_local_work(settings.local_steps), models_down=1, models_up=1) * scale.asked
 
     @classmethod
     def list_sent(cls, settings: L) -> tuple[Sent, ...]:
@@ -246,7 +245,9 @@ class Averaging(BaseAlgorithm[L]):
         if examples is None:
             found = str(message.control.get("examples"))[:40]
             return Failure(client, "refused", f"no number of examples: {found!r}")
-        report = read_report(client, message, self._asked, self.runtime.spec.sampled_episodes)
+        rows = self.runtime.env.max_turns  # of the loss at most
+        asked = self.estimate_round(self.settings, Scale(self.runtime.learning, 1, 1, rows, {}))
+        report = read_report(client, message, asked, self.runtime.spec.sampled_episodes)
         if isinstance(report, Failure):
             return report
         metrics = report.metrics
@@ -257,11 +258,6 @@ class Averaging(BaseAlgorithm[L]):
                 )
         distance = message.measure_distance(state.parameters)
         return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)
-
-    @cached_property
-    def _asked(self) -> Work | None:
-        """The work of one client in a round, as it would be if every turn were a row of the loss."""
-        return self.estimate_round(self.settings, Scale(self.runtime.learning, 1, 1, self.runtime.env.max_turns, {}))
 
     def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
         """Choose replies that are not used: by default, updates that are longer than the checks allow.

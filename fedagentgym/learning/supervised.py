@@ -30,7 +30,7 @@ from fedagentgym.learning.passes import clip_gradients, get_passes
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings, MisconceptionSettings, SupervisedSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
-from fedagentgym.learning.weights import OwnedWeights, TrainedModel, make_muon, make_optimizer
+from fedagentgym.learning.weights import Optimizer, OwnedWeights, TrainedModel, make_muon, make_optimizer
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -97,7 +97,7 @@ class SupervisedTraining:
         self._optimizers = self._make_optimizers()
         self.step = 0
 
-    def _make_optimizers(self) -> list[torch.optim.Optimizer]:
+    def _make_optimizers(self) -> list[Optimizer]:
         settings, full = self.settings, self._weights.full
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
         if settings.matrix_rate is None:

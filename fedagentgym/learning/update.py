@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, generator
@@ -275,11 +276,9 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
-        """Train mode with a dropout stream of its own; the process's generators are not changed."""
+        """Train mode; a plain module draws no dropout, and takes a millisecond less."""
         model: Any = self.policy.model
-        devices = [self.policy.device] if self.policy.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
+        with contextlib.nullcontext() if isinstance(model, Decoder) else self._draw_dropout(seed):
             model.train()
             recomputing = self.settings.checkpointing or self._passes.recomputes
             if recomputing:
@@ -290,6 +289,14 @@ class PolicyUpdate:
                 if recomputing:
                     forward.set_checkpointing(model, False)
                 model.eval()
+
+    @contextlib.contextmanager
+    def _draw_dropout(self, seed: int) -> Iterator[None]:
+        """Dropout by a stream of its own; the process's generators are not changed."""
+        devices = [self.policy.device] if self.policy.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
+            yield
 
     def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)

@@ -154,17 +154,77 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 _COUNTS = "counts"
 
 
-def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> torch.optim.Optimizer:
+class Optimizer(Protocol):
+    """The part of an optimizer of torch that is used here."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def defaults(self) -> dict[str, Any]: ...
+
+    @property
+    def state(self) -> Any: ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+    def step(self) -> Any: ...
+
+
+class AdamW:
+    """`torch.optim.AdamW`, to the bit, in a few calls for all parameters: a small model's step takes half the time, and the first
+    use of torch's own imports its compiler, which takes 1.5 seconds."""
+
+    epsilon = 1e-8
+
+    def __init__(self, values: Sequence[Tensor], rate: float, betas: tuple[float, float], decay: float) -> None:
+        self.defaults: dict[str, Any] = {"lr": rate}
+        self.param_groups: list[dict[str, Any]] = [{"params": list(values), "lr": rate}]
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        self._betas, self._decay = betas, decay
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for value in self.param_groups[0]["params"]:
+            value.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Step every parameter that has a gradient; those that were stepped as often go together."""
+        together: dict[float, list[Tensor]] = {}
+        for value in self.param_groups[0]["params"]:
+            if value.grad is not None:
+                if value not in self.state:
+                    self.state[value] = {"step": 0.0, **{name: torch.zeros_like(value) for name in _MOMENTS}}
+                state = self.state[value]
+                state["step"] = float(state["step"]) + 1
+                together.setdefault(state["step"], []).append(value)
+        (first, second), rate = self._betas, self.param_groups[0]["lr"]
+        for count, values in together.items():
+            gradients = [value.grad for value in values if value.grad is not None]
+            means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
+            torch._foreach_mul_(values, 1 - rate * self._decay)
+            torch._foreach_lerp_(means, gradients, 1 - first)
+            torch._foreach_mul_(squares, second)
+            torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_div_(roots, (1 - second**count) ** 0.5)
+            torch._foreach_add_(roots, self.epsilon)
+            torch._foreach_addcdiv_(values, means, roots, value=-(rate / (1 - first**count)))
+
+
+def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:
     """The configured optimizer, fresh: no moments yet."""
     values = list(parameters.values())
     if settings.optimizer == "sgd":
         return torch.optim.SGD(values, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    if all(value.device.type == "cpu" and not is_sharded(value) for value in values):
+        return AdamW(values, settings.learning_rate, settings.betas, settings.weight_decay)
     return torch.optim.AdamW(
         values, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
     )
 
 
-def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+def get_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
     """Both moments of every parameter and the number of steps taken; empty before the first step, and if there are none."""
     known = {name: optimizer.state[value] for name, value in parameters.items() if optimizer.state.get(value)}
     if not known:
@@ -175,9 +235,7 @@ def get_moments(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tenso
     return arrays | {_COUNTS: np.array([float(known[name]["step"]) if name in known else 0.0 for name in parameters])}
 
 
-def load_moments(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]
-) -> None:
+def load_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Load the moments of an earlier optimizer into a new one."""
     counts = arrays.get(_COUNTS)
     if counts is None or len(counts) != len(parameters):

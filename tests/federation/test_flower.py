@@ -262,11 +262,11 @@ def test_a_hostile_node_is_refused_or_outvoted(tmp_path: Path) -> None:
     nodes = (("0,1,2", UNTRAINED), ("3", f"{UNTRAINED},{tmp_path / 'hostile.py'}"))
     deployed(tmp_path, tmp_path / "run", merge(FEDAGENT, changes), nodes)
     records = list(read_metrics_log(tmp_path / "run" / "metrics.jsonl"))
-    failures = [(one["round"], one["client"], one["reason"]) for record in records for one in record["failures"]]
-    reasons = ["refused", "refused", "refused", "error", "refused", "refused"]
-    assert [(number, 3) for number in range(1, 7)] == [one[:2] for one in failures]
-    assert all(one["message"].isprintable() and len(one["message"]) <= 500 for r in records for one in r["failures"])
-    assert [one[2] for one in failures] == reasons, [one["message"] for r in records for one in r["failures"]]
+    failures = [one for record in records for one in record["failures"]]
+    told = [f"round {one['round']}, client {one['client']}, {one['reason']}: {one['message']}" for one in failures]
+    assert [(one["round"], one["client"]) for one in failures] == [(number, 3) for number in range(1, 7)], told
+    assert {one["reason"] for one in failures} <= {"refused", "error"}, told
+    assert all(one["message"].isprintable() and len(one["message"]) <= 500 for one in failures), told
     assert all({"0", "1", "2"} <= set(record["clients"]) for record in records[1:])
     before, after = (CommitStore(tmp_path / "run" / "rounds").read(number).state.parameters for number in (6, 7))
     norms = {client: numbers["update_norm"] for client, numbers in records[7]["clients"].items()}

@@ -248,7 +248,7 @@ def test_runs_are_compared_in_a_table_and_described_on_the_page(
     (alone / "evaluation" / f"{ROUNDS:04d}.jsonl").unlink()
     for seed, place in ((0, alone), (0, write_run(several / "seed0")), (1, write_run(several / "seed1"))):
         (place / "config.yaml").write_text(
-            f"{{env: {{id: fedagentgym/Guess-v0}}, partition: {{sampler: uniform, clients: 2}}, seed: {seed}}}"
+            f"{{env: {{id: fedagentgym/Guess-v0}}, partition: {{sampler: uniform, clients: 2}}, federation: {{}}, seed: {seed}}}"
         )
     page = tmp_path / "out.html"
     assert main(["compare", str(alone), str(several), "--page", str(page)]) == 0

@@ -18,7 +18,7 @@ from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_rows
 from fedagentgym.learning.update import PolicyUpdate
-from fedagentgym.learning.weights import OwnedWeights
+from fedagentgym.learning.weights import OwnedWeights, get_moments, load_moments, make_optimizer
 
 from .conftest import ToyPolicy, random_trajectory
 
@@ -112,3 +112,28 @@ def test_weights_are_copied_only_when_another_learner_needs_the_model(dtype: tor
     first.acquire()
     assert policy.version > version
     np.testing.assert_equal(policy.get_weights(), before)
+
+
+def test_adamw_is_torchs_to_the_bit() -> None:
+    """Also for parameters that have no gradient in some steps, and after moments were loaded."""
+    torch.manual_seed(0)
+    shapes = [(7, 5), (64, 64), (64,), (3,)]
+    own, other = ([torch.nn.Parameter(torch.randn(shape).clone()) for shape in shapes] for _ in range(2))
+    for one, two in zip(own, other, strict=True):
+        two.data.copy_(one.data)
+    names = [str(number) for number in range(len(shapes))]
+    chosen = LearningSettings(learning_rate=1e-2, betas=(0.9, 0.99), weight_decay=0.1)
+    mine = make_optimizer(dict(zip(names, own, strict=True)), chosen)
+    theirs = torch.optim.AdamW(other, lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1)
+    for step in range(6):
+        for number, (one, two) in enumerate(zip(own, other, strict=True)):
+            gradient = torch.randn(one.shape)
+            one.grad, two.grad = (None, None) if number == step % 2 else (gradient, gradient.clone())
+        mine.step()
+        theirs.step()
+        mine.zero_grad(set_to_none=True)
+        if step == 3:
+            kept = get_moments(mine, dict(zip(names, own, strict=True)))
+            mine = make_optimizer(dict(zip(names, own, strict=True)), chosen)
+            load_moments(mine, dict(zip(names, own, strict=True)), kept)
+        assert all(torch.equal(one, two) for one, two in zip(own, other, strict=True)), step

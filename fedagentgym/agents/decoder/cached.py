@@ -49,7 +49,8 @@ class _Batch(NamedTuple):
 class CachedDecoder:
     """``Forward`` on the weights of a model that ``fits``."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
+    def __init__(self, model: Any, device: torch.device, slots: KVCache | None = None) -> None:
+        """`slots` are those of an earlier decoder of the same model, which no session uses any more."""
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         config, body = causal.config, causal.model
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
@@ -66,7 +67,7 @@ class CachedDecoder:
             self.layers = [MergedLayer(read_parts(layer), self.normalize, packed) for layer in body.layers]
         self.width = self.layers[0].width
         self.rotary = body.rotary_emb
-        self.slots = KVCache(len(self.layers), self.groups, self.width, dtype, device)
+        self.slots = slots or KVCache(len(self.layers), self.groups, self.width, dtype, device)
         self._prepare_positions(512)
 
     def _prepare_positions(self, count: int) -> None:

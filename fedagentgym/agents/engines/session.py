@@ -95,8 +95,8 @@ class TorchSession(BaseSession):
         self.forward, self.slots = forward, forward.slots
         self.set_stop_ids(stop_ids)
         self._rows: dict[int, _Row] = {}
-        self._free: list[int] = []
-        self._held = np.full((0, 0), -1, dtype=np.int32)
+        self._free = list(range(self.slots.count))
+        self._held = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
 
     def set_stop_ids(self, ids: Iterable[int]) -> None:
         """Let replies end at these tokens and no others."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fedagentgym.agents.decoder.architectures import fits
+from fedagentgym.agents.decoder.cache import KVCache
 from fedagentgym.agents.decoder.cached import CachedDecoder, merge_weight
 from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.engines.forwards import Forward, ModuleForward
@@ -32,6 +33,9 @@ from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import is_own_process
+
+MOST_SPARE_BYTES = 1 << 25
+"""Caches up to this size are kept from one session for the next."""
 
 
 class TorchPolicy(SharedModel):
@@ -83,6 +87,7 @@ class TorchPolicy(SharedModel):
         self.model.eval()
         self.device: torch.device = next(self.model.parameters()).device
         self._merge = Merge(self.model)
+        self._spare: KVCache | None = None
         if is_own_process():
             torch.set_flush_denormal(True)  # some processors compute much slower with numbers below 1e-38
 
@@ -127,13 +132,21 @@ class TorchPolicy(SharedModel):
         """
         forward: Forward
         if self._lean:
-            forward, give_back = CachedDecoder(self.model, self.device), on_close
+            forward = CachedDecoder(self.model, self.device, self._spare)
+            self._spare, give_back = None, partial(self._keep_slots, forward.slots, on_close)
         else:
             self.model.eval()
             self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
             forward, give_back = ModuleForward(self.model, self.device, compute), partial(self._unmerge, on_close)
         return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
+
+    def _keep_slots(self, slots: KVCache, on_close: Callable[[], object] | None) -> None:
+        """Keep a small cache for the next session: its memory is there already."""
+        if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MOST_SPARE_BYTES:
+            self._spare = slots
+        if on_close is not None:
+            on_close()
 
     def _unmerge(self, on_close: Callable[[], object] | None) -> None:
         self._merge.release()
