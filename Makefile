@@ -18,6 +18,7 @@ SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-parti
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
+	@echo "for the commands of README and docs: source $(VENV)/bin/activate"
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2

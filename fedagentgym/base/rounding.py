@@ -11,3 +11,12 @@ def format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def count_things(number: int, one: str, many: str = "") -> str:
+    """A number with its noun.
+
+    >>> count_things(1, "round"), count_things(2000, "client"), count_things(0, "entry", "entries")
+    ('1 round', '2,000 clients', '0 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -36,7 +36,7 @@ LONGEST = 4000
 @option("--client", type=NOT_NEGATIVE, help="Only episodes of this client.")
 @option("--task", help="Only tasks whose id contains this.")
 @option("--actions", is_flag=True, help="List the admissible actions of every turn.")
-@option("--limit", type=POSITIVE, default=3, help="Print at most this many.")
+@option("--limit", type=POSITIVE, help="Print at most this many: by default 3, with --list all.")
 @option("--list", "listing", is_flag=True, help="One line for each instead of the whole episode.")
 def episodes(
     source: Path,
@@ -51,7 +51,7 @@ def episodes(
     client: int | None,
     task: str | None,
     actions: bool,
-    limit: int,
+    limit: int | None,
     listing: bool,
 ) -> None:
     """Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer."""
@@ -75,8 +75,9 @@ def episodes(
     chosen = [row for row in rows if all(test(row) for test in tests)]
     if not chosen:
         raise DataError(f"none of the {len(rows):,} episodes of {source} matches{_list_categories(rows, category)}")
-    _print(sources, chosen[: None if listing else limit], actions=actions, listing=listing)
-    shown = len(chosen) if listing else min(limit, len(chosen))
+    most = len(chosen) if limit is None and listing else limit or 3
+    _print(sources, chosen[:most], actions=actions, listing=listing)
+    shown = min(most, len(chosen))
     how = " side by side" if len(sources) > 1 else ""
     print_result(f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", style="dim")
 
@@ -97,6 +98,10 @@ def _open_sources(source: Path, other: Path | None, *, before: bool, training: b
 
 def _list_evaluations(run: Path) -> list[Path]:
     files = sorted(file for file in (run / "evaluation").glob("*.jsonl") if file.stem.isdecimal())
+    if not files and (packed := sorted((run / "episodes").glob("*.jsonl.gz"))):
+        if len(packed) > 1:
+            raise OptionError(f"{run} is a packed result: name one of its files, {join_names(map(str, packed))}")
+        return packed
     if not files:
         raise DataError(f"{run} is not a run with evaluated episodes")
     return files

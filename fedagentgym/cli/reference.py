@@ -45,7 +45,8 @@ def _write_usage(command: click.Command, name: str) -> str:
 
 
 def _list_parameters(command: click.Command) -> str:
-    rows = [_write_row(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    listed = command.get_params(click.Context(command))
+    rows = [_write_row(one) for one in listed if not getattr(one, "hidden", False) and one.name != "help"]
     return "\n".join(["| | | default |", "|---|---|---|", *rows, ""]) if rows else ""
 
 

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
+from fedagentgym.base.imports import require
 from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
     ENV_SET,
@@ -47,6 +48,8 @@ POOL = option(
 )
 _NOT_PARAMETERS = ("env_id", "partition", "env", "split", "server_overlap", "pool")
 _DECIDED = ("env_id", "partition", "env")
+_TEXTS = ("by", "labels", "variant")
+"""Options whose values are texts as they are; those of samplers are read as YAML."""
 
 
 @click.group(cls=Group)
@@ -54,14 +57,33 @@ def split() -> None:
     """Divide tasks among clients; show, verify, plot and compare such splits."""
 
 
-@split.command()
+class SamplerCommand(click.Command):
+    """A command that has an option for every parameter of every sampler."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from fedagentgym.partitions.samplers import SAMPLERS
+
+        own = {name for one in self.params for name in one.opts}
+        found: dict[str, tuple[list[str], str]] = {}
+        for sampler in SAMPLERS.names():
+            for name, field in getattr(SAMPLERS.get(sampler), "model_fields", {}).items():
+                found.setdefault(name, ([], field.description or ""))[0].append(sampler)
+        further = [
+            click.Option([f"--{name.replace('_', '-')}"], metavar="VALUE", help=f"{', '.join(samplers)}: {about}.")
+            for name, (samplers, about) in found.items()
+            if f"--{name.replace('_', '-')}" not in own
+        ]
+        return [*super().get_params(ctx), *further]
+
+
+@split.command(cls=SamplerCommand)
 @click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
 @option("--env", help="Environment id or short name, for example WebShop.")
 @option("--clients", type=POSITIVE, help="How many clients.")
 @option("--tasks-per-client", type=POSITIVE, help="Tasks of every client (or their mean).")
 @option("--omega", type=float, help="Preference: 0.1 mild, 0.9 strong.")
 @option("--xi", type=float, help="Coverage and hardness: 256 mild, 1 strong.")
-@option("--beta", type=float, help="Dirichlet: small is strong.")
+@option("--beta", "--alpha", "beta", type=float, help="Dirichlet: small is strong.")
 @option("--min-tasks", type=NOT_NEGATIVE, help="Coverage: fewest tasks of a client.")
 @option("--mean-tasks", type=float, help="Coverage: mean tasks per client.")
 @option("--max-tasks", type=POSITIVE, help="Coverage: most tasks of a client.")
@@ -101,9 +123,12 @@ def make(
 
     if plot is not None:
         validate_figure_path(plot)
+        require("matplotlib", "plots")
     keywords = _collect_keywords(preset, sampler, env, parse_assignments(env_set))
     given |= {"roles": _parse_roles(role) or None, "variant": _read_variant(variant)}
     keywords.update({key: value for key, value in given.items() if value is not None})
+    written = {key: value for key, value in given.items() if isinstance(value, str) and key not in _TEXTS}
+    keywords = parse_assignments([f"{key}={value}" for key, value in written.items()], keywords)
     for assignment in parameters:
         if (name := assignment.partition("=")[0].partition(".")[0].strip()) in _NOT_PARAMETERS:
             raise OptionError(f"--set {name}: not a parameter of a sampler, see split make --help")

@@ -9,10 +9,13 @@ import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Column, Table
+from rich.text import Text
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
@@ -62,13 +65,8 @@ def train(
     as_json: bool,
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html."""
-    from fedagentgym.experiment.config import list_presets, list_variants, read_preset
-
     if listing:
-        for name in list_presets():
-            print_result(f"{name:16s} {_extract_headline(read_preset(name))}")
-            if variants := list_variants(name):
-                print_result(f"{'':16s}   {name}:{', '.join(variants)}")
+        _print_presets()
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
@@ -218,8 +216,37 @@ def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as
         raise click.exceptions.Exit(1)
 
 
+_GROUPS = (
+    ("to begin with, minutes on two cores", ("demo", "tiny-")),
+    ("a language model on one machine", ("small-",)),
+    ("protocols of papers, for GPUs", ("paper-",)),
+    ("others", ("",)),
+)
+
+
+def _print_presets() -> None:
+    """The presets in groups, each with its first sentence and its variants."""
+    from fedagentgym.experiment.config import list_presets, list_variants, read_preset
+
+    left = list(list_presets())
+    for title, starts in _GROUPS:
+        names = [name for name in left if name.startswith(starts)]
+        left = [name for name in left if name not in names]
+        table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
+        for name in names:
+            table.add_row(name, _extract_headline(read_preset(name)))
+            if variants := list_variants(name):
+                table.add_row("", Text(f"{name}:... {', '.join(variants)}", style="dim"))
+        if names:
+            print_result(title, style="bold")
+            print_result(table)
+
+
 def _extract_headline(text: str) -> str:
-    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+    """The first sentence of the comment at the head of a preset."""
+    lines = [line.removeprefix("#") for line in text.splitlines() if line.startswith("#")]
+    prose = " ".join(line.strip() for line in takewhile(lambda line: not line.startswith("   "), lines))
+    return f"{prose.partition('. ')[0].rstrip('.')}."
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------

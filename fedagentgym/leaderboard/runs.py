@@ -28,6 +28,7 @@ from fedagentgym.base.files import find_below, format_path, read_json, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
 from fedagentgym.base.progress import set_verbosity, show_progress
+from fedagentgym.base.rounding import count_things, format_duration
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import prepare_agents
 from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_config, is_own_plugin, read_stored_config
@@ -232,11 +233,11 @@ def play_runs(runs: Sequence[SuiteRun], workers: int = 0, store: Path | None = N
         started = time.monotonic()
         for number, cell in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
             name, more = f"{cell.entry.name} {cell.key}", left - number
-            minutes = (time.monotonic() - started) / number * more / 60
+            rest = format_duration((time.monotonic() - started) / number * more)
             if store is not None:
                 store_finished(runs, cell, store)
             bar.advance(cell=name, left=more)
-            bar.write(f"{name}: finished; {more} cells left, about {minutes:.0f} minutes")
+            bar.write(f"{name}: finished; {count_things(more, 'cell')} left{f', about {rest}' if more else ''}")
 
 
 def exchange_cells(runs: Sequence[SuiteRun], store: Path) -> None:

@@ -138,16 +138,21 @@ class FunctionSampler:
         return Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(result))
 
 
+OTHER_NAMES = (("mean_tasks", "tasks_per_client"), ("beta", "alpha"))
+"""Parameters, and the names under which samplers without a parameter of that name take them too."""
+
+
 def make_sampler(name: str, parameters: Mapping[str, Any]) -> Sampler | FunctionSampler:
     """The sampler of this name with validated parameters. `tasks_per_client` is the mean if sizes vary."""
     target = SAMPLERS.get(name)
     given = {key: value for key, value in parameters.items() if value is not None}
     if isinstance(target, type) and issubclass(target, Sampler):
         fields = target.model_fields
-        if "mean_tasks" in fields and "tasks_per_client" not in fields and "tasks_per_client" in given:
-            if "mean_tasks" in given:
-                raise OptionError("give mean_tasks or tasks_per_client, not both: they mean the same here")
-            given["mean_tasks"] = given.pop("tasks_per_client")
+        for own, other in OTHER_NAMES:
+            if own in fields and other not in fields and other in given:
+                if own in given:
+                    raise OptionError(f"give {own} or {other}, not both: they mean the same here")
+                given[own] = given.pop(other)
         missing = [key for key, info in fields.items() if info.is_required() and key not in given]
         if missing:
             raise OptionError(f"the sampler {name!r} needs {missing[0]} ({fields[missing[0]].description})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,31 @@ def test_make_show_verify_plot_diff(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["split", "diff", str(first), str(second), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["changed"] == 6
     assert main(["split", "presets"]) == 0 and main(["split", "presets", "--json"]) == 0
+
+
+def test_make_has_an_option_for_every_parameter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, out = ["split", "make"], ["--env", "Guess", "--clients", "3", "--out", str(tmp_path / "a.json"), "--json"]
+    for words, expected in (
+        (["pathological", "--categories-per-client", "2"], {"categories_per_client": 2}),
+        (["dirichlet", "--alpha", "0.3", "--equal-size", "true"], {"beta": 0.3, "equal_size": True}),
+        (["shards", "--shards-per-client", "2"], {"shards_per_client": 2}),
+        (["by_source", "--sources", "{small+medium: 2, large: 1}"], {"sources": {"small+medium": 2, "large": 1}}),
+    ):
+        assert main([*command, *words, *out]) == 0
+        shown = json.loads(capsys.readouterr().out)["sampler"]["parameters"]
+        assert {name: shown[name] for name in expected} == expected
+    assert main([*command, "pathological", "--categories-per-client", "many", *out]) == 2
+    assert "categories_per_client" in capsys.readouterr().err
+    assert main([*command, "--help"]) == 0
+    assert "--shard-size" in (shown := capsys.readouterr().out) and "--alpha" in shown
+
+
+def test_a_figure_that_cannot_be_drawn_is_refused_before_the_split_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main([*MAKE, "--out", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png")]) == 2
+    assert "[plots]" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_compare_files_and_samplers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

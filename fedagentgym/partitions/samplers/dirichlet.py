@@ -25,7 +25,7 @@ class Dirichlet(LabelSampler):
     the labels have tasks left (PubSwap: beta 0.3 and 0.1).
     """
 
-    beta: float = Field(gt=0, description="concentration: 0.1 strongly skewed, 100 nearly alike")
+    beta: float = Field(gt=0, description="concentration (also alpha): 0.1 strongly skewed, 100 nearly alike")
     equal_size: bool = Field(default=False, description="all clients hold equally many tasks")
     tasks_per_client: int | None = Field(default=None, ge=1, description="with equal_size; None: pool / clients")
     min_tasks: int = Field(default=1, ge=0, description="without equal_size: smaller clients take tasks of the largest")
