@@ -137,11 +137,11 @@ class Runtime:
     @cached_property
     def client_split(self) -> ClientSplit:
         """The division of the tasks among clients."""
-        from fedagentgym.partitions.client_split import federate, load_client_split
+        from fedagentgym.partitions.client_split import federate, open_client_split
 
         env, partition = self.spec.env, self.spec.partition
         if partition.file is not None:
-            loaded = load_client_split(partition.file, env=env.options)
+            loaded = open_client_split(partition.file, env=env.options)
             if loaded.record.env_id != env.id:
                 raise OptionError(f"partition.file divides {loaded.record.env_id}, env.id is {env.id}")
             return loaded

@@ -46,6 +46,10 @@ COMMANDS = {
     "client": ("client:client", "Hold tasks on a machine of your own: describe them, and see what a run would send."),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
     "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
+    "hub": (
+        "hub:hub",
+        "Push client splits, packed results and exported agents to the Hugging Face Hub, and pull them.",
+    ),
     "bench": ("bench:bench", "Run benchmark suites, pack and verify their results."),
     "compare": (
         "leaderboard:compare",

@@ -402,11 +402,11 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
 
 def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -> ClientSplit:
     from fedagentgym.partitions import split_files
-    from fedagentgym.partitions.client_split import load_client_split
+    from fedagentgym.partitions.client_split import open_client_split
 
     record = None if tasks is None else split_files.load(file)
     pool = None if tasks is None or record is None else _read_pool(tasks, record.env_id, record.env_split)
-    return load_client_split(file, env=parse_assignments(env_set), pool=pool)
+    return open_client_split(file, env=parse_assignments(env_set), pool=pool)
 
 
 def _read_pool(file: Path, env_id: str, split: str) -> TaskPool:

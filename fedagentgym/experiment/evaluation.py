@@ -160,9 +160,9 @@ def _open_worlds(
 
 
 def _open_client(named: NamedClient, env: str | None, options: Mapping[str, Any]) -> Client:
-    from fedagentgym.partitions.client_split import load_client_split
+    from fedagentgym.partitions.client_split import open_client_split
 
-    loaded = load_client_split(named.file, env=options)
+    loaded = open_client_split(named.file, env=options)
     if env is not None and find_env_id(env) != loaded.record.env_id:
         raise OptionError(
             f"{named.file} divides {loaded.record.env_id}, the environment asked for is {find_env_id(env)}"

@@ -183,6 +183,8 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
     if licence is not None:
         head["license"] = licence
     head["tags"] = ["reinforcement-learning", "fedagentgym"]
+    if file.result:
+        head["model-index"] = [_index_result(file)]
     origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
     told = [
         _format_head(head),
@@ -210,6 +212,14 @@ def _format_head(head: dict[str, Any]) -> str:
 
     text: str = yaml.safe_dump(head, sort_keys=False)
     return f"---\n{text}---\n"
+
+
+def _index_result(file: AgentFile) -> dict[str, Any]:
+    """The evaluation in the form in which the hub shows numbers on a model's page."""
+    dataset = {"type": file.env.id, "name": file.env.id, "split": file.evaluation.split}
+    metric = {"type": "success", "name": "success", "value": round(file.result["success"], 4), "verified": False}
+    task = {"type": "reinforcement-learning", "name": "episodes"}
+    return {"name": str(file.run["name"]), "results": [{"task": task, "dataset": dataset, "metrics": [metric]}]}
 
 
 def _describe_result(file: AgentFile) -> str:

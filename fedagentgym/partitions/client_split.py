@@ -16,6 +16,8 @@ import numpy as np
 
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
+from fedagentgym.base.files import cache_folder
+from fedagentgym.base.hub import HUB_NAME, pull_folder
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import EnvLike, TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
@@ -543,7 +545,7 @@ def load_client_split(
     """Open a split file.
 
     Args:
-        path: The file, or the folder of a large split.
+        path: The file, or the folder of a large split; or `OWNER/NAME` of the Hugging Face Hub, which is pulled once.
         env: The place of data (`{"data": FOLDER}`) and further options of the environment that change no task.
         pool: The pool that was divided, if the environment does not load it.
 
@@ -556,6 +558,23 @@ def load_client_split(
     """
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
+    if isinstance(path, str) and HUB_NAME.fullmatch(path) and not Path(path).suffix and not Path(path).exists():
+        path = _find_pulled(path)
+    return open_client_split(path, env=env, pool=pool)
+
+
+def _find_pulled(name: str) -> Path:
+    """The split of a repository of the hub, in the cache once it was pulled."""
+    folder = cache_folder("hub", *name.split("/"))
+    if not folder.exists():
+        pull_folder(name, folder, lambda made: split_files.load(split_files.find_in(made)))
+    return split_files.find_in(folder)
+
+
+def open_client_split(
+    path: str | Path, *, env: Mapping[str, Any] | None = None, pool: TaskPool | None = None
+) -> ClientSplit:
+    """Open a split of this machine, never of the hub: what configurations and commands name."""
     record = split_files.load(path)
     if local := _list_local_options(record.env_id, record.env_options):
         raise DataError(
@@ -642,11 +661,11 @@ def _open_split_file(path: Path, env_id: str, options: Mapping[str, Any]) -> tup
     further = {name: value for name, value in options.items() if name not in where and name != "pool"}
     pool = options.get("pool")
     if where or pool is not None:
-        return load_client_split(path, env=where, pool=pool), further
+        return open_client_split(path, env=where, pool=pool), further
     return _open_unchanged(str(path), split_files.compute_fingerprint(path)), further
 
 
 @lru_cache(maxsize=8)
 def _open_unchanged(path: str, _fingerprint: str) -> ClientSplit:
     """Recently opened split files by their content, so that a hundred clients of one file read it once."""
-    return load_client_split(path)
+    return open_client_split(path)

@@ -41,6 +41,10 @@ from fedagentgym.partitions.record import (
 MAX_JSON_ASSIGNMENTS = 1_000_000
 
 
+NOTE = "fedagentgym.json"
+"""The file of a repository that names its split."""
+
+
 def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path:
     """Write the split: `.json` is one file, `.zip` a zip, anything else a folder. `pool_ids` are the pool's sorted ids."""
     path = Path(path)
@@ -79,6 +83,17 @@ def load(path: str | Path) -> SplitRecord:
     if path.suffix == ".zip":
         raise DataError(f"{path} is not a whole zip file: it was cut off or is something else")
     return from_json(read_json(path), str(path))
+
+
+def find_in(path: Path) -> Path:
+    """The split among the files of a repository, which a note names, or the path itself."""
+    if path.is_dir() and (note := path / NOTE).is_file():
+        noted = read_json(note)
+        name = noted.get("split") if isinstance(noted, dict) else None
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise DataError(f"{note} does not name a split file")
+        return path / name
+    return path
 
 
 def compute_fingerprint(path: Path) -> str:

@@ -43,6 +43,8 @@ FAR = {
     "a shop that is not installed": ["play", "WebShop", "--env-set", "data=installed"],
     "the split of loaded data, shown": ["split", "show", "loaded.json"],
     "the split of loaded data, verified": ["split", "verify", "loaded.json"],
+    "a split on the hub": ["split", "show", "somebody/split"],
+    "a configuration with a split on the hub": ["train", "demo", "--set", "partition={file: somebody/split}"],
     "a check of what is not installed": ["data", "check", "gsm8k"],
 }
 
@@ -72,7 +74,9 @@ def test_what_is_far_away_is_not_fetched(what: str, tried: list[str], capsys: py
     assert code in (0, 2) and "Traceback" not in said, said
 
 
-@pytest.mark.parametrize("line", [["data", "add", "alfworld"], ["model", "add", HUB_MODEL]])
+@pytest.mark.parametrize(
+    "line", [["data", "add", "alfworld"], ["model", "add", HUB_MODEL], ["hub", "pull", HUB_MODEL, "here"]]
+)
 def test_commands_that_fetch_do_so(line: list[str], tried: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line) == 2 and tried, capsys.readouterr().err
 

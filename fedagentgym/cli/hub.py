@@ -1,0 +1,160 @@
+"""`fedagentgym hub`: client splits, packed results and exported agents on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, MissingExtraError
+from fedagentgym.base.escape import escape_markdown
+from fedagentgym.base.hub import Kind, check_hub_name, pull_folder, push_folder
+from fedagentgym.base.progress import print_result
+from fedagentgym.cli.options import PATH, Group, option
+from fedagentgym.partitions import split_files
+from fedagentgym.version import __version__
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.record import SplitRecord
+
+
+@click.group(cls=Group)
+def hub() -> None:
+    """Push client splits, packed results and exported agents to the Hugging Face Hub, and pull them."""
+
+
+@hub.command()
+@click.argument("path", type=PATH, help="A split file, a packed result, or the folder of an exported agent.")
+@click.argument("name", help="The repository: OWNER/NAME.")
+@option("--private", is_flag=True, help="Make the repository private, if it is new.")
+def push(path: Path, name: str, private: bool) -> None:
+    """Push a split, a result or an agent, with a card that says what it is."""
+    check_hub_name(name)
+    with tempfile.TemporaryDirectory(prefix="fedagentgym-push-") as folder:
+        kind, about = prepare(path, Path(folder) / "repository", name)
+        print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
+
+
+@hub.command()
+@click.argument("name", help="The repository: OWNER/NAME.")
+@click.argument("folder", type=PATH, help="A new folder for its files.")
+@option("--revision", help="A branch, tag or commit.")
+def pull(name: str, folder: Path, revision: str | None) -> None:
+    """Pull what was pushed, and check it; a damaged one is refused and nothing is written."""
+    found: list[str] = []
+    pull_folder(name, folder, lambda made: found.append(identify(made)[1]), revision=revision)
+    print_result(f"pulled {found[0]} into {folder}")
+
+
+def identify(path: Path) -> tuple[Kind, str]:
+    """Which kind of repository holds this, and what it is: a kind and a digest."""
+    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
+    from fedagentgym.leaderboard.results import MANIFEST, ResultFolder
+
+    if path.is_dir() and (path / MANIFEST).is_file():
+        result = ResultFolder(path)
+        changed = [name for name, told in result.manifest.files.items() if file_digest(path / name) != told]
+        if changed:
+            raise DataError(f"{changed[0]} of this result is not the file that its manifest names")
+        return "dataset", f"the result {result.manifest.entry.name} of {result.suite.name}"
+    if path.is_dir() and has_agent_file(path):
+        return "model", f"the agent {read_agent_file(path).run.get('name', path.name)}"
+    return "dataset", f"the client split {split_files.load(split_files.find_in(path)).digest}"
+
+
+def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
+    """Write the files of a repository; returns its kind and what it holds."""
+    kind, about = identify(path)
+    if about.startswith("the client split"):
+        folder.mkdir()
+        _prepare_split(path, folder, name)
+        return kind, about
+    shutil.copytree(path, folder)
+    if kind == "dataset":
+        (folder / "README.md").write_text(_write_result_card(folder, name), "utf-8")
+    return kind, about
+
+
+def _prepare_split(path: Path, folder: Path, name: str) -> None:
+    record = split_files.load(path)
+    stored = "split" if path.is_dir() else f"split{''.join(path.suffixes[-2:])}"
+    (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / stored)
+    (folder / split_files.NOTE).write_text(json.dumps({"split": stored, "version": __version__}) + "\n", "utf-8")
+    figure = _draw(path, folder / "split.png")
+    (folder / "README.md").write_text(_write_split_card(record, name, figure), "utf-8")
+    (folder / "croissant.json").write_text(
+        json.dumps(_describe(record, name, folder / stored), indent=2) + "\n", "utf-8"
+    )
+
+
+def _draw(path: Path, file: Path) -> bool:
+    """Draw the split if matplotlib is installed and its pool can be opened here."""
+    from fedagentgym.partitions.client_split import open_client_split
+
+    try:
+        open_client_split(path).plot(file)
+    except (MissingExtraError, DataError):
+        return False
+    return True
+
+
+def _write_split_card(record: SplitRecord, name: str, figure: bool) -> str:
+    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items()) or "no parameters"
+    rows = {
+        "environment": record.env_id,
+        "split of the environment": record.env_split,
+        "clients": f"{len(record):,}",
+        "sampler": f"{record.sampler} ({parameters})",
+        "seed": record.seed,
+        "digest of the split": record.digest,
+        "digest of the pool": record.pool_digest,
+    }
+    return "\n".join(
+        [
+            "---\ntags:\n- fedagentgym\n- federated-learning\n---\n",
+            f"# {escape_markdown(name)}\n",
+            "Which client of a federation holds which tasks. The file has ids, no tasks: the environment makes or loads them.\n",
+            "| | |\n|---|---|",
+            *(f"| {key} | {escape_markdown(str(value))} |" for key, value in rows.items()),
+            "\n![Who holds what](split.png)\n" if figure else "",
+            f'```python\nimport fedagentgym\n\nclient_split = fedagentgym.load_client_split("{name}")\n'
+            "env = client_split[0].make()\n```\n",
+        ]
+    )
+
+
+def _describe(record: SplitRecord, name: str, stored: Path) -> dict[str, object]:
+    """Croissant metadata: what the repository holds, by the vocabulary of MLCommons."""
+    context = {"@vocab": "https://schema.org/", "cr": "http://mlcommons.org/croissant/", "sc": "https://schema.org/"}
+    file = {"@type": "cr:FileObject", "@id": stored.name, "name": stored.name, "contentUrl": stored.name}
+    if stored.is_file():
+        digest = file_digest(stored).removeprefix("sha256:")
+        file |= {
+            "encodingFormat": "application/json" if stored.suffix == ".json" else "application/zip",
+            "sha256": digest,
+        }
+    return {
+        "@context": context,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": f"A division of tasks of {record.env_id} among {len(record):,} clients by {record.sampler}",
+        "version": record.digest,
+        "distribution": [file],
+    }
+
+
+def _write_result_card(folder: Path, name: str) -> str:
+    from fedagentgym.leaderboard.results import ResultFolder
+
+    manifest = ResultFolder(folder).manifest
+    return (
+        f"---\ntags:\n- fedagentgym\n- benchmark\n---\n\n# {escape_markdown(name)}\n\n"
+        f"A result of the suite {escape_markdown(manifest.suite.name)}: the entry {escape_markdown(manifest.entry.name)}, with "
+        f"every ranked episode.\n\n```\nfedagentgym hub pull {name} result\nfedagentgym bench verify result\n```\n"
+    )
