@@ -57,6 +57,9 @@ GOOD: dict[str, tuple[str, ...]] = {
     "split plot": ("split.json", "--out", "x.png"),
     "split diff": ("split.json", "split.json"),
     "split compare": ("split.json", "uniform,tasks_per_client=5", "--env", "Guess", "--clients", "3", "--out", "x.svg"),
+    "split export": ("split.json", "--client", "1", "--to", "held"),
+    "client init": ("client.yaml", "--client", "1", "--env", "Guess"),
+    "client check": ("folder", "--run", "good.yaml"),
     "data add": ("webshop", "--from", "folder"),
     "data fetch": ("nothing",),
     "data check": ("gsm8k", "--from", "rows.jsonl"),
@@ -64,6 +67,9 @@ GOOD: dict[str, tuple[str, ...]] = {
     "model add": ("folder",),
     "model list": (),
     "model remove": ("nobodys",),
+    "openenv init": ("guess", "--out", "package"),
+    "hub push": ("split.json", "nobody"),
+    "hub pull": ("nobody", "pulled"),
     "pretrain": ("tiny", "--env", "Guess", "--output", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),
 }
@@ -129,6 +135,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
     patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
     patch.setattr("fedagentgym.agents.models.sources.fetch_wheel", refuse)
+    patch.setattr("fedagentgym.cli.hub.push_folder", refuse)
+    patch.setattr("fedagentgym.cli.hub.pull_folder", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
     patch.setattr("fedagentgym.learning.evaluation.evaluate", evaluate_few)
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
