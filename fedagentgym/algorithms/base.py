@@ -14,7 +14,7 @@ from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import Array
+from fedagentgym.federation.message import Array, Message
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 from fedagentgym.partitions.client_split import ClientSplit
@@ -43,6 +43,7 @@ class BaseAlgorithm(Generic[S]):
         metered: False for methods that send nothing; their bytes are recorded as 0.
         trains_local_models: Whether clients end a round with models of their own, which can be evaluated.
         assumed: What the accountant of the privacy that the method spends assumes, if there is one.
+        keeps_policies: Whether clients play with policies of their own (`client_parameters`), not all with the same.
         operations: What clients can be asked to do, by name.
     """
 
@@ -51,6 +52,9 @@ class BaseAlgorithm(Generic[S]):
     trains_local_models: ClassVar[bool] = False
     """Whether clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
     assumed: ClassVar[Sequence[str]] = ()
+
+    keeps_policies: ClassVar[bool] = False
+    """Whether clients play with policies of their own (`client_parameters`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
@@ -259,6 +263,19 @@ class BaseAlgorithm(Generic[S]):
             By default all its parameters.
         """
         return state.parameters
+
+    def client_parameters(self, state: ServerState, client: int, kept: Message) -> Mapping[str, Array]:
+        """Return the parameters with which a client plays, for evaluation in its own world.
+
+        Args:
+            state: The global state.
+            client: Number of the client.
+            kept: What the client keeps, as its operations returned it; empty at the start.
+
+        Returns:
+            By default those of `policy_parameters`.
+        """
+        return self.policy_parameters(state)
 
     # ---- for clients' operations ------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
     centralized  one site with the tasks of all clients, in the unchanged environment: the upper baseline. `pool: split` gives it
                  every task of the divided split, including those that no client holds and those of the roles: what the papers'
-                 tables call centralized
+                 tables call centralized. `worlds: clients` plays each task in the world of a client that holds it
     local        one client alone, with its own tasks and environment, for the whole run: the lower baseline. The paper shows
                  clients 21, 42 and 84 of 100
     zero-shot    the initial agent: no client is called and nothing is learned
@@ -13,17 +13,23 @@ kept between commits. Nothing is sent, and no traffic is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import derive, stream
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import Message
+from fedagentgym.learning.local import LocalReport, LocalTraining, mean_metrics
+from fedagentgym.learning.rollouts import Rollouts
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.partitions.client_split import ClientSplit
 
@@ -37,9 +43,27 @@ class CentralizedSettings(AveragingSettings):
     pool: Literal["clients", "split"] = Field(
         default="clients", description="its tasks: those that at least one client holds, or all of the divided split"
     )
+    worlds: Literal["unchanged", "clients"] = Field(
+        default="unchanged",
+        description="where its tasks are played: the unchanged environment, or the clients' variants",
+    )
     keep_optimizer: bool = Field(
         default=True, description="one optimizer for the whole run, as a single site would have"
     )
+
+    @model_validator(mode="after")
+    def _check_worlds(self) -> Self:
+        if self.worlds == "clients" and self.pool == "split":
+            raise ValueError("in the clients' worlds only clients' tasks are played: leave out pool: split")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_unchanged_worlds(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit worlds at its default: digests are then the same as before it existed."""
+        plain: dict[str, Any] = handler(self)
+        if self.worlds == "unchanged":
+            plain.pop("worlds", None)
+        return plain
 
 
 class Centralized(Averaging[CentralizedSettings]):
@@ -81,6 +105,33 @@ class Centralized(Averaging[CentralizedSettings]):
             held = self.list_labelled(self.settings, client_split)
             pool = pool.subset([task for task in pool.ids if task in held])
         return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)
+
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """`local_steps` policy steps, in the unchanged environment or in the clients' worlds."""
+        if self.settings.worlds == "unchanged":
+            return super().train(state, message, client)
+        local = self.open_learner(client.resources, self.read_start(state, message))
+        seed, metrics = client.derive("train"), []
+        for _ in range(self.settings.local_steps):
+            played = list(self._play_clients(local, seed))
+            counted = mean_metrics([rollouts.compute_metrics() for rollouts in played])
+            report = local.update([group for rollouts in played for group in rollouts.groups])
+            metrics.append(counted | report.metrics)
+        after, whole = local.get_state(), LocalReport(mean_metrics(metrics), tuple(metrics), report.groups)
+        return Message(weights=self.keep_moments(after)), self.make_reply(client, local, after, whole)
+
+    def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
+        """The episodes of a step: its tasks are drawn from those of clients, who are drawn by their numbers of tasks."""
+        sizes = [len(member) for member in self.runtime.client_split]
+        ends, draws = np.cumsum(sizes), stream(seed, "clients' tasks", local.step)
+        drawn: dict[int, list[int]] = {}
+        for place in sorted(draws.integers(int(ends[-1]), self.learning.tasks_per_step).tolist()):
+            holder = int(np.searchsorted(ends, place, side="right"))
+            drawn.setdefault(holder, []).append(place - int(ends[holder] - sizes[holder]))
+        for holder, places in drawn.items():
+            env = self.runtime.get_site(holder).env
+            tasks = [env.pool.ids[place] for place in places]
+            yield local.collect_rollouts(derive(seed, "client", holder), tasks=tasks, env=env)
 
 
 class LocalSettings(AveragingSettings):

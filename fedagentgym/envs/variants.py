@@ -3,7 +3,8 @@
 An environment declares its variants on its class (`TextEnv.variants`); `register_variant` adds one to any environment. A
 `Variant` holds the requested parameters (`federate(variant={"kind": "volume", "share": 0.3})`) and draws a `ClientVariant`
 for each client. The draw depends only on (seed, client) and is therefore the same in every round and process. It is stored
-in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant.
+in the split file as plain JSON and passed to the environment as its option `variant`. Evaluation uses no variant, except where
+`evaluation.at_clients` asks for the clients' own worlds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
 from fedagentgym.base.imports import Registry, load_installed_plugins
@@ -23,6 +24,10 @@ from fedagentgym.envs.view import View
 
 Plain = Mapping[str, Any]
 """A variant as written in configurations and split files: its kind, with its fields next to it."""
+
+
+MOST_DRAWS = 1000
+"""Draws of a newcomer's variant before there are said to be no further ones."""
 
 
 class ClientVariant(Settings):
@@ -60,7 +65,8 @@ class Variant(Settings):
 
     Derive a class with the class attributes `kind`, its name, and `client_variant`, a class derived from `ClientVariant`; write
     `draw`, and register it with `fedagentgym.register_variant`, or list it in `TextEnv.variants` of your own environment. The
-    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Evaluation uses no variant.
+    fields are its parameters: `federate(env_id, variant={"kind": "volume", "share": 0.3})`. Every variant has a `degree` besides:
+    0 changes nothing, 1 everything.
 
     Examples:
         >>> from fedagentgym import stream
@@ -79,6 +85,35 @@ class Variant(Settings):
 
     kind: ClassVar[str]
     client_variant: ClassVar[type[ClientVariant]]
+
+    degree: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="share of the clients whose environment is changed; the others play the unchanged one",
+    )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_full_degree(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the degree if it is 1: requests in split files are then the same as before it existed."""
+        plain: dict[str, Any] = handler(self)
+        if self.degree == 1.0:
+            plain.pop("degree", None)
+        return plain
+
+    def assign(self, seed: int, client: int) -> ClientVariant | None:
+        """Return the variant of one client under the degree; clients that are changed stay so at every higher degree.
+
+        Args:
+            seed: Seed of the split.
+            client: Number of the client.
+
+        Returns:
+            What `draw` returns, or None for a client that plays the unchanged environment.
+        """
+        if stream(seed, "world", self.kind, "degree", client).uniform() >= self.degree:
+            return None
+        return self.draw(seed, client)
 
     @abstractmethod
     def draw(self, seed: int, client: int) -> ClientVariant:
@@ -182,12 +217,42 @@ def complete_request(
 
 def assign_variants(
     env_id: str, declared: Sequence[type[Variant]], request: Plain, seed: int, clients: int
-) -> Sequence[Plain]:
-    """The variant of every client, as plain values."""
+) -> Sequence[Plain | None]:
+    """The variant of every client, as plain values; None for a client that plays the unchanged environment."""
     cls, parameters = variant_class(env_id, declared, request)
     settings = cls.load(parameters, f"variant {cls.kind}")
-    drawn = (settings.draw(seed, client) for client in range(clients))
-    return tuple({"kind": cls.kind, **one.model_dump(mode="json", exclude_unset=True)} for one in drawn)
+    drawn = (settings.assign(seed, client) for client in range(clients))
+    return tuple(
+        None if one is None else {"kind": cls.kind, **one.model_dump(mode="json", exclude_unset=True)} for one in drawn
+    )
+
+
+def draw_newcomers(
+    env_id: str,
+    declared: Sequence[type[Variant]],
+    request: Plain | None,
+    seed: int,
+    known: Sequence[Plain | None],
+    count: int,
+) -> list[Plain]:
+    """Variants of the requested kind that none of the `known` clients has, also beyond their degree and choices."""
+    if request is None:
+        raise OptionError("newcomers have worlds that no client has, and here all clients play the unchanged one")
+    cls, parameters = variant_class(env_id, declared, request)
+    wide = {name: value for name, value in parameters.items() if name not in ("degree", "choices")}
+    settings = cls.load(wide, f"variant {cls.kind}")
+    fresh: list[Plain] = []
+    for client in range(len(known), len(known) + MOST_DRAWS):
+        drawn = settings.assign(seed, client)
+        one = None if drawn is None else {"kind": cls.kind, **drawn.model_dump(mode="json", exclude_unset=True)}
+        if one is not None and one not in fresh and one not in known:
+            fresh.append(one)
+        if len(fresh) == count:
+            return fresh
+    raise OptionError(
+        f"the variant {cls.kind!r} has {len(fresh)} worlds that no client has, {count} are asked for as newcomers': give the"
+        " clients fewer choices, or ask for fewer"
+    )
 
 
 def load_variant(env_id: str, declared: Sequence[type[Variant]], given: Plain) -> ClientVariant:

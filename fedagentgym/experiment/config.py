@@ -20,7 +20,7 @@ from pydantic import Field, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings
 from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import (
@@ -37,7 +37,13 @@ from fedagentgym.base.settings import Settings, assign, expand_name, merge
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.clients import FederationSettings, load_options
 from fedagentgym.learning.recipe import complete_tiny
-from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
+from fedagentgym.learning.settings import (
+    EVERY_WORLD,
+    OWN_WORLD,
+    EvaluationSettings,
+    LearningSettings,
+    WarmStartSettings,
+)
 
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
@@ -128,7 +134,7 @@ class RunConfig(Settings):
 
     def _choose_client_evaluation(self) -> EvaluationSettings | None:
         """How clients evaluate; those who hold their own tasks need no sets of the server's."""
-        if self.evaluation is None or not self.evaluation.at_clients:
+        if self.evaluation is None or "held_out" not in self.evaluation.at_clients:
             return None
         return self.evaluation.model_copy(update={"sets": ()}) if self.partition.is_held else self.evaluation
 
@@ -323,21 +329,39 @@ def _check_config(config: RunConfig) -> None:
         )
     _check_sharding(config)
     method = get_algorithm_class(config.algorithm)
+    at_clients = () if config.evaluation is None else config.evaluation.at_clients
     if config.partition.is_held:
         from fedagentgym.algorithms.held import check_method
 
         check_method(method, str(config.algorithm["name"]), load_settings(method, config.algorithm))
         privacy = config.algorithm.get("privacy") or {"secret": False}
-        if config.evaluation is not None and config.evaluation.at_clients and privacy.get("secret", True):
+        if at_clients and privacy.get("secret", True):
             raise OptionError(
                 "evaluation.at_clients records what clients find on their own tasks, without noise: a private run leaves it out"
             )
-    elif config.evaluation is not None and config.evaluation.at_clients and not method.trains_local_models:
+    elif "held_out" in at_clients and not method.trains_local_models:
         raise OptionError(
-            f"evaluation.at_clients evaluates models that clients train, but {config.algorithm['name']} trains none: leave it out"
+            f"evaluation.at_clients: [held_out] evaluates models that clients train, but {config.algorithm['name']} trains none:"
+            " leave it out"
         )
+    if {OWN_WORLD, EVERY_WORLD} & set(at_clients):
+        _check_worlds(config, method)
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
+
+
+def _check_worlds(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
+    """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
+    told, name = "evaluation.at_clients: own_world and every_world play", config.algorithm["name"]
+    if config.partition.is_held:
+        raise OptionError(f"{told} in the clients' worlds, which are on their machines in this run: evaluate held_out")
+    if method.keeps_policies and config.federation.backend == "flower":
+        raise OptionError(
+            f"{told} with what clients keep, which stays on their machines in a deployment: with {name} evaluate held_out, or"
+            " simulate"
+        )
+    if method.keeps_policies and (config.algorithm.get("privacy") or {"secret": False}).get("secret", True):
+        raise OptionError(f"{told} with what clients keep, which has no noise: a private run of {name} leaves them out")
 
 
 def check_participants(config: RunConfig, clients: int) -> None:

@@ -241,7 +241,7 @@ def check_episodes(
     for name, head in heads.items():
         if only is None or name == only:
             world = _open_world(path, name, head, env, given, split)
-            differences += find_replay_differences(path, world, name or None)
+            differences += find_replay_differences(path, world, name)
     return differences
 
 

@@ -16,7 +16,7 @@ import contextlib
 import json
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -32,7 +32,7 @@ from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.files import read_json, read_text, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
@@ -55,11 +55,14 @@ from fedagentgym.federation.checks import PrivacySettings
 from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import Record, best_rounds, count_episodes, headline_bytes, payload_bytes
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
+from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
+from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.version import __version__
 
@@ -429,10 +432,46 @@ class Run:
         about = {"round": round_number, "policy": policy}
         found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
         plain = found.to_plain() | self._describe_beliefs(found)
-        if "held_out" in settings.at_clients:
-            plain["at_clients"] = {"held_out": self._evaluate_at_clients(round_number, state, found, backend)}
+        choice = found.describe_choice()
+        if settings.at_clients:
+            plain["at_clients"] = self._evaluate_clients(round_number, state, found, file, backend)
+            own = plain["at_clients"].get(OWN_WORLD)
+            choice = choice if own is None or choice else {"choice": own["mean"]}
         success = plain["overall"]["success"]["mean"]
-        return {"success": success, **found.describe_choice(), "policy": policy, "digest": file_digest(file), **plain}
+        return {"success": success, **choice, "policy": policy, "digest": file_digest(file), **plain}
+
+    def _evaluate_clients(
+        self, number: int, state: ServerState, found: SetsEvaluation, file: Path, backend: Backend
+    ) -> dict[str, Any]:
+        """The evaluations client by client; episodes in the clients' own worlds are added to the file."""
+        from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
+
+        settings, told = self.config.evaluation, dict[str, Any]()
+        assert settings is not None
+        seed, read_kept = derive(self.config.seed, "evaluation"), self.read_kept(number)
+        if "held_out" in settings.at_clients:
+            told["held_out"] = self._evaluate_at_clients(number, state, found, backend)
+        if OWN_WORLD in settings.at_clients:
+            success, lines = [], [read_text(file)]
+            for played in play_worlds(self.algorithm, state, read_kept, settings, seed):
+                success.append((played.world, played.found.overall["success"].mean))
+                lines.append(played.format_lines({"round": number, "split": settings.split}))
+            write_atomic(file, "".join(lines))
+            told[OWN_WORLD] = summarise_worlds(success)
+        if EVERY_WORLD in settings.at_clients:
+            told[EVERY_WORLD] = {"matrix": measure_matrix(self.algorithm, state, read_kept, settings, seed)}
+        return told
+
+    def read_kept(self, number: int) -> Callable[[int], Message]:
+        """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
+        heads = CommitStore(self.folder / "rounds").read_note(number).heads
+        store = StateStore(self.folder / "states")
+
+        def read(client: int) -> Message:
+            data = store.get(client, heads.get(client))
+            return Message() if data is None else Message.decode(data)
+
+        return read
 
     def _evaluate_at_clients(
         self, round_number: int, state: ServerState, found: SetsEvaluation, backend: Backend

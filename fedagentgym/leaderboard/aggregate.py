@@ -32,6 +32,10 @@ UNIFORM = 0.0
 ON_CURVE = ("success", "score")
 
 
+WorldGroups = tuple[tuple[int, ...], tuple[Group, ...]]
+"""Clients whose world it is, and the ranked episodes there, grouped by task."""
+
+
 @dataclass(frozen=True)
 class CellData:
     """The data of a cell: its ranked episodes, grouped by task, and further counts."""
@@ -47,6 +51,7 @@ class CellData:
     usage: Usage | None = None
     epsilon: float | None = None
     revision: str | None = None
+    worlds: tuple[WorldGroups, ...] = ()
 
     @property
     def key(self) -> str:
@@ -129,6 +134,8 @@ def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
     found: dict[str, float] = {}
     if data.clients:
         found |= measure_clients(data.clients, mean([float(one.success) for group in data.groups for one in group]))
+    if data.worlds:
+        found |= measure_worlds(data.worlds)
     if data.points:
         found |= measure_curve(suite, data.points)
         found["bytes"] = float(data.spent.bytes_down + data.spent.bytes_up)
@@ -154,6 +161,14 @@ def measure_clients(clients: Sequence[ClientRecord], overall: float) -> dict[str
     if not own:
         return {}
     return {"worst_client": min(own), "client_p10": float(np.percentile(own, 10)), "own_gap": mean(own) - overall}
+
+
+def measure_worlds(worlds: Sequence[WorldGroups]) -> dict[str, float]:
+    """The success of the clients' policies in their own worlds: mean, worst client, 10th percentile."""
+    own = [
+        mean([float(one.success) for group in groups for one in group]) for clients, groups in worlds for _ in clients
+    ]
+    return {"own_world": mean(own), "own_world_worst": min(own), "own_world_p10": float(np.percentile(own, 10))}
 
 
 def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:

@@ -26,6 +26,7 @@ from typing import Any
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.worlds import play_worlds
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import read_json, read_text, remove_partial, write_atomic
@@ -49,6 +50,7 @@ from fedagentgym.leaderboard.record import AgentRecord, Usage
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.evaluation import Evaluation, compute_policy_digest, format_episodes, with_temperature
 from fedagentgym.learning.rollouts import RolloutStats, collect
+from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Trajectory
 
 PARALLEL = 64
@@ -91,6 +93,11 @@ class Cell:
     @property
     def revision_file(self) -> Path:
         return self.folder / "revision"
+
+    @property
+    def worlds_file(self) -> Path:
+        """Ranked episodes in the clients' own worlds, in suites that rank there."""
+        return self.folder / "worlds.jsonl"
 
     @cached_property
     def kind(self) -> str:
@@ -317,7 +324,10 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
         config = make_run_config(cell)
         run_training(cell, config)
         write_atomic(cell.revision_file, find_revision() or "")
-        write_atomic(cell.episodes_file, rank_run(cell, opened, config))
+        ranked = rank_run(cell, opened, config)
+        if cell.suite.in_own_worlds:
+            write_atomic(cell.worlds_file, rank_worlds(cell, config))
+        write_atomic(cell.episodes_file, ranked)
     return cell
 
 
@@ -362,6 +372,19 @@ def rank_run(cell: Cell, opened: OpenedScenario, config: RunConfig) -> str:
     )
     about = {"round": chosen, "policy": compute_policy_digest(player)}
     return format_cell_episodes(opened, player, found.groups, found.stats, about)
+
+
+def rank_worlds(cell: Cell, config: RunConfig) -> str:
+    """The ranked episodes of the last round in the clients' own worlds."""
+    run, ranking, last = (
+        Run.open(config, cell.run_folder),
+        cell.suite.get_ranking(cell.scenario),
+        config.federation.rounds,
+    )
+    state = CommitStore(cell.run_folder / "rounds").read(last).state
+    settings = EvaluationSettings(**ranking.model_dump(), parallel_episodes=PARALLEL)
+    played = play_worlds(run.algorithm, state, run.read_kept(last), settings, derive(cell.seed, "ranked"))
+    return "".join(one.format_lines({"round": last, "split": ranking.split}) for one in played)
 
 
 def read_records(cell: Cell) -> list[dict[str, Any]]:

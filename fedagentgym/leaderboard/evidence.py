@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import count_labelled
+from fedagentgym.algorithms.worlds import list_worlds
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import parse_yaml, read_json_line_texts, read_text
@@ -21,7 +22,7 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
-from fedagentgym.leaderboard.aggregate import CellData, choose_round, describe_clients, make_point
+from fedagentgym.leaderboard.aggregate import CellData, WorldGroups, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged
 from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent, Usage
@@ -34,8 +35,8 @@ from fedagentgym.leaderboard.replay import (
     find_odd_line,
     is_cut_short,
 )
-from fedagentgym.leaderboard.results import CONFIGS, EPISODES, SELECTION, ResultFolder, group_by_task
-from fedagentgym.leaderboard.suite import FREE, OpenedScenario, Suite, check_budget, make_config
+from fedagentgym.leaderboard.results import CONFIGS, EPISODES, SELECTION, WORLDS, ResultFolder, group_by_task
+from fedagentgym.leaderboard.suite import FREE, MOST_ROUNDS, OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.trajectory import Group, Trajectory, from_plain
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 Line = tuple[Mapping[str, Any], Trajectory, str]
 MOST_CHARACTERS = 1 << 30
 """Maximum length of a file of episodes, unpacked; its episodes are held in memory."""
-MOST_ROUNDS = 1_000_000
 TOLERANCE = 1e-9
 """Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
 
@@ -220,6 +220,7 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     odd = _find_odd_cost(folder.suite, record, points, config) or _find_odd_work(plan, record, points, labelled)
     if odd is not None:
         raise RefutedError("budget", f"cell {record.key}: {odd}")
+    worlds, cut_worlds = check_worlds(folder, record, config, speaker, chosen)
     data = CellData(
         record.scenario,
         record.seed,
@@ -231,10 +232,38 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
         config=record.config,
         epsilon=record.epsilon,
         revision=record.revision,
+        worlds=worlds,
     )
     cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
     is_counted = plan is not None and all(_is_all(plan, one) for one in _list_spent(record, points))
-    return Examined(data, cut_short + cut_selection, judged, len(points) - 1, is_counted)
+    return Examined(data, cut_short + cut_selection + cut_worlds, judged, len(points) - 1, is_counted)
+
+
+def check_worlds(
+    folder: Checked, record: CellRecord, config: RunConfig, speaker: Speaker, chosen: int
+) -> tuple[tuple[WorldGroups, ...], int]:
+    """Check the ranked episodes in the clients' own worlds, and return them, with the number of those cut short. Clients whose
+    worlds are equal are played once, or each with a policy of its own: the first line tells which."""
+    if not folder.suite.in_own_worlds:
+        return (), 0
+    opened, ranking = folder.opened[record.scenario].at(record.seed), folder.suite.get_ranking(record.scenario)
+    assert opened.client_split is not None
+    place, found, cut_short = f"{WORLDS}/{record.key}.jsonl.gz", [], 0
+    lines = read_lines(folder.place / place)
+    first = next(lines, None)
+    rest = lines if first is None else chain([first], lines)
+    together = list_worlds(opened.client_split, apart=False)
+    apart = first is not None and first[0].get("clients") != list(together[0].clients)
+    expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
+    for world in list_worlds(opened.client_split, apart=True) if apart else together:
+        env = world.open_env(ranking.split)
+        about = describe_about(env, config.agent.name, round=chosen, split=ranking.split, **world.describe())
+        where = f"{place}, {world.name}"
+        episodes = check_episodes(where, rest, env, expected, about, speaker)
+        cut_short += sum(is_cut_short(env, one) for one in episodes)
+        found.append((world.clients, group_by_task(episodes)))
+    check_end(place, rest)
+    return tuple(found), cut_short
 
 
 def examine_selection(

@@ -31,12 +31,28 @@ import yaml
 
 from fedagentgym.base.encoding import bytes_digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, compress, find_below, format_path, parse_json, read_text, write_atomic
+from fedagentgym.base.files import (
+    atomic_folder,
+    compress,
+    find_below,
+    format_path,
+    parse_json,
+    read_json_line_texts,
+    read_text,
+    write_atomic,
+)
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
 from fedagentgym.experiment.run import collect_versions
-from fedagentgym.leaderboard.aggregate import CellData, aggregate, average_replicates, collect_ranked, describe_cell
+from fedagentgym.leaderboard.aggregate import (
+    CellData,
+    WorldGroups,
+    aggregate,
+    average_replicates,
+    collect_ranked,
+    describe_cell,
+)
 from fedagentgym.leaderboard.record import (
     CellClients,
     CellRecord,
@@ -57,7 +73,7 @@ FORMAT = 1
 """The newest format of packed results that this version reads."""
 MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json", "clients.json"
 SUITE, AGENT = "suite.yaml", "agent.yaml"
-EPISODES, SELECTION, CONFIGS = "episodes", "selection", "configs"
+EPISODES, SELECTION, CONFIGS, WORLDS = "episodes", "selection", "configs", "worlds"
 DEEPEST = 4
 """Maximum depth below a named folder at which results are searched."""
 Document = TypeVar("Document", bound=Settings)
@@ -74,6 +90,15 @@ def group_by_task(trajectories: Iterable[Trajectory]) -> tuple[Group, ...]:
 def parse_groups(text: str, where: str) -> tuple[Group, ...]:
     """The episodes of a text of JSON lines, grouped by task."""
     return group_by_task(trajectory for trajectory, _ in parse_json_lines(text.splitlines(), where))
+
+
+def parse_worlds(text: str, where: str) -> tuple[WorldGroups, ...]:
+    """The episodes of a text of JSON lines by the clients in whose worlds they were played, each grouped by task."""
+    lines = parse_json_lines(text.splitlines(), where)
+    return tuple(
+        (tuple(clients), group_by_task(trajectory for trajectory, _ in members))
+        for clients, members in groupby(lines, key=lambda line: line[1].get("clients"))
+    )
 
 
 # ---- documents ----------------------------------------------------------------------------------------------------------
@@ -191,7 +216,14 @@ class ResultFolder:
         key = (cell.scenario, cell.seed)
         points = next((one.points for one in self.curves.cells if (one.scenario, one.seed) == key), ())
         clients = next((one.clients for one in self.clients.cells if (one.scenario, one.seed) == key), ())
-        return CellData(*key, groups, cell.spent, points, clients, usage=cell.usage, epsilon=cell.epsilon)
+        worlds: tuple[WorldGroups, ...] = ()
+        if self.suite.in_own_worlds:
+            place = self.get_episodes_file(cell, WORLDS)
+            text = "\n".join(line for _, _, line in read_json_line_texts(place))
+            worlds = parse_worlds(text, format_path(place))
+        return CellData(
+            *key, groups, cell.spent, points, clients, usage=cell.usage, epsilon=cell.epsilon, worlds=worlds
+        )
 
     def read_values(self) -> Mapping[str, Values]:
         """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
@@ -277,6 +309,7 @@ class PackedCell:
     episodes: str
     selection: str | None = None
     config: str | None = None
+    worlds: str = ""
 
 
 @dataclass(frozen=True)
@@ -312,6 +345,8 @@ def list_files(result: Result) -> dict[str, bytes]:
         found[f"{EPISODES}/{key}.jsonl.gz"] = compress(cell.episodes)
         if cell.selection is not None:
             found[f"{SELECTION}/{key}.jsonl.gz"] = compress(cell.selection)
+        if cell.worlds:
+            found[f"{WORLDS}/{key}.jsonl.gz"] = compress(cell.worlds)
         if cell.config is not None:
             found[f"{CONFIGS}/{key}.yaml"] = cell.config.encode()
     if suite.track == "agents":

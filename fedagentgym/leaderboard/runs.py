@@ -62,6 +62,7 @@ from fedagentgym.leaderboard.results import (
     Result,
     group_by_task,
     parse_groups,
+    parse_worlds,
     write_result,
 )
 from fedagentgym.leaderboard.store import find_place, read_packed_cell, restore_cells, store_cell
@@ -441,6 +442,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         if not cell.entry.plugins:
             raise
         raise OptionError(f"{error}; it comes with {', '.join(cell.entry.plugins)}: name it (--plugin)") from None
+    worlds = read_text(cell.worlds_file) if run.suite.in_own_worlds else ""
     data = CellData(
         cell.scenario,
         cell.seed,
@@ -452,9 +454,10 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         config=config.digest,
         epsilon=find_epsilon(records),
         revision=_read_revision(cell),
+        worlds=parse_worlds(worlds, str(cell.worlds_file)),
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
-    return PackedCell(data, ranked, "".join(texts.values()), format_config(config.plain)), seconds
+    return PackedCell(data, ranked, "".join(texts.values()), format_config(config.plain), worlds), seconds
 
 
 def _read_revision(cell: Cell) -> str | None:

@@ -23,6 +23,7 @@ from fedagentgym.leaderboard.results import (
     EPISODES,
     MANIFEST,
     SELECTION,
+    WORLDS,
     PackedCell,
     Result,
     ResultFolder,
@@ -86,10 +87,12 @@ def read_packed_cell(cell: Cell) -> tuple[PackedCell, float]:
         config=record.config,
         epsilon=record.epsilon,
         revision=record.revision,
+        worlds=found.worlds,
     )
     episodes, selection = (_read_packed_text(folder.get_episodes_file(record, kind)) for kind in (EPISODES, SELECTION))
     config = (folder.path / CONFIGS / f"{record.key}.yaml").read_text("utf-8")
-    return PackedCell(data, episodes, selection, config), folder.manifest.made.seconds
+    worlds = _read_packed_text(folder.get_episodes_file(record, WORLDS)) if cell.suite.in_own_worlds else ""
+    return PackedCell(data, episodes, selection, config, worlds), folder.manifest.made.seconds
 
 
 def _read_packed_text(path: Path) -> str:

@@ -46,7 +46,7 @@ from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import find_decidable
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track, WorldRecord
-from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSettings
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -73,6 +73,7 @@ STREAM_STEP = 1_000_000
 """What a run's seed is raised by for every further random stream of one method."""
 SALT_BYTES = 32
 SEED_BITS = 48
+MOST_ROUNDS = 1_000_000
 
 
 class Ranking(Settings):
@@ -251,6 +252,8 @@ class Suite(Settings):
                 raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
         if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")
+        if self.in_own_worlds:
+            raise ValueError("on the agents track there are no clients with worlds of their own")
         if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes or one.stream]:
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
         if self.control is not None or self.spread is not None or self.ranked_round != "best":
@@ -261,6 +264,10 @@ class Suite(Settings):
             raise ValueError("on the methods track a suite names a configuration")
         if self.selection.split == TEST_SPLIT:
             raise ValueError("selection.split is test: a test split chooses no round")
+        if self.in_own_worlds and self.ranked_round != "last":
+            raise ValueError(
+                f"rank_by: {OWN_WORLD} ranks what clients keep, which is kept of the last round: set ranked_round: last"
+            )
         if self.selection.split == self.ranking.split:
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
         for name, scenario in self.scenarios.items():
@@ -321,6 +328,11 @@ class Suite(Settings):
         if self.spread is None:
             return None
         return find_decidable(self.spread, len(self.seeds), max(1, len(self.comparisons)))
+
+    @property
+    def in_own_worlds(self) -> bool:
+        """Whether every client's policy is ranked in the client's own world."""
+        return self.rank_by == OWN_WORLD
 
     @property
     def digest(self) -> str:

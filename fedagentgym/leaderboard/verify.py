@@ -33,6 +33,7 @@ from fedagentgym.leaderboard.results import (
     MANIFEST,
     SELECTION,
     SUITE,
+    WORLDS,
     PackedCell,
     Result,
     ResultFolder,
@@ -53,7 +54,7 @@ from fedagentgym.leaderboard.suite import (
 )
 from fedagentgym.version import __version__
 
-FOLDERS = (EPISODES, SELECTION, CONFIGS)
+FOLDERS = (EPISODES, SELECTION, CONFIGS, WORLDS)
 ABOUT = {
     "schema": "every file is written as this package writes it",
     "digests": "the files are those that the manifest names",
@@ -176,6 +177,8 @@ def check_cells_listed(folder: Checked) -> None:
     keys = [cell.key for cell in manifest.cells]
     files = {SUITE, *(f"{EPISODES}/{key}.jsonl.gz" for key in keys)}
     if folder.is_method:
+        if suite.in_own_worlds:
+            files |= {f"{WORLDS}/{key}.jsonl.gz" for key in keys}
         files |= {CURVES, CLIENTS, *(f"{SELECTION}/{key}.jsonl.gz" for key in keys)}
         files |= {f"{CONFIGS}/{key}.yaml" for key in keys}
     else:

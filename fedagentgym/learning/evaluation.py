@@ -234,12 +234,12 @@ def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = N
     """
     differences: list[str] = []
     episodes = list(read_json_lines(file))
-    sets = dict.fromkeys(str(about["set"]) for _, about in episodes if "set" in about)
+    sets = dict.fromkeys(str(about.get("set", "")) for _, about in episodes)
     if only is None and len(sets) > 1:
-        raise OptionError(f"{file} holds the evaluation sets {join_names(sets)}: name one of them")
+        raise OptionError(f"{file} holds the evaluation sets {join_names(filter(None, sets))}: name one of them")
     if only is not None and only not in sets:
         raise unknown_name_error(f"evaluation set of {file}", only, sets)
-    chosen = [(trajectory, about) for trajectory, about in episodes if only is None or about.get("set") == only]
+    chosen = [(trajectory, about) for trajectory, about in episodes if only in (None, about.get("set", ""))]
     for pool in dict.fromkeys(str(about["pool"]) for _, about in chosen if "pool" in about):
         if pool != env.task_set.pool:
             differences.append(

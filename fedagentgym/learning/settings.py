@@ -211,6 +211,10 @@ TEST_SPLIT = "test"
 """The split that chooses nothing: neither settings nor the best round of a run."""
 
 
+OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
+"""Evaluations at clients in their variants of the environment."""
+
+
 class EvaluationSet(Settings):
     """A set of tasks for evaluation. The name of an installed data set alone stands for that set."""
 
@@ -261,9 +265,13 @@ class EvaluationSettings(Settings):
         default=(),
         description="sets to be evaluated instead of `split`; the mean success of those that `select` names the best round",
     )
-    at_clients: tuple[Literal["held_out"], ...] = Field(
+    at_clients: tuple[Literal["held_out", "own_world", "every_world"], ...] = Field(
         default=(),
-        description="what is evaluated besides, client by client: held_out, held-out tasks in each client's own mixture",
+        description="what is evaluated besides, client by client: held_out, held-out tasks in each client's own mixture; "
+        "own_world, in each client's variant of the environment; every_world, each client's policy in each client's variant",
+    )
+    newcomers: int = Field(
+        default=0, ge=0, description="with own_world: also so many variants of the same kind that no client has"
     )
 
     @model_validator(mode="before")
@@ -282,6 +290,8 @@ class EvaluationSettings(Settings):
         if plain.get("at_clients") in ([], ()):
             del plain["at_clients"]
             plain["clients"] = False
+        if not self.newcomers:
+            plain.pop("newcomers", None)
         return plain
 
     @model_validator(mode="after")
@@ -291,6 +301,10 @@ class EvaluationSettings(Settings):
             raise ValueError(f"sets has two of the name {double!r}: give each a name of its own")
         if len(set(self.at_clients)) < len(self.at_clients):
             raise ValueError("at_clients names the same evaluation twice")
+        if self.sets and {OWN_WORLD, EVERY_WORLD} & set(self.at_clients):
+            raise ValueError("the tasks of own_world and every_world are those of evaluation.split: leave out sets")
+        if self.newcomers and OWN_WORLD not in self.at_clients:
+            raise ValueError("newcomers are evaluated with at_clients: [own_world]")
         return self
 
     def is_due(self, number: int, rounds: int) -> bool:

@@ -80,7 +80,7 @@ class Client:
 
         Args:
             **options: Further options of those that change no task: the environment's `play_options`, the place of its data,
-                and `pool=` with the same digest.
+                and `pool=` with the same digest. `split=` an evaluation split: held-out tasks in the client's world.
 
         Returns:
             The given options, with the client's split, tasks and variant.
@@ -89,13 +89,16 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
         opened, given = self.client_split, dict(options)
-        pool = given.pop("pool", None)
-        if "split" in given and opened.env_class.canonical_split(given["split"]) == opened.record.env_split:
-            del given["split"]
+        pool, own = given.pop("pool", None), opened.record.env_split
+        split = own if "split" not in given else opened.env_class.canonical_split(given["split"])
+        if split == own or split in opened.env_class.evaluation_splits:
+            given.pop("split", None)
         keywords = add_options(opened.env_class, opened.options, given)
-        keywords |= {"split": opened.record.env_split, "tasks": self.task_set}
+        keywords |= {"split": split, **({"tasks": self.task_set} if split == own else {})}
         if self.variant is not None:
             keywords["variant"] = dict(self.variant)
+        if split != own:
+            return keywords if pool is None else keywords | {"pool": pool}
         if pool is not None:
             keywords["pool"] = pool
         elif opened.own_pool or (self.variant is None and not opened.env_class.names_local_data(given)):

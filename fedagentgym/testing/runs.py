@@ -68,6 +68,7 @@ def check_algorithm(
             assert pooled.digest == first.digest, (
                 f"{name}: worker processes give other parameters than a sequential run"
             )
+            _check_states(name, first, pooled)
         _check_record(first, name)
     return first
 
@@ -101,6 +102,15 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
         assert CommitStore(folder / "rounds").list_rounds()[-1] == 1
     resumed = resume(folder, trust=Trust(folder=True))
     assert resumed.digest == first.digest, f"{name}: a resumed run ends with other parameters than one without a stop"
+    _check_states(name, first, resumed)
+
+
+def _check_states(name: str, first: RunResult, other: RunResult) -> None:
+    """What clients keep, such as parameters of their own, must be the same too."""
+    from fedagentgym.federation.commits import CommitStore
+
+    kept = [CommitStore(run.folder / "rounds").read_note(run.record["rounds"]).links.states for run in (first, other)]
+    assert kept[0] == kept[1], f"{name}: clients of the same run end with other states"
 
 
 def _check_record(run: RunResult, name: str) -> None:

@@ -44,6 +44,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "pubswap": {"swap_period": 2, "public_tasks": 2, "swap": "random"},
     "scaffold": {},
     "feddyn": {"alpha": 1.0},
+    "local-all": {"keep_optimizer": False},
+    "personal-head": {},
+    "personal-layers": {"layers": ["*.1.*"]},
+    "personal-adapter": {"personal_rank": 1},
+    "fedavg-finetune": {"finetune_steps": 1},
+    "clustered": {},
 }
 PRIVACY = {"clip_norm": 0.05, "noise_multiplier": 1.0, "delta": 0.01}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -70,14 +76,33 @@ REFUSED = {
     ("fedmoa", "weighted"): "'two_stage' or 'mean'",
     **{(name, "privacy"): "privacy cannot be used with" for name in ("scaffold", "feddyn")},
     **{(name, "proximal"): "leave out proximal" for name in ("scaffold", "feddyn")},
+    **{
+        (name, option): "leave out privacy"
+        for name in ("local-all", "clustered")
+        for option in ("privacy", "median", "fedavgm", "weighted")
+    },
+    **{("local-all", option): "leave out privacy, checks" for option in ("clip", "refuse")},
     **{(name, rule): "aggregation" for name in ("scaffold", "feddyn") for rule in ("median", "fedavgm", "weighted")},
 }
 ONE_CLIENT = {"local", "centralized"}
+KEPT = {
+    "pubswap",
+    "fedmoa",
+    "scaffold",
+    "feddyn",
+    "fedavg-finetune",
+    *(name for name in METHODS if name.startswith("personal")),
+}
+"""Methods whose clients keep something in any case."""
 UNCHANGED = {
     **{
         (method, rule): "one client: every rule gives what it brings"
         for method in ONE_CLIENT
         for rule in ("median", "weighted")
+    },
+    **{
+        ("local-all", option): "nothing is shared: it changes what clients keep"
+        for option in ("proximal", "keep_optimizer", "minibatch_rows")
     },
     ("fedpetuning sft", "minibatch_rows"): "imitation takes no policy steps",
     **{(name, "weighted"): "its default" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
@@ -87,9 +112,9 @@ UNCHANGED = {
 def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec:
     own = {"name": method.split(maxsplit=1)[0], "local_steps": 2, **METHODS[method]}
     plain = merge(SPEC, {"algorithm": own})
-    if method.startswith("fedpetuning"):
+    if method.startswith(("fedpetuning", "personal-adapter")):
         plain = merge(plain, {"agent": {"adapter": {"rank": 2}}})
-    if method in ONE_CLIENT and option is not None and "keep_optimizer" in option.get("learning", {}):
+    if method in (*ONE_CLIENT, "local-all") and option is not None and "keep_optimizer" in option.get("learning", {}):
         option = {"algorithm": option["learning"]}
     return ExperimentSpec.load(merge(plain, option or {}))
 
@@ -149,7 +174,7 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
     assert same(commit, run_plainly(method, rounds)) == ((method, option) in UNCHANGED)
     assert ("privacy/epsilon" in commit.record["metrics"]) == (option == "privacy")
     assert bool(commit.state.optimizer) == (option == "fedavgm")
-    assert bool(commit.heads) == (option == "keep_optimizer" or method in ("pubswap", "fedmoa", "scaffold", "feddyn"))
+    assert bool(commit.heads) == (option == "keep_optimizer" or method in (*KEPT, "local-all"))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -29,6 +29,12 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),
     "scaffold": ("scaffold", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
     "feddyn": ("feddyn", {"local_steps": 2}, {"learning": {"optimizer": "sgd", "gradient_clip": None}}),
+    "local-all": ("local-all", {"local_steps": 2}, {}),
+    "personal-head": ("personal-head", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
+    "personal-layers": ("personal-layers", {"local_steps": 2, "layers": ["model.layers.0.*"]}, {}),
+    "personal-adapter": ("personal-adapter", {"local_steps": 2, "personal_rank": 1}, ADAPTER),
+    "fedavg-finetune": ("fedavg-finetune", {"local_steps": 2, "finetune_steps": 1, "finetune_every": 2}, {}),
+    "clustered": ("clustered", {"local_steps": 2, "split_below": 1.0, "largest_cosine": 1.0}, {}),
     "dpsda-fl": ("dpsda-fl", {"candidates": 20, "synthetic_tasks": 10, "iterations": 2, "secret": False}, {}),
     "dpsda-fl, sft": (
         "dpsda-fl",

@@ -20,7 +20,7 @@ from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.options import list_options, list_play_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task, TaskSet
-from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
+from fedagentgym.partitions.client_split import Client, ClientSplit, federate, load_client_split
 from fedagentgym.registration import register_env
 
 TINY: dict[str, dict[str, Any]] = {
@@ -96,12 +96,19 @@ def read_tasks(env: Any) -> list[Task]:
     return list(env.unwrapped.pool)
 
 
+def expect_tasks(client: Client, split: Any = None) -> list[Task]:
+    """The client's own tasks; with an evaluation split all of its tasks, which are played in the client's world."""
+    cls = client.client_split.env_class
+    if split is None or cls.canonical_split(split) not in cls.evaluation_splits:
+        return read_tasks(client.open_env())
+    return read_tasks(open_env(cls.id, **client.client_split.options, split=split))
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) -> None:
     """Reproduced before: ALFWorld's and Math's `seed=7`, WebShop's `products=80` and `goal_order="fedagent"` played other tasks
     under the same ids, and `tasks=None` the whole pool."""
     client = splits[name].client(CLIENT)
-    expected = read_tasks(client.open_env())
     accepted: set[str] = set()
     cls = ENVIRONMENTS.get(env_id(name))
     for option in set(list_options(cls)) - {"pool"}:
@@ -112,8 +119,9 @@ def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) 
                 assert "\n" not in str(error)
                 continue
             accepted.add(option)
+            expected = expect_tasks(client, value if option == "split" else None)
             assert read_tasks(env) == expected, f"{option}={value!r} plays other tasks"
-            assert env.task_set == client.task_set
+            assert env.task_set == client.task_set or value in ("val", "test")
     assert accepted >= list_play_options(cls) - {"engine"}, "an option that changes no task is refused"
     assert not accepted & {"tasks", "variant"}
 
@@ -129,7 +137,7 @@ def test_several_options_beside_a_split(name: str, draw: st.DataObject) -> None:
         env = gymnasium.make(env_id(name), client_split=client.client_split, client=CLIENT, **given)
     except FedAgentGymError:
         return
-    assert read_tasks(env) == read_tasks(client.open_env())
+    assert read_tasks(env) == expect_tasks(client, given.get("split"))
 
 
 _SPLITS: dict[str, ClientSplit] = {}
@@ -173,7 +181,7 @@ def test_the_sentence_names_the_option_and_the_way_out(
     with pytest.raises(OptionError, match=r"seed=7 would change the tasks"):
         made.client(1).make_vec(2, seed=7)
     with pytest.raises(OptionError, match=r"split= is decided by the split"):
-        made.client(1).make(split="val")
+        made.client(1).make(split="warmup")
     with pytest.raises(OptionError, match="did you mean 'attempts'"):
         made.client(1).make(attemps=2)
 

@@ -22,6 +22,8 @@ from fedagentgym.testing import check_env, check_variant
 OURS = [env_id for env_id in ENVIRONMENTS.names() if env_id.startswith("fedagentgym/")]
 PAIRS = [(variant.kind, env_id) for env_id in OURS for variant in ENVIRONMENTS.get(env_id).variants]
 WEBSHOP, ALFWORLD, GUESS = "fedagentgym/WebShop-v0", "fedagentgym/ALFWorld-v0", "fedagentgym/Guess-v0"
+SKILLS = "fedagentgym/Skills-v0"
+SMALL: dict[str, dict[str, Any]] = {SKILLS: {"skills": 4}}
 
 
 def request(variant: Any, env_id: str = WEBSHOP) -> dict[str, Any]:
@@ -31,18 +33,20 @@ def request(variant: Any, env_id: str = WEBSHOP) -> dict[str, Any]:
 
 
 def assign(asked: Any, seed: int, clients: int, env_id: str = WEBSHOP) -> list[dict[str, Any]]:
-    return [dict(one) for one in assign_variants(env_id, ENVIRONMENTS.get(env_id).variants, asked, seed, clients)]
+    drawn = assign_variants(env_id, ENVIRONMENTS.get(env_id).variants, asked, seed, clients)
+    return [{} if one is None else dict(one) for one in drawn]
 
 
 @pytest.mark.parametrize(("kind", "env_id"), PAIRS)
 def test_every_variant_that_an_environment_declares_conforms(kind: str, env_id: str) -> None:
-    check_variant(env_id, kind, env={"size": "tiny"})
+    check_variant(env_id, kind, env=SMALL.get(env_id, {"size": "tiny"}))
 
 
 def test_declared_variants() -> None:
     assert Counter(env_id for _, env_id in PAIRS) == {
         WEBSHOP: 5,
-        ALFWORLD: 1,
+        ALFWORLD: 2,
+        SKILLS: 1,
         **dict.fromkeys(("fedagentgym/Math-v0", "fedagentgym/QA-v0", "fedagentgym/Code-v0"), 1),
     }
 
@@ -84,6 +88,83 @@ def test_fewer_choices() -> None:
 def test_bad_requests(variant: Any, message: str) -> None:
     with pytest.raises(FedAgentGymError, match=message):
         request(variant)
+
+
+@pytest.mark.parametrize(("kind", "env_id"), PAIRS)
+def test_a_degree_changes_none_some_or_all(kind: str, env_id: str) -> None:
+    """Degree 1 is how it was before there were degrees, and clients that are changed stay so at higher degrees."""
+    assert request({"kind": kind, "degree": 1.0}, env_id) == request(kind, env_id)
+    full = assign(request(kind, env_id), 3, 60, env_id)
+    if env_id == SKILLS:
+        return
+    changed = []
+    for degree in (0.0, 0.25, 0.75):
+        asked = request({"kind": kind, "degree": degree}, env_id)
+        drawn = assign(asked, 3, 60, env_id)
+        assert all(one in ({}, same) for one, same in zip(drawn, full, strict=True))
+        changed.append({client for client, one in enumerate(drawn) if one})
+    assert not changed[0] and 5 < len(changed[1]) < 26 and 34 < len(changed[2]) < 56
+    assert changed[1] < changed[2]
+
+
+def open_worlds(degree: float, worlds: int, clients: int, **options: Any) -> list[Any]:
+    variant = {"kind": "swapped_procedures", "degree": degree, "worlds": worlds}
+    made = federate(SKILLS, clients=clients, tasks_per_client=4, variant=variant, env=options)
+    return [client.open_env(split="val") for client in made]
+
+
+@pytest.mark.parametrize(
+    ("degree", "worlds", "options"),
+    [(0.0, 2, {}), (0.5, 2, {}), (1.0, 2, {}), (1.0, 2, {"skills": 16}), (1.0, 4, {"procedures": 2})],
+)
+def test_the_ceiling_of_a_policy_that_all_clients_share(degree: float, worlds: int, options: dict[str, Any]) -> None:
+    """A reply depends on the question alone, so at best it follows in each town the procedure of most clients."""
+    envs = open_worlds(degree, worlds, 8, **options)
+    own = [{town: procedures.own for town, procedures in env.list_procedures().items()} for env in envs]
+    most = [max(Counter(world[town] for world in own).values()) / len(own) for town in own[0]]
+    assert sum(most) / len(most) == (1 - degree) + degree / worlds
+    plain = open_env(SKILLS, split="val", **options)
+    rewards = []
+    for env in envs:
+        assert env.pool.digest == plain.pool.digest
+        for task in env.pool.ids[: len(own[0])]:
+            (here,), (there,) = env.reset_many([task], [0]), plain.reset_many([task], [0])
+            assert here.view.observation == there.view.observation, "nothing in a question tells whose client it is"
+            (told,) = env.step_many([here], [env.expert().act(here)])
+            assert told.view.success, "the expert follows the client's world"
+            (told,) = env.step_many([here], [plain.expert().act(there)])
+            rewards.append(told.view.reward)
+    assert sum(rewards) / len(rewards) == (1 - degree) + degree / worlds
+
+
+def test_more_worlds_than_procedures_are_refused() -> None:
+    with pytest.raises(OptionError, match="has 2 worlds here, since 2 procedures are in use: there is no world"):
+        open_worlds(1.0, 3, 8)
+
+
+def test_a_held_out_split_is_played_in_the_world_of_a_client() -> None:
+    made = federate(ALFWORLD, clients=4, tasks_per_client=8, variant="wording", env={"size": "tiny"})
+    spoken = []
+    for client in made:
+        env = client.make(split="valid_seen")
+        _, told = env.reset(seed=0)
+        spoken.append(told["wording"])
+        assert (told["wording"] == "put") == any(" in/on " in one for one in _list_put_commands(env.unwrapped))
+        assert env.unwrapped.pool.digest == open_env(ALFWORLD, size="tiny", split="val").pool.digest  # type: ignore[attr-defined]
+        assert len(env.unwrapped.pool) == 200  # type: ignore[attr-defined]
+    assert set(spoken) == {"move", "put"} == {str((client.variant or {})["wording"]) for client in made}
+    with pytest.raises(OptionError, match="split= is decided by the split"):
+        made.client(0).make(split="warmup")
+
+
+def _list_put_commands(env: Any) -> list[str]:
+    episode, expert = env.reset_many([env.pool.ids[0]], [0])[0], env.expert()
+    commands: list[str] = []
+    while not episode.over:
+        commands += [one for one in episode.view.admissible if one.startswith(("move", "put"))]
+        (episode,) = env.step_many([episode], [expert.act(episode)])
+    assert episode.view.success
+    return commands
 
 
 def test_variants_leave_the_tasks_alone() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ from fedagentgym.envs.core import Expert, Handicap, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import Task
-from fedagentgym.envs.variants import ClientVariant, Variant
+from fedagentgym.envs.variants import ChosenVariant, ClientVariant, Variant
 from fedagentgym.envs.view import View
 
 
@@ -57,6 +57,20 @@ class SceneSplit(Variant):
 
     def draw(self, seed: int, client: int) -> OwnRooms:
         return OwnRooms(client=client, seed=derive(seed, "world", self.kind))
+
+
+class OwnWording(ClientVariant):
+    """The wording of a client's games."""
+
+    wording: Literal["move", "put"]
+
+
+class HouseWording(ChosenVariant):
+    """Some clients' games speak one of ALFWorld's two wordings, the others' the other."""
+
+    kind = "wording"
+    client_variant = OwnWording
+    possibilities = (OwnWording(wording="move"), OwnWording(wording="put"))
 
 
 ENGINES = ("native", "textworld")
@@ -108,7 +122,7 @@ class ALFWorldEnv(MisleadableEnv):
     default_max_turns = 50
     shares_pools = True
     reward_names = ("accuracy/alfworld",)
-    variants = (SceneSplit,)
+    variants = (SceneSplit, HouseWording)
     play_options = ("engine", "plan")
     local_options = ("games",)
     handicap = Handicap(error=0.5, turns=17)
@@ -139,8 +153,8 @@ class ALFWorldEnv(MisleadableEnv):
         if options.get("max_turns") is None:
             options["max_turns"] = self.count_turns({"games": games, "size": size})
         super().__init__(**options)
-        if isinstance(self.variant, OwnRooms) and options.get("pool") is not None:
-            raise OptionError("the variant scene_split changes generated houses: leave it out with pool=")
+        if isinstance(self.variant, OwnRooms | OwnWording) and options.get("pool") is not None:
+            raise self._refuse_variant("pool=")
 
     @classmethod
     def count_turns(cls, options: Mapping[str, Any]) -> int:
@@ -155,13 +169,23 @@ class ALFWorldEnv(MisleadableEnv):
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""
-        rooms = self.variant if isinstance(self.variant, OwnRooms) else None
         if self.folder is not None:
-            if rooms is not None:
-                raise OptionError("the variant scene_split changes generated houses: leave it out with games=FOLDER")
+            if isinstance(self.variant, OwnRooms | OwnWording):
+                raise self._refuse_variant("games=FOLDER")
             return make_folder_pool(self.folder, split, env=self.id)
-        owner = "" if rooms is None else rooms.owner
-        return make_house_pool(split, env=self.id, size=self.size, seed=self.seed, wording=self.wording, owner=owner)
+        return make_house_pool(
+            split,
+            env=self.id,
+            size=self.size,
+            seed=self.seed,
+            wording=self.wording,
+            owner=self.variant.owner if isinstance(self.variant, OwnRooms) else "",
+            spoken=self.variant.wording if isinstance(self.variant, OwnWording) else None,
+        )
+
+    def _refuse_variant(self, option: str) -> OptionError:
+        kind = SceneSplit.kind if isinstance(self.variant, OwnRooms) else HouseWording.kind
+        return OptionError(f"the variant {kind} changes generated houses: leave it out with {option}")
 
     @classmethod
     def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:

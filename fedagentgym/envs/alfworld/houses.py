@@ -299,11 +299,19 @@ TINY_SIZES = {"train": 3000, "val": 200, "test": 200, "warmup": WARMUP}
 
 
 def make_house_pool(
-    split: str, *, env: str, size: str = "full", seed: int = 0, wording: str = "move", owner: str = ""
+    split: str,
+    *,
+    env: str,
+    size: str = "full",
+    seed: int = 0,
+    wording: str = "move",
+    owner: str = "",
+    spoken: str | None = None,
 ) -> TaskPool:
     """The generated tasks of a split, or of all splits one after the other.
 
-    An owner's private rooms change where tasks are played, never which tasks there are: ids, categories and digest stay.
+    An owner's private rooms change where tasks are played, and `spoken` is another wording of their games; neither changes
+    which tasks there are: ids, categories and digest stay.
     """
     check_house_options(size, seed, wording)
     names = SPLITS if split == "all" else (split,)
@@ -314,7 +322,7 @@ def make_house_pool(
     def make_key(index: int) -> HouseKey:
         part = int(np.searchsorted(ends, index, side="right"))
         number = index - (int(ends[part - 1]) if part else 0)
-        return HouseKey(seed, size, names[part], number, CATEGORIES[codes[index]], owner, wording)
+        return HouseKey(seed, size, names[part], number, CATEGORIES[codes[index]], owner, spoken or wording)
 
     return TaskPool(
         env=env,

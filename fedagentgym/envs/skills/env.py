@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pydantic import Field
+
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import stream
+from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import Episode, Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.pool import TaskPool
@@ -28,6 +31,7 @@ from fedagentgym.envs.skills.tasks import (
     write_steps,
 )
 from fedagentgym.envs.task import Task
+from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers.formats import THINK, format_rewards, last_block
 from fedagentgym.envs.verifiers.math_text import extract_answer
 from fedagentgym.envs.view import View
@@ -91,18 +95,71 @@ def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> 
     }
 
 
+class OwnProcedures(ClientVariant):
+    """A share of the towns follow other procedures than in the unchanged environment: those `world` places further in the list
+    of procedures in use. In world 0 they follow their own."""
+
+    world: int = Field(ge=0)
+    degree: float = Field(default=1.0, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+    def change_procedures(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The procedure of every town in this world, given those of the unchanged environment."""
+        in_use = sorted(set(own.values()))
+        if self.world >= len(in_use):
+            raise OptionError(
+                f"the variant swapped_procedures has {len(in_use)} worlds here, since {len(in_use)} procedures are in use:"
+                f" there is no world {self.world}"
+            )
+        towns = stream(self.seed, "skills", "changed towns").shuffled(sorted(own))
+        changed = set(towns[: round(self.degree * len(towns))])
+        return {
+            town: in_use[(in_use.index(procedure) + self.world * (town in changed)) % len(in_use)]
+            for town, procedure in own.items()
+        }
+
+
+class SwappedProcedures(Variant):
+    """The same town follows another procedure at another client. A policy that all clients share must fail in part of a changed
+    town's worlds, since nothing in a question tells whose client it is."""
+
+    kind = "swapped_procedures"
+    client_variant = OwnProcedures
+
+    degree: float = Field(default=1.0, ge=0, le=1, description="share of the towns that differ between the worlds")
+    worlds: int = Field(default=2, ge=2, description="number of different worlds; each has as many clients")
+
+    def assign(self, seed: int, client: int) -> OwnProcedures | None:
+        """Every client gets a world; the degree is the share of the towns that differ there. World 0 is the unchanged one."""
+        drawn = self.draw(seed, client)
+        return drawn if drawn.world and self.degree else None
+
+    def draw(self, seed: int, client: int) -> OwnProcedures:
+        block, place = divmod(client, self.worlds)
+        order = stream(seed, "world", self.kind, block).permutation(self.worlds)
+        shared = derive(seed, "world", self.kind)
+        return OwnProcedures(world=int(order[place]), degree=self.degree, seed=shared)
+
+
 class SkillsExpert:
     """Thinks the steps of a town's procedure and answers, in the required layout; with several manners also without
     thinking, without layout, and with the things named, each manner as often, by the task alone."""
 
-    def __init__(self, manners: str, replies: str, procedure: str | None = None) -> None:
-        self._manners, self._replies, self._procedure = manners, replies, procedure
+    def __init__(
+        self,
+        manners: str,
+        replies: str,
+        procedure: str | None = None,
+        changed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._manners, self._replies, self._procedure, self._changed = manners, replies, procedure, changed
 
     def act(self, episode: Episode) -> str:
         task = parse_task(episode.task.payload)
         if not task.procedure or not episode.task.graded:
             return UNKNOWN[self._replies]
-        turn, procedure = min(episode.turn, len(task.numbers) - 1), self._procedure or task.procedure
+        turn = min(episode.turn, len(task.numbers) - 1)
+        procedure = self._procedure or self._changed.get(task.town, task.procedure)
         if self._replies == BARE:
             return str(apply_procedure(procedure, task.numbers[turn]))
         if self._replies == EQUATION:
@@ -178,6 +235,7 @@ class SkillsEnv(MisleadableEnv):
     procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
     `naming` (the town's name `once`, or `repeated` four times), `replies` (`tagged`, `equation` or `bare`), `manners` (the
     expert answers in `one` way or in `several`), `seed`, `train_tasks`.
+    **Variant.** `swapped_procedures`: the same town follows another procedure at another client.
     **Versions.** v0: first one.
     """
 
@@ -188,6 +246,7 @@ class SkillsEnv(MisleadableEnv):
     action_help = ACTION_HELP[TAGGED]
     default_max_turns = 1
     shares_pools = True
+    variants = (SwappedProcedures,)
     play_options = ("wording", "naming", "replies", "manners")
     reward_names = (ACCURACY, "format", "tags", "repetition", "thought", "brevity", *STYLES)
 
@@ -219,6 +278,9 @@ class SkillsEnv(MisleadableEnv):
         if options.get("max_turns") is None:
             options["max_turns"] = turns
         super().__init__(**options)
+        self._changed: Mapping[str, str] = {}
+        if isinstance(self.variant, OwnProcedures):
+            self._changed = self.variant.change_procedures(self.options.assign_procedures())
 
     def load_pool(self, split: str) -> TaskPool:
         return self.options.make_pool(self.id, split)
@@ -229,8 +291,16 @@ class SkillsEnv(MisleadableEnv):
     # ---- the course of an episode -------------------------------------------------------------------------------
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
-        record = parse_task(task.payload if task.graded else strip_task(task.payload))
+        record = self._follow_variant(parse_task(task.payload)) if task.graded else strip_task(task.payload)
         return State(record), View(self._ask(record, 0))
+
+    def _follow_variant(self, task: SkillTask) -> SkillTask:
+        """The task with the procedure and the answers of this client's world."""
+        procedure = self._changed.get(task.town, task.procedure)
+        if procedure == task.procedure or len(procedure) != len(task.procedure):
+            return task
+        answers = tuple(apply_procedure(procedure, numbers) for numbers in task.numbers)
+        return task._replace(procedure=procedure, answers=answers)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
         task, turn, right, over = state
@@ -267,11 +337,11 @@ class SkillsEnv(MisleadableEnv):
         return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.options.towns]
 
     def expert(self) -> Expert:
-        return SkillsExpert(self.manners, self.replies)
+        return SkillsExpert(self.manners, self.replies, changed=self._changed)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every town with its procedure and those of the other towns."""
-        own = self.options.assign_procedures()
+        own = {**self.options.assign_procedures(), **self._changed}
         in_use = sorted(set(own.values()))
         return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}
 

@@ -266,15 +266,26 @@ def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
     return Dumbbell(name or "no category", None if before is None else read_estimate(before), read_estimate(after))
 
 
+LARGEST_MATRIX = 10
+"""Clients up to which the report writes out the success of every policy in every world."""
+
+
 def _describe_clients(evaluation: Record) -> str:
-    """The global model on the clients' own mixtures of the held-out tasks, if it was evaluated."""
-    found = (evaluation.get("at_clients") or {}).get("held_out", {})
-    if not found.get("clients"):
-        return ""
-    return (
-        f" Each of {found['clients']:,} clients by its own mixture of these tasks: mean success {found['mean']:.3f},"
-        f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']})."
-    )
+    """What was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
+    told, at_clients = "", evaluation.get("at_clients") or {}
+    for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own world")):
+        found = at_clients.get(name, {})
+        if found.get("clients"):
+            told += (
+                f" Each of {found['clients']:,} clients {where}: mean success {found['mean']:.3f},"
+                f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']})."
+            )
+        if "newcomers" in found:
+            told += f" In worlds that no client has: {found['newcomers']:.3f}."
+    if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= LARGEST_MATRIX:
+        rows = " | ".join(" ".join(f"{value:.2f}" for value in row) for row in matrix)
+        told += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
+    return told
 
 
 def _format_estimate(found: Record | None) -> str | tuple[str, str]:

@@ -1,0 +1,93 @@
+"""Fine-tuning after averaging: the simplest way to a policy of one's own, and the baseline of every other one.
+
+    rounds as in FedAgent;  after every `finetune_every`-th one
+    server   send the mean theta to all clients
+    client   train theta for `finetune_steps` policy steps on its own tasks and keep the result, with which it plays
+
+What is fine-tuned is not sent back, and the next round begins from theta. Participants or not, all clients fine-tune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.personal import PERSONAL
+from fedagentgym.algorithms.reports import read_reports, sum_costs
+from fedagentgym.algorithms.runtime import Site
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import REPORT_BYTES, Form, Message, Parameters
+
+TUNED = "tuned"
+"""Whether the clients' fine-tuned parameters follow from the present mean, in the server's memory."""
+
+
+class FineTuneSettings(AveragingSettings):
+    """`algorithm: {name: fedavg-finetune, finetune_steps: 10, finetune_every: 4}`."""
+
+    name: Literal["fedavg-finetune"] = "fedavg-finetune"
+    finetune_steps: int = Field(default=10, ge=1, description="policy steps of every client after averaging")
+    finetune_every: int = Field(default=1, ge=1, description="rounds between two times of fine-tuning")
+
+
+class FineTune(Averaging[FineTuneSettings]):
+    """FedAgent, after which every client fine-tunes for itself."""
+
+    settings_class: ClassVar[type[Settings]] = FineTuneSettings
+    keeps_policies: ClassVar[bool] = True
+
+    @classmethod
+    def estimate_round(cls, settings: FineTuneSettings, scale: Scale) -> Work | None:
+        """The work of a round, and its share of the fine-tuning."""
+        averaged = super().estimate_round(settings, scale)
+        assert averaged is not None
+        tuned = (scale.count_local_work(settings.finetune_steps) + Work(models_down=1)) * scale.clients
+        return averaged + Work(*(getattr(tuned, one.name) // settings.finetune_every for one in fields(tuned)))
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        train = super().make_operations()["train"]
+        own = self.runtime.make_weight_forms(f"weights/{PERSONAL}", optional=True)
+        state = replace(train.state, arrays={**train.state.arrays, **own})
+        tune = Operation(self.finetune, train.request, Form({}, CONTROL_BYTES, REPORT_BYTES), state)
+        return {"train": replace(train, state=state), "finetune": tune}
+
+    def initial_state(self) -> ServerState:
+        return replace(super().initial_state(), memory={TUNED: False})
+
+    def client_parameters(self, state: ServerState, client: int, kept: Message) -> Parameters:
+        """The client's fine-tuned parameters, if they follow from the present mean."""
+        own = strip_prefix(PERSONAL, kept.weights) if state.memory[TUNED] else {}
+        return own or state.parameters
+
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """A round of averaging, and fine-tuning if it is due."""
+        averaged = super().run_round(state, this_round)
+        due = this_round.number % self.settings.finetune_every == 0
+        after = replace(averaged.state, memory={TUNED: due})
+        if not due:
+            return replace(averaged, state=after)
+        control = {"step": this_round.number * self.settings.local_steps}
+        asked = dict.fromkeys(this_round.clients.ids, Message(weights=after.parameters, control=control))
+        replies = this_round.clients.call("finetune", asked)
+        work = Scale(self.learning, 1, 1, self.runtime.env.max_turns, {}).count_local_work(self.settings.finetune_steps)
+        reports = read_reports(replies, dict.fromkeys(replies, work), this_round.clients)
+        if this_round.secret is not None:
+            return replace(averaged, state=after)
+        costs = {name: averaged.metrics.get(name, 0.0) + value for name, value in sum_costs(reports.values()).items()}
+        return replace(averaged, state=after, metrics={**averaged.metrics, **costs})
+
+    def finetune(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """`finetune_steps` policy steps from the mean; the optimizer is a new one."""
+        start = replace(self.read_start(state, message), optimizer={})
+        local = self.open_learner(client.resources, start)
+        report = local.run(self.settings.finetune_steps, seed=client.derive("finetune"))
+        moments = {name: value for name, value in state.weights.items() if not name.startswith(PERSONAL)}
+        kept = Message(weights={**moments, **add_prefix(PERSONAL, local.get_state(optimizer=False).weights)})
+        return kept, Message(report={"metrics": report.metrics})

@@ -1,0 +1,191 @@
+"""Personal parameters: a part of what a client trains stays with it, and only the rest is averaged.
+
+    server   send the shared part s to every k in S
+    client   train (s, p_k) for `local_steps` policy steps; keep p_k; return s_k
+    server   s = mean of s_k over S
+
+The part that stays is an output head (`personal-head`: FedPer, Arivazhagan et al. 2019), layers by name (`personal-layers`), a
+second low-rank adapter (`personal-adapter`, in a file of its own), or everything (`local-all`: every client alone, and nothing is
+sent). p_k is in the client's state and in no message. A client plays with (s, p_k); the policy that is evaluated in the unchanged
+environment and exported has the personal parameters of the start.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.runtime import Site
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import Mean
+from fedagentgym.federation.algorithm import ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.checks import UpdateChecks
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters
+from fedagentgym.learning.local import SiteState
+from fedagentgym.learning.settings import LearningSettings
+
+PERSONAL = "personal/"
+"""Prefix of a client's own parameters in its state."""
+HEAD = ("lm_head.*", "*.lm_head.*", "model.norm.*", "*.model.norm.*")
+TIED_HEAD = ("*embed_tokens.*",)
+P = TypeVar("P", bound=AveragingSettings)
+
+
+class Personal(Averaging[P]):
+    """Base class of methods in which a part of the parameters stays with the client: write `split` and `join`."""
+
+    keeps_policies: ClassVar[bool] = True
+
+    @abstractmethod
+    def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The shared and the personal part of the trained parameters."""
+
+    @abstractmethod
+    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
+        """The trained parameters of a shared and a personal part."""
+
+    @property
+    def _start(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The parts of the parameters as first loaded; a method in which nothing stays is refused."""
+        shared, own = self.split(self.runtime.initial_weights)
+        if not own:
+            raise OptionError(
+                f"{self.settings.name}: no trained parameter would stay with the clients; there are"
+                f" {', '.join(list(self.runtime.initial_weights)[:3])} and others"
+            )
+        return shared, own
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        shared, own = (
+            {name: ArrayForm(part.dtype.name, part.shape) for name, part in parts.items()} for parts in self._start
+        )
+        sent = add_prefix("weights/", shared)
+        kept = {f"weights/{PERSONAL}{name}": replace(form, optional=True) for name, form in own.items()}
+        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
+        request, reply = (Form(sent, CONTROL_BYTES, report) for report in (0, sampled))
+        state = self.make_state_form()
+        return {"train": Operation(self.train, request, reply, replace(state, arrays={**state.arrays, **kept}))}
+
+    def initial_state(self) -> ServerState:
+        return ServerState(self._start[0])
+
+    def policy_parameters(self, state: ServerState) -> Parameters:
+        """The shared parameters with the personal ones of the start."""
+        return self.join(state.parameters, self._start[1])
+
+    def client_parameters(self, state: ServerState, client: int, kept: Message) -> Parameters:
+        """The shared parameters with the client's own."""
+        return self.join(state.parameters, self._read_own(kept))
+
+    def _read_own(self, state: Message) -> Parameters:
+        return strip_prefix(PERSONAL, state.weights) or self._start[1]
+
+    # ---- client ---------------------------------------------------------------------------------------------------
+
+    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """`local_steps` policy steps of both parts; the personal one is kept."""
+        local = self.open_learner(client.resources, self.read_start(state, message))
+        report = local.run(self.settings.local_steps, seed=client.derive("train"))
+        after = local.get_state()
+        shared, own = self.split(after.weights)
+        kept = self.keep_moments(after) | add_prefix(PERSONAL, own)
+        return Message(weights=kept), self.make_reply(client, local, replace(after, weights=shared), report)
+
+    def read_start(self, state: Message, message: Message) -> SiteState:
+        joined = self.join(message.weights, self._read_own(state))
+        return super().read_start(state, Message(weights=joined, control=message.control))
+
+
+class PersonalLayersSettings(AveragingSettings):
+    """`algorithm: {name: personal-layers, layers: ["model.layers.1.*"]}`."""
+
+    name: Literal["personal-layers"] = "personal-layers"
+    layers: tuple[str, ...] = Field(
+        default=("*layers.0.*",),
+        description="names of the parameters that stay with the client, with * for any text",
+    )
+
+
+class PersonalLayers(Personal[PersonalLayersSettings]):
+    """Federated averaging without the named layers, which stay with every client."""
+
+    settings_class: ClassVar[type[Settings]] = PersonalLayersSettings
+
+    @property
+    def layers(self) -> Sequence[str]:
+        """Patterns of the parameters that stay."""
+        return self.settings.layers
+
+    def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
+        own = {name for name in weights if any(fnmatchcase(name, pattern) for pattern in self.layers)}
+        shared = {name: array for name, array in weights.items() if name not in own}
+        return shared, {name: array for name, array in weights.items() if name in own}
+
+    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
+        return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}
+
+
+class PersonalHeadSettings(PersonalLayersSettings):
+    """`algorithm: {name: personal-head}`."""
+
+    name: Literal["personal-head"] = "personal-head"  # type: ignore[assignment]
+    layers: tuple[str, ...] = Field(
+        default=(), description="names of the parameters of the head; by default the output layer and the last norm"
+    )
+
+
+class PersonalHead(PersonalLayers):
+    """Federated averaging without the output head. Where input and output share an embedding, both stay with the client."""
+
+    settings_class: ClassVar[type[Settings]] = PersonalHeadSettings
+
+    @property
+    def layers(self) -> Sequence[str]:
+        untied = any(fnmatchcase(name, pattern) for name in self.runtime.initial_weights for pattern in HEAD[:2])
+        return self.settings.layers or (HEAD if untied else (*HEAD, *TIED_HEAD))
+
+
+class LocalAllSettings(AveragingSettings):
+    """`algorithm: {name: local-all, local_steps: 3}`."""
+
+    name: Literal["local-all"] = "local-all"
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_what_is_for_updates(self) -> Self:
+        if self.privacy is not None or self.checks != UpdateChecks() or self.rule != Mean():
+            raise ValueError("with local-all nothing is sent: leave out privacy, checks and aggregation")
+        return self
+
+
+class LocalAll(Personal[LocalAllSettings]):
+    """Every client alone, with its own tasks and environment, all in one run; `local` is one of them."""
+
+    settings_class: ClassVar[type[Settings]] = LocalAllSettings
+    metered: ClassVar[bool] = False
+
+    @classmethod
+    def estimate_round(cls, settings: LocalAllSettings, scale: Scale) -> Work | None:
+        """Every participant trains, and nothing is sent."""
+        return scale.count_local_work(settings.local_steps) * scale.asked
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+    def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
+        return {}, dict(weights)
+
+    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
+        return dict(own)

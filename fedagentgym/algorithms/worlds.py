@@ -1,0 +1,140 @@
+"""Evaluation in the clients' own worlds: held-out tasks, played in each client's variant by the policy that it plays with.
+
+All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
+Clients with equal variants and one policy are played once. Worlds of *newcomers* are drawn from the same variant and are no
+client's; they, like the unchanged environment, are played by the policy that is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedagentgym.agents.protocols import Player
+from fedagentgym.algorithms.base import BaseAlgorithm
+from fedagentgym.algorithms.reports import PERCENTILE
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.statistics import mean
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.variants import Plain, draw_newcomers
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.message import Message
+from fedagentgym.learning.evaluation import Evaluation, evaluate, format_episodes
+from fedagentgym.learning.settings import OWN_WORLD, EvaluationSettings
+from fedagentgym.partitions.client_split import ClientSplit
+
+ReadKept = Callable[[int], Message]
+"""Reads what a client keeps."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A world: the clients whose it is, none for a newcomer's, and its variant."""
+
+    name: str
+    clients: tuple[int, ...]
+    variant: Plain | None
+    client_split: ClientSplit
+
+    def describe(self) -> dict[str, Any]:
+        """The fields of an episode's line by which it can be played again."""
+        options = self.client_split.env_class.portable_options(self.client_split.options)
+        return {"set": f"{OWN_WORLD}-{self.name}", "clients": list(self.clients), "options": options, **self._keywords}
+
+    def open_env(self, split: str) -> TextEnv:
+        """The environment over all tasks of an evaluation split."""
+        return open_env(
+            self.client_split.record.env_id, **{**self.client_split.options, "split": split, **self._keywords}
+        )
+
+    @property
+    def _keywords(self) -> dict[str, Any]:
+        return {} if self.variant is None else {"variant": dict(self.variant)}
+
+
+@dataclass(frozen=True)
+class PlayedWorld:
+    """A world with the episodes that were played there."""
+
+    world: World
+    player: Player
+    env: TextEnv
+    found: Evaluation
+
+    def format_lines(self, about: Mapping[str, Any]) -> str:
+        """Every episode as a JSON line."""
+        return format_episodes(self.found, self.player, self.env, {**about, **self.world.describe()})
+
+
+def list_worlds(client_split: ClientSplit, *, apart: bool, newcomers: int = 0) -> tuple[World, ...]:
+    """The worlds of all clients, and of newcomers. Clients with equal variants share one, unless they are to stay `apart`."""
+    variants = client_split.record.variants
+    grouped: dict[str, list[int]] = {}
+    for client in range(len(client_split)):
+        key = str(client) if apart else canonical_json(variants[client])
+        grouped.setdefault(key, []).append(client)
+    own = [World(str(members[0]), tuple(members), variants[members[0]], client_split) for members in grouped.values()]
+    if not newcomers:
+        return tuple(own)
+    record, cls = client_split.record, client_split.env_class
+    drawn = draw_newcomers(cls.id, cls.variants, record.variant, record.seed, [*variants], newcomers)
+    fresh = (World(f"newcomer-{number}", (), variant, client_split) for number, variant in enumerate(drawn))
+    return (*own, *fresh)
+
+
+def play_worlds(
+    algorithm: BaseAlgorithm[Any],
+    state: ServerState,
+    read_kept: ReadKept,
+    settings: EvaluationSettings,
+    seed: int,
+) -> Iterator[PlayedWorld]:
+    """Play the held-out tasks in every world, one after the other."""
+    runtime = algorithm.runtime
+    for world in list_worlds(runtime.client_split, apart=algorithm.keeps_policies, newcomers=settings.newcomers):
+        weights = algorithm.policy_parameters(state)
+        if algorithm.keeps_policies and world.clients:
+            (client,) = world.clients
+            weights = algorithm.client_parameters(state, client, read_kept(client))
+        player = runtime.make_evaluation_agent(weights, settings.temperature)
+        env = world.open_env(settings.split)
+        yield PlayedWorld(world, player, env, evaluate(player, env, settings, seed=seed))
+
+
+def summarise_worlds(found: Sequence[tuple[World, float]]) -> dict[str, Any]:
+    """The success of every client in its own world: mean, worst, 10th percentile, and the mean over newcomers' worlds."""
+    by_client = {client: success for world, success in found for client in world.clients}
+    own = [by_client[client] for client in sorted(by_client)]
+    worst = int(np.argmin(own))
+    fresh = [success for world, success in found if not world.clients]
+    return {
+        "clients": len(own),
+        "mean": mean(own),
+        "worst": own[worst],
+        "worst_client": sorted(by_client)[worst],
+        f"p{PERCENTILE}": float(np.percentile(own, PERCENTILE)),
+        "by_client": own,
+        **({"newcomers": mean(fresh)} if fresh else {}),
+    }
+
+
+def measure_matrix(
+    algorithm: BaseAlgorithm[Any], state: ServerState, read_kept: ReadKept, settings: EvaluationSettings, seed: int
+) -> list[list[float]]:
+    """The success of every client's policy (columns) in every client's world (rows)."""
+    runtime = algorithm.runtime
+    clients = range(len(runtime.client_split))
+    policies = [algorithm.client_parameters(state, client, read_kept(client)) for client in clients]
+    rows: dict[int, list[float]] = {}
+    for world in list_worlds(runtime.client_split, apart=False):
+        env = world.open_env(settings.split)
+        row = []
+        for weights in policies:
+            player = runtime.make_evaluation_agent(weights, settings.temperature)
+            row.append(evaluate(player, env, settings, seed=seed).overall["success"].mean)
+        rows |= dict.fromkeys(world.clients, row)
+    return [rows[client] for client in clients]
