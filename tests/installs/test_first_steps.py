@@ -1,0 +1,52 @@
+"""The notebook and the Dockerfile do what they say, as somebody without this checkout's environment would run them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .environments import make_clean_environment
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_notebook_trains_and_shows_its_table(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells but the one that installs."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        cell for cell in json.loads((root / "examples/demo.ipynb").read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    sources = ["".join(cell["source"]) for cell in cells]
+    assert sources[0].startswith("%pip install") and not any(cell["outputs"] for cell in cells)
+    shown, names = io.StringIO(), dict[str, Any]()
+    with contextlib.redirect_stdout(shown):
+        for source in sources[1:]:
+            exec(compile(source, "demo.ipynb", "exec"), names)
+    table = shown.getvalue().splitlines()[-7:]
+    assert table[0].split()[0] == "all" and names["together"].success > names["alone"].success
+
+
+def test_the_lines_of_the_dockerfile_run_in_an_empty_folder(root: Path, tmp_path: Path) -> None:
+    """COPY is the files that git knows; CMD is run as a plan, since the demo has tests of its own."""
+    lines = [line for line in (root / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]
+    words = [line.split(maxsplit=1) for line in lines]
+    assert [word for word, _ in words] == ["FROM", "WORKDIR", "COPY", "RUN", "ENV", "CMD"]
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=root, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "x"], input=packed, cwd=tmp_path, check=True)
+    surroundings = make_clean_environment() | {"HOME": str(tmp_path)}
+    (run,) = (rest for word, rest in words if word == "RUN")
+    done = subprocess.run(run, shell=True, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    command = json.loads(words[-1][1])
+    planned = subprocess.run(
+        [*command, "-n"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True
+    )
+    assert "fedagentgym.experiment.demo" in planned.stdout, shlex.join(command)
