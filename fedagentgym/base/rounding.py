@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
+
+def format_fixed(value: float, digits: int = 0, sign: str = "") -> str:
+    """A number with so many decimals: halves are rounded up, as people and the scripts of our pages do, and zero has no sign.
+
+    >>> format_fixed(75.25, 1), format_fixed(24.5), format_fixed(-0.04, 1), format_fixed(0.12, 1, "+")
+    ('75.3', '25', '0.0', '+0.1')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    scaled = math.floor(abs(value) * 10**digits + 0.5 + 1e-9)
+    text = f"{scaled / 10**digits:.{digits}f}"
+    return f"{'' if not scaled else '-' if value < 0 else sign}{text}"
+
 
 def format_duration(seconds: float) -> str:
     """

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option, repeated
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path
 
     built = build_site(results, out, link=link, verified=verified)
     count = sum(len(one.entries) for one in built)
-    print_result(f"{count:,} results of {len(built)} suites: open {out / 'index.html'}")
+    print_result(f"{count_things(count, 'result')} of {count_things(len(built), 'suite')}: open {out / 'index.html'}")
 
 
 @leaderboard.command()

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_json
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run
 from fedagentgym.federation.records import read_metrics_log
@@ -68,7 +69,7 @@ def format_amount(value: float, metric: Metric, digits: int = 1, sign: str = "")
     >>> format_amount(0.1512, find_metric("success"), 0, "+"), format_amount(-0.004, find_metric("success"))
     ('+15', '−0.4')
     """
-    text = f"{round(100 * value, digits) + 0.0:.{digits}f}" if metric.unit == "share" else f"{value + 0.0:.3g}"
+    text = format_fixed(100 * value, digits) if metric.unit == "share" else f"{value + 0.0:.3g}"
     return text.replace("-", "−") if float(text) <= 0 else f"{sign}{text}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.pages.render import format_bytes
 
@@ -99,10 +100,10 @@ def format_value(value: float, metric: Metric) -> str:
     if metric.unit == "bytes":
         return format_bytes(value)
     forms = {
-        "share": f"{100 * value:.1f} %",
-        "points": f"{100 * value:+.1f}",
+        "share": f"{format_fixed(100 * value, 1)} %",
+        "points": format_fixed(100 * value, 1, "+"),
         "money": f"{value:.4g}",
-        "score": f"{value:.3f}",
+        "score": format_fixed(value, 3),
     }
     return forms.get(metric.unit, f"{value:,.4g}")
 

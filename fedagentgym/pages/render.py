@@ -16,6 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from fedagentgym.base.errors import show_invisible_characters
+from fedagentgym.base.rounding import format_fixed
 
 LONGEST = 2000
 """Longest text that one expression of a template writes."""
@@ -84,7 +85,7 @@ def format_percent(share: float | None, digits: int = 0) -> str:
     >>> format_percent(0.7449), format_percent(None)
     ('74 %', '')
     """
-    return "" if share is None else f"{100 * share:.{digits}f} %"
+    return "" if share is None else f"{format_fixed(100 * share, digits)} %"
 
 
 def format_place(share: float) -> str:
@@ -102,7 +103,7 @@ def format_points(difference: float) -> str:
     >>> format_points(-0.0512)
     '−5'
     """
-    rounded = round(100 * difference)
+    rounded = int(format_fixed(100 * difference))
     return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded)}"
 
 
@@ -112,7 +113,7 @@ def format_bound(share: float) -> str:
     >>> format_bound(-0.0512)
     '−5'
     """
-    return f"{100 * share:.0f}".replace("-", "−")
+    return format_fixed(100 * share).replace("-", "−")
 
 
 def format_bytes(count: float) -> str:

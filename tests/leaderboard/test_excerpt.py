@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.leaderboard.results import ResultFolder
 from fedagentgym.leaderboard.site.tables import BEGIN, END, fill_page, write_excerpt
 
@@ -21,7 +22,7 @@ def test_the_numbers_in_readme_are_those_of_the_committed_results() -> None:
     for suite, _, title, success in shown:
         folders = (ROOT / "leaderboard" / "results" / suite.strip("`")).iterdir()
         (found,) = [made for made in (ResultFolder(folder).manifest for folder in folders) if made.entry.title == title]
-        assert success.startswith(f"{100 * found.overall['success'].mean:.1f} %"), title
+        assert success.startswith(f"{format_fixed(100 * found.overall['success'].mean, 1)} %"), title
 
 
 def test_the_best_entries_by_success_over_all_scenarios(tmp_path: Path) -> None:

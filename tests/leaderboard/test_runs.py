@@ -102,8 +102,8 @@ def test_a_suite_half_done_says_so_and_goes_on(
     assert re.search(rf"{run.cells[1].key} +round 2 of 2", told) and re.search(rf"{run.cells[3].key} +waiting", told)
     assert main(["bench", "resume", str(run.folder), "--workers", "1"]) == 0
     told = capsys.readouterr().err
-    assert f"fedagent {run.cells[1].key}: finished; 1 cells left, about" in told
-    assert f"fedagent {run.cells[3].key}: finished; 0 cells left, about" in told
+    assert f"fedagent {run.cells[1].key}: finished; 1 cell left, about" in told
+    assert f"fedagent {run.cells[3].key}: finished; 0 cells left" in told
     assert {cell.key: cell.episodes_file.read_bytes() for cell in run.cells} == expected
     assert [cell.episodes_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])] == kept
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
-from fedagentgym.base.rounding import format_duration
+from fedagentgym.base.rounding import count_things, format_duration
 from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress
 from fedagentgym.learning.evaluation import TOLERATED
@@ -167,7 +167,8 @@ def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     if first is not None:
         begin, end = first["overall"]["success"], final["overall"]["success"]
         lines += [
-            f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after {record['rounds']} rounds",
+            f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after "
+            f"{count_things(record['rounds'], 'round')}",
             f"  interval {end['low']:.3f} to {end['high']:.3f}; {_describe_best(best)}",
         ]
     lines += [

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, find_decidable, mean, pool_spread
 from fedagentgym.leaderboard.compare import average_curves, format_p
 from fedagentgym.leaderboard.metrics import find_metric, format_spread
@@ -119,7 +120,7 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
     facts = [
         ("entries", f"{len(page.found.entries)}"),
         ("scenarios", f"{len(suite.scenarios)}"),
-        ("seeds", ", ".join(map(str, suite.seeds))),
+        ("seeds", f"{len(suite.seeds)}: {', '.join(map(str, suite.seeds))}"),
         ("track", suite.track),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
         ("budget", ", ".join(filter(None, budget))),
@@ -141,7 +142,7 @@ def _list_differences(page: SuitePage) -> list[list[str]]:
     titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
     rows = []
     for first, second, scenario, found in page.differences:
-        numbers = [f"{100 * found.mean:+.1f}", _format_ends(found), format_p(found.adjusted)]
+        numbers = [format_fixed(100 * found.mean, 1, "+"), _format_ends(found), format_p(found.adjusted)]
         rows.append([titles[first], titles[second], scenario, *numbers, read_compared(page.found.suite, found)])
     return rows
 
@@ -162,7 +163,8 @@ def _describe_control(page: SuitePage) -> list[str]:
     if (found := page.control) is not None:
         titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
         differences = "; ".join(
-            f"{name} {100 * one.mean:+.1f} ({_format_ends(one)})" for name, one in found.differences.items()
+            f"{name} {format_fixed(100 * one.mean, 1, '+')} ({_format_ends(one)})"
+            for name, one in found.differences.items()
         )
         told.append(
             f"{titles[found.first]} and {titles[found.second]} are one method under two random streams: {differences}."
@@ -186,8 +188,8 @@ def _describe_control(page: SuitePage) -> list[str]:
 def _format_ends(found: Difference) -> str:
     """The interval, or the difference of every run."""
     if found.ends is None:
-        return ", ".join(f"{100 * value:+.1f}" for value in found.values)
-    return " to ".join(f"{100 * end:+.1f}" for end in found.ends)
+        return ", ".join(format_fixed(100 * value, 1, "+") for value in found.values)
+    return " to ".join(format_fixed(100 * end, 1, "+") for end in found.ends)
 
 
 def _list_unproven(entries: Iterable[ResultFolder]) -> list[tuple[str, str]]:

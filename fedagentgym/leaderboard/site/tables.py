@@ -16,6 +16,7 @@ from pathlib import Path
 from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown
 from fedagentgym.base.files import write_atomic
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.leaderboard.metrics import METRICS, find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Place
 from fedagentgym.leaderboard.record import Interval
@@ -176,7 +177,7 @@ def _format_percent(row: Mapping[str, str]) -> str:
 
 
 def _to_percent(values: Sequence[str]) -> list[str]:
-    return [f"{100 * float(value):.1f}" for value in values if value]
+    return [format_fixed(100 * float(value), 1) for value in values if value]
 
 
 if __name__ == "__main__":

@@ -7,15 +7,20 @@
 
   /* ---- numbers ---- */
 
+  /* as base/rounding.py: halves are rounded up, and zero has no sign */
+  const fixed = (value, digits, plus = "") => {
+    const scaled = Math.floor(Math.abs(value) * 10 ** digits + 0.5 + 1e-9);
+    return (!scaled ? "" : value < 0 ? "\u2212" : plus) + (scaled / 10 ** digits).toFixed(digits);
+  };
   const format = (value, unit) => {
-    if (unit === "share") return (100 * value).toFixed(1) + "\u00a0%";
-    if (unit === "points") return (value > 0 ? "+" : value < 0 ? "\u2212" : "") + Math.abs(100 * value).toFixed(1);
+    if (unit === "share") return fixed(100 * value, 1) + "\u00a0%";
+    if (unit === "points") return fixed(100 * value, 1, "+");
     if (unit === "bytes") {
       for (const [name, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
         if (value >= size) return (value / size).toFixed(1) + "\u00a0" + name;
       return value.toFixed(0) + "\u00a0B";
     }
-    if (unit === "score") return value.toFixed(3);
+    if (unit === "score") return fixed(value, 3);
     return Number(value.toPrecision(4)).toLocaleString("en");
   };
 
@@ -263,7 +268,7 @@
 
     makeCategories(entry) {
       const parts = Object.entries(entry.categories).filter(([, below]) => below.length > 1).map(([scenario, below]) =>
-        make("li", {}, make("b", {}, scenario), ": " + below.map(([category, share]) => visible(category) + " " + (100 * share).toFixed(0) + " %").join(", ")));
+        make("li", {}, make("b", {}, scenario), ": " + below.map(([category, share]) => visible(category) + " " + fixed(100 * share, 0) + " %").join(", ")));
       return parts.length ? make("ul", { class: "categories" }, ...parts) : null;
     }
   }
