@@ -199,6 +199,11 @@ def _print_plan(
         return
     for line in format_plan(planned, tokens_per_second, device_bytes):
         print_result(line)
+    if not planned.agent.on_gpu:
+        from fedagentgym.experiment.estimate.duration import format_durations
+
+        for line in format_durations(planned):
+            print_result(line)
 
 
 def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as_json: bool) -> None:

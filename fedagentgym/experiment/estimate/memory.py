@@ -122,7 +122,7 @@ def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple
 
 def _is_gpu(settings: AgentSettings) -> bool:
     """Whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
-    return settings.device != "cpu" and (settings.device != "auto" or settings.name != "tiny")
+    return settings.device != "cpu" and (settings.device != "auto" or settings.name not in ("tiny", "smollm2"))
 
 
 def _has_bfloat16(device: str) -> bool:
@@ -368,7 +368,7 @@ def _list_rollout_parts(agent: PlannedAgent, learning: LearningSettings) -> tupl
     rows = min(learning.parallel_episodes, learning.episodes_per_step)
     values = agent.shape.count_cache_values(rows * agent.context_length)
     blocks = agent.shape.layers * sum(inputs * outputs for _, inputs, outputs in agent.shape.iter_linear())
-    merged = blocks * agent.width if agent.has_adapter else 0
+    merged = blocks * agent.width if agent.has_adapter and agent.on_gpu else 0
     return (
         Part("keys and values of the episodes", "playing", values * agent.width),
         Part("base weights while the adapter is merged", "playing", merged),

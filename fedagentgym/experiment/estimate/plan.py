@@ -344,8 +344,12 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
     for one in plan.sent:
         yield f"clients send {one.kind}: {one.what}; read by {one.readers}"
     yield ""
-    hours = plan.estimate_device_hours(tokens_per_second)
-    yield f"{hours:,.1f} device-hours of playing at {tokens_per_second:,.0f} tokens a second, plus learning"
+    if plan.agent.on_gpu:
+        hours = plan.estimate_device_hours(tokens_per_second)
+        assumed = "a GPU" if device_bytes is None else f"a GPU of {format_bytes(device_bytes)}"
+        yield (
+            f"{hours:,.1f} device-hours of playing on {assumed} at {tokens_per_second:,.0f} tokens a second, plus learning"
+        )
     if device_bytes is not None and plan.peak > device_bytes:
         yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"
 
