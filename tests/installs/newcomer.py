@@ -63,9 +63,41 @@ def try_core() -> None:
     )
 
 
+def try_own_data() -> None:
+    """The first hour with rows of one's own: as files and lists, in splits, in commands, and in a loop of one's own."""
+    rows = [{"frage": f"What is {n} + 2?", "answer": n + 2, "office": ("Oslo", "Lima")[n % 2]} for n in range(12)]
+    Path("mine.csv").write_text(
+        "frage,answer,office\n" + "".join(f"{','.join(map(str, row.values()))}\n" for row in rows)
+    )
+    options = ["--env-set", "data=mine.csv", "--env-set", "columns.question=frage"]
+    check("eval", "--env", "Math", *options, "--agent", "expert", "--split", "train", "--tasks", "5")
+    check("split", "make", "natural", "--by", "office", "--env", "Math", *options, "--out", "offices.json")
+    check("split", "show", "offices.json")
+    check("split", "verify", "offices.json", "--env-set", "data=mine.csv")
+    check("split", "make", "dirichlet", "--alpha", "0.3", "--env", "Guess", "--clients", "3", "--out", "alpha.json")
+    env = gymnasium.make("fedagentgym/Math-v0", data=rows, columns={"question": "frage"}, order="once")
+    observation, info = env.reset(seed=0)
+    assert observation == "What is 0 + 2?" and "<answer>" in info["instructions"]
+    assert env.step("<answer> 2 </answer>")[1] == 1.0
+    assert fedagentgym.evaluate("expert", env, tasks=4).overall["success"].mean == 1.0
+    client = gymnasium.make("fedagentgym/Math-v0", client_split="offices.json", client=1, data=rows)
+    assert len(client.unwrapped.pool) == 6
+    assert len(fedagentgym.federate("guess", clients=3)[0].make_vec(2, vectorization_mode="sync").reset()[0]) == 2
+
+
 def try_training() -> None:
     Path("run.yaml").write_text(RUN)
     check("train", "run.yaml")
+    own = {
+        "env": "Guess",
+        "agent": "tiny",
+        "partition": {"clients": 2, "tasks_per_client": 6},
+        "federation": {"rounds": 1},
+    }
+    own |= {"learning": {"tasks_per_step": 2, "group_size": 2}, "evaluation": {"tasks": 5}, "output": {"folder": "own"}}
+    result = fedagentgym.train(own)
+    assert result.success is not None and result.interval is not None and len(result.curve) == 2
+    assert len(result.episodes()) == 5 and len(repr(result)) < 200
     check("export", "run", "exported")
     assert (Path("exported") / "config.json").is_file()
 
@@ -73,6 +105,7 @@ def try_training() -> None:
 if __name__ == "__main__":
     assert not Path(fedagentgym.__file__).is_relative_to(sys.argv[2]), "the checkout was imported, not the package"
     try_core()
+    try_own_data()
     if sys.argv[1] == "train":
         try_training()
     else:
