@@ -89,7 +89,7 @@ def try_training() -> None:
     Path("run.yaml").write_text(RUN)
     check("train", "run.yaml")
     own = {
-        "env": "Guess",
+        "env": {"id": "Guess"},
         "agent": "tiny",
         "partition": {"clients": 2, "tasks_per_client": 6},
         "federation": {"rounds": 1},
