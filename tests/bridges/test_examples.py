@@ -16,6 +16,7 @@ SHOWN = {
     "split.py": "belongs to the last client: True",
     "own_environment.py": "random succeeds",
     "own_algorithm.py": "the whole way is FedAgent to the bit: True",
+    "flower_strategy.py": "FedYogi 2 rounds, 0 failures",
     "hosted_model.py": "success 1.00",
     "gymnasium_text.py": "You stand in row 1, column 0.",
     "reasoning_gym_clients.py": "Right. 1.0",
@@ -29,6 +30,7 @@ LIBRARY = {
     "to_dataset.py": "datasets",
     "own_algorithm.py": "torch",
     "hosted_model.py": "httpx",
+    "flower_strategy.py": "flwr",
 }
 
 
