@@ -93,6 +93,23 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
         raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")
 
 
+@client.command()
+@click.argument("workplace", type=PATH, help="The node's workplace.")
+@PLUGINS
+def report(workplace: Path) -> None:
+    """Write a page for the owner: success by round on the tasks held back, and every episode. Nothing of it is sent."""
+    from fedagentgym.pages.owner import write_owner_page
+
+    folders = sorted((workplace / "evaluation").glob("*/client-*"))
+    if not folders:
+        raise DataError(
+            f"{workplace} holds no evaluations: the run has none at its clients, or no round was evaluated yet"
+        )
+    for folder in folders:
+        page = folder / "report.html"
+        print_result(f"{page}: {write_owner_page(folder, page)}")
+
+
 def _print_tasks(held: HeldTasks) -> None:
     back = 0 if held.held_out is None else len(held.held_out.pool)
     shared = " and ".join(held.settings.share) or "nothing"

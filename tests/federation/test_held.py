@@ -14,6 +14,7 @@ from fedagentgym import federate, train
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
+from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import resume
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker
@@ -123,6 +124,10 @@ def test_each_node_evaluates_on_what_it_holds_back(tmp_path: Path) -> None:
     files = sorted((tmp_path / "node-data1").rglob("*.jsonl"))
     assert [file.name for file in files] == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
     assert "10th percentile" in (tmp_path / "run" / "report.html").read_text()
+    assert main(["client", "report", str(tmp_path / "node-data1")]) == 0
+    (page,) = (tmp_path / "node-data1").rglob("report.html")
+    assert "of the tasks held back were solved" in page.read_text() and "guess/train/" in page.read_text()
+    assert main(["client", "report", str(tmp_path)]) == 2
 
 
 def test_an_owner_shares_nothing_or_does_not_take_part(tmp_path: Path) -> None:

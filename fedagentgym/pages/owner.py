@@ -1,0 +1,55 @@
+"""The page that the owner of tasks reads: success by round on what the machine holds back, and every episode.
+
+It is made from files in the node's workplace, and nothing of it is sent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.statistics import estimate_tasks
+from fedagentgym.pages.charts import Chart, Series
+from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes
+from fedagentgym.pages.render import format_percent, render
+
+
+def write_owner_page(folder: Path, page: Path) -> str:
+    """Write the page of one client's evaluations (`workplace/evaluation/RUN/client-N`); returns its first sentence."""
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise DataError(f"{folder} holds no evaluations of a client")
+    rounds = {int(file.stem): read_episodes(file) for file in files if file.stem.isdecimal()}
+    found = {number: _estimate(episodes) for number, episodes in rounds.items()}
+    first, last = min(found), max(found)
+    line = Series(
+        "tasks held back",
+        [(float(number), one[0]) for number, one in found.items()],
+        band=[(one[1], one[2]) for one in found.values()],
+    )
+    told = f"{format_percent(found[first][0])} of the tasks held back were solved before training, "
+    told += f"{format_percent(found[last][0])} after round {last}."
+    sources = [Source(f"round {number}", rounds[number]) for number in sorted({first, last})]
+    text = render(
+        "owner.html",
+        title=folder.name,
+        result=[told],
+        about=f"{len(rounds[last])} episodes of round {last}; this page and its files stay on this machine.",
+        curve=Chart("Success by round", [line], limits=(0.0, 1.0), percent=True),
+        episodes=make_browser_data(sources),
+    )
+    write_atomic(page, text)
+    return told
+
+
+def _estimate(episodes: list[ShownEpisode]) -> tuple[float, float, float]:
+    """The success with its interval."""
+    by_task: dict[str, list[float]] = {}
+    for one in episodes:
+        by_task.setdefault(one.trajectory.task, []).append(float(one.trajectory.success))
+    shares = np.array([[sum(values) / len(values)] for values in by_task.values()])
+    mean, low, high = (float(value[0]) for value in estimate_tasks([shares], [True]))
+    return mean, low, high
