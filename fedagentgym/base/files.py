@@ -142,6 +142,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+MOST_IN_LINE = 200_000
+"""Maximum number of lists and mappings in a line; an episode of a thousand turns has some thousands."""
 MOST_FOLDERS = 10_000
 """Maximum number of folders that a search goes through."""
 
@@ -203,10 +205,10 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
         return file.read() if limit is None else file.read(size or limit)  # read(n) allocates n bytes at once
 
 
-def read_text(path: str | Path) -> str:
-    """The UTF-8 text of a file."""
+def read_text(path: str | Path, limit: int = MAX_TEXT) -> str:
+    """The UTF-8 text of a file; a file larger than `limit` bytes is refused."""
     try:
-        return read_bytes(path, MAX_TEXT).decode("utf-8")
+        return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"cannot read {format_path(path)}: not UTF-8 text (byte {error.start})") from None
 
@@ -259,7 +261,15 @@ def _read_line(file: IO[bytes] | gzip.GzipFile, where: str) -> bytes:
         raise DataError(f"{where}: not a whole gzip file: {error}") from None
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
+    _check_containers(line, where, MOST_IN_LINE)
     return line
+
+
+def _check_containers(text: bytes, where: str, most: int) -> None:
+    """Refuse a text with more lists and mappings than anything honest has, before they are made: an empty list of two bytes takes
+    fifty of memory."""
+    if text.count(b"[") + text.count(b"{") > most:
+        raise DataError(f"{where}: more than the {most:,} lists and mappings that are read")
 
 
 def compress(text: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedagentgym.base.settings import Settings
 
@@ -17,6 +17,25 @@ Text = Annotated[str, Field(max_length=2000)]
 FileName = Annotated[str, Field(pattern=r"^(?:[a-z]+/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}$")]
 Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 Count = Annotated[int, Field(ge=0)]
+MOST_VALUES = 2_000
+"""Maximum number of values in settings that a record repeats."""
+
+
+def _check_size(plain: dict[str, Any]) -> dict[str, Any]:
+    waiting: list[Any] = [plain]
+    counted = 0
+    while waiting:
+        node = waiting.pop()
+        below = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list | tuple) else []
+        counted += len(below)
+        if counted > MOST_VALUES:
+            raise ValueError(f"settings of more than {MOST_VALUES:,} values")
+        waiting += below
+    return plain
+
+
+Plain = Annotated[dict[str, Any], AfterValidator(_check_size)]
+"""Settings of an environment or agent."""
 
 
 class Interval(Settings):
@@ -62,7 +81,7 @@ class ScenarioRecord(Settings):
 
     name: Name
     env: Text
-    options: dict[str, Any]
+    options: Plain
     split: Text
     tasks: int = Field(ge=1, description="tasks that were played, each `repeats` times")
     repeats: int = Field(ge=1)
@@ -93,7 +112,7 @@ class AgentRecord(Settings):
     """
 
     kind: Literal["program", "model", "hosted"]
-    settings: dict[str, Any]
+    settings: Plain
     model: Text | None = None
     revision: Text | None = None
     weights: Digest | None = None
@@ -110,7 +129,7 @@ class MethodRecord(Settings):
     """The method: the changes to the configuration of a scenario."""
 
     algorithm: Text
-    changes: tuple[Text, ...]
+    changes: tuple[Text, ...] = Field(max_length=MOST_VALUES)
     plugins: tuple[PluginRecord, ...] = ()
     stream: Count = Field(default=0, description="of the suite's control: number of the random stream; left out if 0")
 
@@ -199,8 +218,8 @@ class Made(Settings):
 
     date: Date
     seconds: float = Field(ge=0.0)
-    versions: dict[str, Text]
-    machine: dict[str, Text]
+    versions: dict[str, Text] = Field(max_length=MOST_VALUES)
+    machine: dict[str, Text] = Field(max_length=MOST_VALUES)
     revision: Text | None = None
 
 

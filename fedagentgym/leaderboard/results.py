@@ -74,6 +74,8 @@ FORMAT = 1
 MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json", "clients.json"
 SUITE, AGENT = "suite.yaml", "agent.yaml"
 EPISODES, SELECTION, CONFIGS, WORLDS = "episodes", "selection", "configs", "worlds"
+MOST_DOCUMENT = 1 << 24
+"""Maximum size of a document in bytes; those of large suites have some hundred thousand."""
 DEEPEST = 4
 """Maximum depth below a named folder at which results are searched."""
 Document = TypeVar("Document", bound=Settings)
@@ -111,7 +113,7 @@ def to_text(document: Settings) -> str:
 
 def read_document(kind: type[Document], path: Path) -> Document:
     """A document of a result; any text but that of `to_text` is refused."""
-    text, where = read_text(path), format_path(path)
+    text, where = read_text(path, MOST_DOCUMENT), format_path(path)
     plain = parse_json(text, where)
     if kind is Manifest and isinstance(plain, dict):
         number = plain.get("format")
