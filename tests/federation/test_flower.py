@@ -160,6 +160,33 @@ def test_fedagent_ends_alike_in_a_process_a_pool_and_a_simulation(tmp_path: Path
     assert run_alone(tmp_path, "simulation", backend="flower-simulation") == alone
 
 
+PERSONAL = merge(FEDAGENT, {"algorithm": {"name": "personal-head", "local_steps": 1}})
+
+
+def read_states(folder: Path, pattern: str) -> dict[str, bytes]:
+    """What every client keeps after the last round."""
+    return {path.parent.name: path.read_bytes() for path in sorted(folder.glob(pattern))}
+
+
+@pytest.mark.slow
+def test_personal_parameters_are_the_same_on_every_backend(tmp_path: Path) -> None:
+    """Resumed runs are compared by `check_algorithm`."""
+    places: dict[str, dict[str, Any]] = {
+        "sequential": {},
+        "pool": {"workers": 2},
+        "simulation": {"backend": "flower-simulation"},
+    }
+    found = []
+    for name, federation in places.items():
+        train(merge(PERSONAL, {"federation": federation, "output": {"folder": str(tmp_path / name)}}))
+        found.append(read_states(tmp_path / name, "states/*/0002-*.state"))
+    assert len(found[0]) == 2 and found[0] == found[1] == found[2]
+    assert b"personal/" in found[0]["000000"]
+    deployed(tmp_path, tmp_path / "deployment", PERSONAL)
+    assert read_states(tmp_path, "node*/states/*/*/0002-*.state") == found[0]
+    assert not list((tmp_path / "deployment").rglob("*.state"))
+
+
 def deployed(
     here: Path, folder: Path, config: dict[str, Any] = FEDAGENT, nodes: Sequence[tuple[str, str]] = HONEST
 ) -> str:
