@@ -21,7 +21,7 @@ from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, ge
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, cache_folder, read_json
+from fedagentgym.base.files import PART, atomic_folder, cache_folder, read_json
 from fedagentgym.base.process import get_logger, read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
@@ -309,15 +309,17 @@ def _copy_files(source: Path, folder: Path) -> None:
 
 
 def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Write the folder atomically; an older model of this package is removed only when the new one is complete."""
-    fresh = target.with_name(f"{target.name}.fresh")
+    """Write the folder atomically; an older model of this package disappears at once, when the new one is complete."""
+    fresh, old = (target.with_name(f".{target.name}.{word}{PART}") for word in ("fresh", "old"))
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
         fill(scratch)
     if target.exists():
         _read_metadata(target)
-        _remove(target)
+        _remove(old)
+        target.replace(old)
     fresh.replace(target)
+    _remove(old)
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

@@ -184,7 +184,10 @@ RUNNING: dict[str, Callable[[Path], list[str]]] = {
 
 
 @pytest.mark.parametrize("command", READING)
-def test_reading_imports_nothing(command: str, foreign: tuple[Path, Path]) -> None:
+def test_reading_imports_nothing(
+    command: str, foreign: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run, mark = foreign
     reseal(run, str(run.parent / "mine.py"))
     assert main(["-q", *READING[command](run)]) == 0
