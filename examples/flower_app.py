@@ -1,4 +1,4 @@
-"""Worlds and client splits inside a Flower app of your own: every node plays the tasks of its client, the server sums up.
+"""Environments and client splits inside a Flower app of your own: every node plays the tasks of its client, the server sums up.
 
 To run one of this package's methods on Flower instead: `fedagentgym flower init`, or `federation.backend=flower-simulation`.
 Tried with flwr 1.41 (extra [flower]).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+import gymnasium as gym
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -23,10 +24,11 @@ client_app, server_app = ClientApp(), ServerApp()
 @client_app.query()
 def play(message: Message, context: Context) -> Message:
     """On the machine of one client, which Flower knows by the number of its partition."""
-    client = SPLIT[int(context.node_config["partition-id"])]
+    client = int(context.node_config["partition-id"])
+    env = gym.make("fedagentgym/Guess-v0", client_split=SPLIT, client=client)  # your own model could play it step by step
     agent = make_agent({"name": str(message.content["play"]["agent"])})
-    judged = fedagentgym.evaluate(agent, client.open_env(), {"tasks": 10})
-    found = MetricRecord({"client": client.index, "success": judged.overall["success"].mean, "tasks": 10})
+    evaluated = fedagentgym.evaluate(agent, env, {"tasks": 10})
+    found = MetricRecord({"client": client, "success": evaluated.overall["success"].mean, "tasks": 10})
     return Message(RecordDict({"found": found}), reply_to=message)
 
 

@@ -264,8 +264,8 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
         replicates: how many there are; below `FEWEST_REPLICATES` nothing is decided, however large.
         comparisons: how many are corrected together; each of them alone must pass the strictest level of the correction.
 
-    >>> round(find_decidable(0.05, 12), 3), find_decidable(0.05, 4)
-    (0.045, inf)
+    >>> round(find_decidable(0.05, 12), 2), find_decidable(0.05, 4)
+    (0.04, inf)
     """
     if replicates < FEWEST_REPLICATES:
         return math.inf

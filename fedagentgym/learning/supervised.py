@@ -162,7 +162,7 @@ class SupervisedTraining:
 
     def _zero_gradients(self) -> None:
         for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
 
 
 def find_layer_matrices(policy: TrainedModel) -> set[str]:

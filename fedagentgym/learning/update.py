@@ -145,7 +145,7 @@ class PolicyUpdate:
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
         chosen = [rows[index] for index in live]
         total = 0.0
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
         for batch in self._passes.iter_batches(chosen, self._limits):
             places = [live[index] for index in batch]
             given = [(penalty, torch.cat([scores[place] for place in places])) for penalty, scores in references]
@@ -165,7 +165,7 @@ class PolicyUpdate:
             meter.add("gradient_norm", norm)
         else:
             meter.counts["update/skipped"] += 1
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
 
     def _compute_loss(
         self,

@@ -166,7 +166,7 @@ class Optimizer(Protocol):
     @property
     def state(self) -> Any: ...
 
-    def zero_grad(self, set_to_none: bool = True) -> None: ...
+    def zero_grad(self) -> None: ...
 
     def step(self) -> Any: ...
 
@@ -183,7 +183,7 @@ class AdamW:
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._betas, self._decay = betas, decay
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self) -> None:
         for value in self.param_groups[0]["params"]:
             value.grad = None
 
