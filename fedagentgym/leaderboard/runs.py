@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
-from fedagentgym.agents.presets import starts_from_nothing
+from fedagentgym.agents.models.store import locate_model
+from fedagentgym.agents.players.endpoint import make_endpoint_agent
+from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import digest
@@ -119,14 +122,15 @@ def choose_scenarios(suite: Suite, entry: Entry) -> dict[str, OpenedScenario]:
 
 
 def begin_run(run: SuiteRun) -> None:
-    """Record what is played; another entry of the same name is not overwritten."""
+    """Record what is played; another entry of the same name is not overwritten once one of its cells is finished."""
     place = run.folder / RUN
     plain = {
         "entry": run.entry.model_dump(mode="json"),
         "suite": run.suite.digest,
         "cells": {cell.key: cell.folder.name for cell in run.cells},
     }
-    if place.is_file() and not _is_same(read_json(place), plain):
+    before = read_json(place) if place.is_file() else None
+    if place.is_file() and not _is_same(before, plain) and _has_finished(run, before):
         raise OptionError(
             f"{run.folder} holds another entry of this name, or one of another version of the suite: choose another --name, or"
             " move it"
@@ -141,6 +145,36 @@ def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
         return False
     entries = [Entry.load(one, "entry") for one in (before["entry"], now["entry"])]
     return bool(before.get("suite") == now["suite"]) and entries[0].identity == entries[1].identity
+
+
+def _has_finished(run: SuiteRun, before: Any) -> bool:
+    """Whether the run that is recorded in this one's folder has a finished cell; one that cannot be read counts as such."""
+    names = before.get("cells") if isinstance(before, dict) else None
+    if not isinstance(names, dict) or not all(isinstance(name, str) and name.isalnum() for name in names.values()):
+        return True
+    for name in names.values():
+        place = run.folder.parent.parent / "cells" / name
+        known = read_json(place / "cell.json") if (place / "cell.json").is_file() else None
+        if known is not None and (
+            not isinstance(known, dict) or Cell(run.suite, run.entry, "", 0, place, known).is_finished()
+        ):
+            return True
+        if (place / "packed").is_dir():
+            return True
+    return False
+
+
+def check_players(run: SuiteRun) -> None:
+    """Refuse an agent that is unknown, whose model is not here, or that cannot ask a server, before anything is written."""
+    if run.suite.track != "agents":
+        return
+    settings = load_settings(run.entry, run.suite.ranking.temperature)
+    AGENTS.get_target(settings.name)
+    model = get_model(settings)
+    if settings.name == ENDPOINT:
+        make_endpoint_agent(settings).close()
+    elif model is not None:
+        locate_model(model)
 
 
 def load_run(folder: Path, trust: Trust | None = None) -> SuiteRun:
@@ -212,6 +246,8 @@ def find_runs(folder: Path) -> list[Path]:
 def play_runs(runs: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
     """Play every missing cell, this many at a time (0: as many as there are cores); finished cells are kept, and with a `store`
     written there too, from which a suite continues on any machine."""
+    for run in runs:
+        check_players(run)
     for run in runs:
         begin_run(run)
     if store is not None:

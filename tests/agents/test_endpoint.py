@@ -152,10 +152,18 @@ def test_useless_answers_are_one_clear_sentence(server: Server, answer: Any, mes
         play(SHOP, server.agent(options={"retries": 2}).play(SHOP), count=2)
 
 
-def test_nobody_listening_is_one_clear_sentence() -> None:
-    agent = make_agent(
-        {"name": "endpoint", "model": "m", "options": {"url": "http://127.0.0.1:9/v1", "retries": 1, "pause": 0.0}}
-    )
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://no-such-host.invalid/v1"])
+def test_a_server_that_was_never_reached_is_not_asked_again(url: str) -> None:
+    agent = make_agent({"name": "endpoint", "model": "m", "options": {"url": url, "pause": 30.0}})
+    with pytest.raises(EndpointError, match=r"cannot be reached \(ConnectError.*agent\.options\.url"):
+        play(SHOP, agent.play(SHOP), count=1)
+
+
+def test_a_server_that_goes_away_is_asked_again() -> None:
+    server = Server()
+    agent = server.agent(options={"retries": 1})
+    play(SHOP, agent.play(SHOP), count=1)
+    server.close()
     with pytest.raises(EndpointError, match=r"gave no answer after 2 attempts: Connect"):
         play(SHOP, agent.play(SHOP), count=1)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.agents.players.endpoint import EndpointError
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
@@ -112,6 +113,19 @@ def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)], workers=1)
     with pytest.raises(OptionError, match="another entry of this name"):
         play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "expert"}, "mine"), tmp_path)], workers=1)
+
+
+def test_an_entry_without_a_finished_cell_is_replaced(tmp_path: Path) -> None:
+    """A mistyped address or model leaves the entry's name free."""
+    endpoint = {"name": "endpoint", "model": "m", "options": {"url": "http://127.0.0.1:9/v1"}}
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        play_runs([open_run(AGENTS_SUITE, make_agent_entry(endpoint, "mine"), tmp_path)], workers=1)
+    with pytest.raises(UnknownNameError, match="unknown agent"):
+        play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "rondam"}, "other"), tmp_path)], workers=1)
+    assert not (tmp_path / AGENTS_SUITE.name / "other").exists()
+    run = open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)
+    play_runs([run], workers=1)
+    assert [cell.identity for cell in load_run(run.folder).cells] == [cell.identity for cell in run.cells]
 
 
 def test_tasks_that_were_played_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
 
 Requests of one turn run concurrently. Temporary errors (429, 5xx, time-outs, dropped connections) are retried with growing
-pauses; other errors are one clear sentence. Tokens and cost are counted; a limit stops the evaluation.
+pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted; a limit
+stops the evaluation.
 """
 
 from __future__ import annotations
@@ -98,6 +99,12 @@ class Endpoint:
         httpx = require("httpx", "endpoint")
         if not options.url.startswith(("http://", "https://")):
             raise OptionError(f"agent.options.url: an http(s) address is expected, got {options.url!r}")
+        try:
+            host = httpx.URL(options.url).host
+        except httpx.InvalidURL as error:
+            raise OptionError(f"agent.options.url: {options.url!r} is not an address: {error}") from None
+        if not host:
+            raise OptionError(f"agent.options.url: {options.url!r} names no host")
         if options.cost_cap is not None and not (options.input_price or options.output_price):
             raise OptionError("agent.options.cost_cap needs prices: set input_price and output_price")
         self.model, self.options, self.decoding = model, options, decoding
@@ -106,7 +113,7 @@ class Endpoint:
         key = os.environ.get(options.key_variable)
         self._address = options.url.rstrip("/") + "/chat/completions"
         self._lock = threading.Lock()
-        self._failures = (httpx.TransportError,)
+        self._failures, self._unreachable, self._reached = httpx.TransportError, httpx.ConnectError, False
         self._client = httpx.Client(
             timeout=options.timeout,
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -129,9 +136,13 @@ class Endpoint:
                 response = self._client.post(self._address, json=request)
             except self._failures as error:
                 fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                if isinstance(error, self._unreachable) and not self._reached:
+                    told = "is the server running, and is this its address (agent.options.url)?"
+                    raise EndpointError(f"{self._address} cannot be reached ({fault}): {told}") from None
                 self._wait(attempt, None)
                 attempt += 1
                 continue
+            self._reached = True
             if response.status_code == 200:
                 answer = self._parse_response(response)
                 if answer is not None:
