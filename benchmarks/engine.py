@@ -283,7 +283,7 @@ class _CachingEngine:
 
         self.policy = policy
         self.open_session = policy.open_session()
-        self.open_session.set_stop_ids(())
+        self.open_session.stop_ids = frozenset()
         self.decoding = Decoding(max_new_tokens=REPLY_TOKENS)
         self.streams = [stream(1, "say", index) for index in range(EPISODES)]
         self.rows: list[int] = []

@@ -314,17 +314,13 @@ class PartitionSettings(Settings):
         return self.sampler == HELD and self.file is None
 
     @model_validator(mode="after")
-    def _leave_to_owners(self) -> PartitionSettings:
+    def _check_consistency(self) -> PartitionSettings:
+        from fedagentgym.partitions.division import finds_clients
+
         decided = [name for name in ("variant", "labels") if getattr(self, name) is not None]
         if self.is_held and (decided or self.model_extra):
             told = join_names([*decided, *(self.model_extra or ())])
             raise ValueError(f"with sampler held the owners of the tasks decide {told}: leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _one_way(self) -> PartitionSettings:
-        from fedagentgym.partitions.division import finds_clients
-
         if self.file is None and self.clients is None and not finds_clients(self.sampler):
             raise ValueError("say how many clients there are, or name a split file")
         given = [*self.model_extra] if self.model_extra else []

@@ -286,7 +286,12 @@ def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], dep
     if len(tree) == 1:
         ((key, inner),) = tree.items()
         if key in (_REFERENCE, _BYTES):
-            array = _take(inner, arrays, used)
+            if type(inner) is not int or inner != len(used) or inner >= len(arrays):
+                raise DataError(
+                    f"encoded value refers to an array {ascii(inner)[:50]} that it does not hold or not here"
+                )
+            used.append(inner)
+            array = arrays[inner]
             if key == _REFERENCE:
                 return array
             if array.dtype != np.uint8 or array.ndim != 1:
@@ -303,13 +308,6 @@ def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], d
     if inner in ("nan", "inf", "-inf"):
         return float(inner)
     raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
-
-
-def _take(index: Any, arrays: list[np.ndarray[Any, Any]], used: list[int]) -> np.ndarray[Any, Any]:
-    if type(index) is not int or index != len(used) or index >= len(arrays):
-        raise DataError(f"encoded value refers to an array {ascii(index)[:50]} that it does not hold or not here")
-    used.append(index)
-    return arrays[index]
 
 
 def _check_array_entry(entry: Any) -> tuple[str, tuple[int, ...]]:

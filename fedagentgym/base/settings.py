@@ -140,14 +140,13 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     result = dict(base)
     for key, value in override.items():
         below = expand_name(result.get(key))
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = merge(below, value) if both and not _is_replaced(key, below, value) else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and key not in ALWAYS_REPLACED:
+            name = CHOSEN_BY.get(key, "name")
+            same = name not in below or name not in value or below[name] == value[name]
+            result[key] = merge(below, value) if same else value
+        else:
+            result[key] = value
     return result
-
-
-def _is_replaced(section: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    key = CHOSEN_BY.get(section, "name")
-    return section in ALWAYS_REPLACED or (key in below and key in value and below[key] != value[key])
 
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:

@@ -177,7 +177,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         made = super().__new__(cls)
-        kept = {name: _copy_container(value) for name, value in options.items()}
+        # lists and mappings are copied, since the caller may change the originals later
+        kept = {name: copy(value) if isinstance(value, list | dict) else value for name, value in options.items()}
         made._made_with = (arguments, kept)
         return made
 
@@ -193,7 +194,9 @@ class TextEnv(gymnasium.Env[str, str]):
         order: str = "drawn",
         render_mode: str | None = None,
     ) -> None:
-        self._check_class_attributes()
+        for attribute in ("id", "role", "action_help"):
+            if not isinstance(getattr(self, attribute, None), str):
+                raise OptionError(f"{type(self).__name__} needs a class attribute {attribute!r}, a text")
         for name, value, known in (("reward", reward, REWARD_MODES), ("order", order, ORDERS)):
             if value not in known:
                 raise unknown_name_error(name, value, known)
@@ -226,11 +229,6 @@ class TextEnv(gymnasium.Env[str, str]):
                 f"options, pool={local} than those that the tasks were chosen with"
             )
         return tasks
-
-    def _check_class_attributes(self) -> None:
-        for name in ("id", "role", "action_help"):
-            if not isinstance(getattr(self, name, None), str):
-                raise OptionError(f"{type(self).__name__} needs a class attribute {name!r}, a text")
 
     # ---- what an environment defines ----------------------------------------------------------------------------
 
@@ -707,11 +705,6 @@ def _make_again(cls: type[TextEnv], arguments: tuple[Any, ...], options: dict[st
     made = cls(*arguments, **options)
     made._episode, made._np_random, made._np_random_seed, made.spec, made._steps = moment
     return made
-
-
-def _copy_container(value: Any) -> Any:
-    """A copy of a list or mapping of options, since the caller may change the original later."""
-    return copy(value) if isinstance(value, list | dict) else value
 
 
 def _check_seed(seed: Any) -> None:

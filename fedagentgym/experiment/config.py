@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
@@ -67,17 +67,14 @@ class OutputSettings(Settings):
     )
     report: Literal["html", "none"] = Field(default="html", description="write report.html at the end")
 
-    @field_validator("trackers", mode="before")
+    @field_validator("trackers", mode="wrap")
     @classmethod
-    def _expand_tracker_names(cls, value: Any) -> Any:
-        return [expand_name(one) for one in value] if isinstance(value, list | tuple) else value
-
-    @field_validator("trackers")
-    @classmethod
-    def _check_tracker_names(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        if not all(isinstance(one.get("name"), str) for one in value):
+    def _expand_tracker_names(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> tuple[dict[str, Any], ...]:
+        trackers: tuple[dict[str, Any], ...]
+        trackers = handler([expand_name(one) for one in value] if isinstance(value, list | tuple) else value)
+        if not all(isinstance(one.get("name"), str) for one in trackers):
             raise ValueError("each tracker is a name, or a mapping with the key 'name' and its options")
-        return value
+        return trackers
 
 
 class RunConfig(Settings):
@@ -120,6 +117,11 @@ class RunConfig(Settings):
         Returns:
             The part, as settings.
         """
+        evaluation = self.evaluation
+        if evaluation is not None and "held_out" not in evaluation.at_clients:
+            evaluation = None
+        elif evaluation is not None and self.partition.is_held:  # who holds the tasks needs no sets of the server's
+            evaluation = evaluation.model_copy(update={"sets": ()})
         return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
@@ -129,14 +131,8 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
-            evaluation=self._choose_client_evaluation(),
+            evaluation=evaluation,
         )
-
-    def _choose_client_evaluation(self) -> EvaluationSettings | None:
-        """How clients evaluate; those who hold their own tasks need no sets of the server's."""
-        if self.evaluation is None or "held_out" not in self.evaluation.at_clients:
-            return None
-        return self.evaluation.model_copy(update={"sets": ()}) if self.partition.is_held else self.evaluation
 
     def plain(self) -> dict[str, Any]:
         """All settings, resolved, as plain values. Of the agent only the set fields: its preset determines the rest."""
@@ -227,7 +223,9 @@ def load_config(
         plain = _read_source(str(source))
     for change in changes:
         plain = assign(plain, change)
-    load_plugins([*_plugins(plain), *plugins])
+    named = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
+    given = named if isinstance(named, list | tuple) else ()
+    load_plugins([*(plugin for plugin in given if isinstance(plugin, str)), *plugins])
     return resolve_config(plain, plugins)
 
 
@@ -252,12 +250,6 @@ def _resolve_start(config: RunConfig) -> RunConfig:
         return config
     chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
     return config.model_copy(update={"warm_start": chosen})
-
-
-def _plugins(plain: Mapping[str, Any]) -> list[str]:
-    """The plugins of a configuration; anything but a list of strings is reported by the validation of the configuration."""
-    named = plain.get("plugins")
-    return [plugin for plugin in named if isinstance(plugin, str)] if isinstance(named, list | tuple) else []
 
 
 def _read_source(source: str) -> Mapping[str, Any]:

@@ -564,19 +564,15 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
         client_split = opened.client_split
         check_participants(config, len(client_split))
         sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
-        check_categories(sets, client_split.table.names)
+        known = client_split.table.names
+        for one in sets:
+            if one.category is not None and one.category not in known:
+                raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
     except DataError as missing:
         raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
     if unfit is not None:
         raise unfit
     return client_split, sets
-
-
-def check_categories(sets: Sequence[OpenedSet], known: Sequence[str]) -> None:
-    """Refuse an evaluation set of a category that the run's tasks do not have."""
-    for one in sets:
-        if one.category is not None and one.category not in known:
-            raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

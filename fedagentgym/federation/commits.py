@@ -96,11 +96,11 @@ class Commit(Note):
     state: ServerState
 
 
+@dataclass(frozen=True)
 class CommitStore:
     """The folder `rounds/` of a run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def write(self, commit: Commit) -> None:
         """Make a round the newest one. A failure changes nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -222,15 +223,15 @@ def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:
     return round(total)
 
 
+@dataclass(eq=False)
 class MetricsLog:
     """`metrics.jsonl`: one line per committed round, for people and their tools.
 
     The commits determine its content: when a run resumes, the file is compared with them and rewritten where it differs.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: list[Record] = []
+    path: Path
+    records: list[Record] = field(default_factory=list, init=False)
 
     def restore(self, records: Sequence[Record], expected: int) -> None:
         """Make the file contain these records, with a warning if it contained others.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -305,13 +305,15 @@ class PolicyUpdate:
 _TOKEN_METRICS = ("ratio", "clipped", "surprisal", "entropy")
 
 
+@dataclass(eq=False)
 class _RunningMeans:
     """Means of the mini-batches' metrics, weighted by tokens for metrics of tokens."""
 
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._weights: dict[str, float] = {}
-        self.counts = {"update/skipped": 0.0, "update/empty": 0.0, "optimizer_steps": 0.0}
+    counts: dict[str, float] = field(
+        default_factory=lambda: {"update/skipped": 0.0, "update/empty": 0.0, "optimizer_steps": 0.0}, init=False
+    )
+    _sums: dict[str, float] = field(default_factory=dict, init=False)
+    _weights: dict[str, float] = field(default_factory=dict, init=False)
 
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value * weight

@@ -273,16 +273,12 @@ def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -
         group = np.repeat(np.arange(len(size)), missing)
         words = streams.random_raw(np.bincount(owner[group], minlength=len(streams)))
         numbers, fair = reduce_below(words, size[group])
-        keys = _merge_keys(keys, (group * span + numbers)[fair])
+        keys = np.sort(np.concatenate([keys, (group * span + numbers)[fair]]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]
         missing = draw - np.bincount(keys // span, minlength=len(size))
     if flipped.any():
         keys = _complement_groups(keys, flipped, size, span)
     return keys // span, keys % span
-
-
-def _merge_keys(old: Ints, new: Ints) -> Ints:
-    keys = np.sort(np.concatenate([old, new]))
-    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if keys.size else keys
 
 
 def _complement_groups(keys: Ints, flipped: NDArray[np.bool_], size: Ints, span: int) -> Ints:

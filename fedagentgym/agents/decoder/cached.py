@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedagentgym.agents.decoder.cache import Chunks, Integers, KVCache
+from fedagentgym.agents.decoder.cache import Chunks, KVCache
 from fedagentgym.agents.decoder.layer import Angles, Parts, compute_angles, read_parts, run_layer
 
 _MAX_PACKED_PARAMETERS = 30_000_000
@@ -102,15 +102,20 @@ class CachedDecoder:
             if wanted is not None:
                 view = self._plan_last(chunks)
             hidden = run_layer(layer, hidden, angles, partial(self._attend, index, cells, view), wanted, wanted)
-        return self._compute_scores(self.normalize(hidden, self.norm), choices)
+        states = self.normalize(hidden, self.norm)
+        if choices is not None and choices.numel() <= 2 * len(self.head):  # more are cheaper picked out of all logits
+            return torch.bmm(self.head[choices], states.unsqueeze(-1)).squeeze(-1)
+        logits = F.linear(states, self.head)
+        return logits if choices is None else logits.gather(1, choices)
 
     def _plan_last(self, chunks: Chunks) -> list[_Span] | _Batch:
         """Return what the last token of each row sees: in one batch if the rows stand in front, else row by row."""
         if not chunks.in_front:
             seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
             return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
-        mask = make_length_mask(np.repeat(chunks.seen, self.groups), chunks.columns, self.slots.dtype)
-        return _Batch(chunks.columns, mask.to(self.slots.device).unsqueeze(1))
+        hidden = np.arange(chunks.columns) >= np.repeat(chunks.seen, self.groups)[:, None]
+        added = np.where(hidden, np.float32(torch.finfo(self.slots.dtype).min), np.float32(0.0))
+        return _Batch(chunks.columns, torch.from_numpy(added).to(self.slots.dtype).to(self.slots.device).unsqueeze(1))
 
     def _attend(
         self, index: int, cells: Tensor, view: list[_Span] | _Batch, queries: Tensor, keys: Tensor, values: Tensor
@@ -147,13 +152,6 @@ class CachedDecoder:
         grouped = queries.reshape(lines, -1, self.width)
         scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
         return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
-
-    def _compute_scores(self, hidden: Tensor, choices: Tensor | None) -> Tensor:
-        """The logits of the wanted tokens; many of them are cheaper picked out of one product with the whole head."""
-        if choices is not None and choices.numel() <= 2 * len(self.head):
-            return torch.bmm(self.head[choices], hidden.unsqueeze(-1)).squeeze(-1)
-        logits = F.linear(hidden, self.head)
-        return logits if choices is None else logits.gather(1, choices)
 
 
 class MergedLayer:
@@ -330,10 +328,3 @@ def _cut(start: int, stop: int) -> list[tuple[int, int]]:
     first = start + (stop - start - 1) % size + 1
     edges = [start, *range(first, stop + 1, size)]
     return list(pairwise(edges))
-
-
-def make_length_mask(lengths: Integers, columns: int, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores of one query per row: 0 for the first ``lengths`` columns, else the least number."""
-    least = np.float32(torch.finfo(dtype).min)
-    mask = np.where(np.arange(columns) < lengths[:, None], np.float32(0.0), least)
-    return torch.from_numpy(mask).to(dtype)

@@ -156,7 +156,8 @@ class ModuleLayer:
 
     def add_mlp(self, hidden: Tensor) -> Tensor:
         parts, normed = self._parts, normalize(self._parts.mlp_norm, hidden)
-        added: Tensor = hidden + parts.down(gate_with_silu(parts.gate(normed), parts.up(normed)))
+        gated: Tensor = _SiluGate.apply(parts.gate(normed), parts.up(normed))  # type: ignore[no-untyped-call]
+        added: Tensor = hidden + parts.down(gated)
         return added
 
 
@@ -173,12 +174,6 @@ def normalize(module: Any, hidden: Tensor) -> Tensor:
 def rotate(vectors: Tensor, angles: Angles) -> Tensor:
     """Rotary positions."""
     answer: Tensor = _Rotation.apply(vectors, *angles)  # type: ignore[no-untyped-call]
-    return answer
-
-
-def gate_with_silu(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up."""
-    answer: Tensor = _SiluGate.apply(gate, up)  # type: ignore[no-untyped-call]
     return answer
 
 

@@ -149,7 +149,7 @@ class FreeReplies:
         rows: NDArray[np.int64],
         tokens: NDArray[np.int64],
         logprobs: NDArray[np.float64],
-        stop_ids: list[int],
+        stop_ids: frozenset[int],
     ) -> NDArray[np.bool_]:
         """Append tokens to rows; return which of them have ended."""
         self.tokens[rows, step] = tokens

@@ -9,7 +9,8 @@ several of them begin with, such as instructions, is run once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -78,13 +79,13 @@ class BaseSession:
                 )
 
 
+@dataclass(slots=True, eq=False)
 class _Row:
-    __slots__ = ("cached", "fresh", "ids", "slot")
-
-    def __init__(self, slot: int, ids: list[int], cached: int) -> None:
-        self.slot, self.ids, self.cached = slot, ids, cached
-        self.fresh = True
-        """Whether it has not been run yet."""
+    slot: int
+    ids: list[int]
+    cached: int
+    fresh: bool = True
+    """Whether it has not been run yet."""
 
 
 class TorchSession(BaseSession):
@@ -93,15 +94,11 @@ class TorchSession(BaseSession):
     def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
         self.forward, self.slots = forward, forward.slots
-        self.set_stop_ids(stop_ids)
+        self.stop_ids = stop_ids
+        """Replies end at these tokens and no others."""
         self._rows: dict[int, _Row] = {}
         self._free = list(range(self.slots.count))
         self._held = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
-
-    def set_stop_ids(self, ids: Iterable[int]) -> None:
-        """Let replies end at these tokens and no others."""
-        self.stop_ids = frozenset(ids)
-        self._stops = sorted(self.stop_ids)
 
     def length(self, row: int) -> int:
         return len(self._rows[row].ids)
@@ -264,7 +261,7 @@ class TorchSession(BaseSession):
             chance = torch.from_numpy(uniforms[lanes.table, step]).to(self.slots.device)
             drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
             said, logprobs = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
-            ended = replies.say(step, lanes.rows, said, logprobs, self._stops)
+            ended = replies.say(step, lanes.rows, said, logprobs, self.stop_ids)
             if step == most - 1 or ended.all():
                 break
             self._part_lanes(rows, lanes, lanes.part(said, ended), int(replies.lengths.max()) + step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +80,13 @@ class TorchPolicy(SharedModel):
         if context_length is not None and context_length > longest:
             raise OptionError(f"context_length {context_length} is more than the model's {longest}")
         self.context_length = context_length or longest
-        self._lean = self._choose_forward(model, forward)
+        written_out = fits(model.config)
+        if forward == "own" and not written_out:
+            raise OptionError(
+                f"forward: own is for plain Qwen2, Qwen3, Llama and Mistral models, this is {type(model).__name__}: "
+                "use hf or auto"
+            )
+        self._lean = forward == "own" or (forward == "auto" and written_out and model.device.type == "cpu")
         if isinstance(model, Decoder) and (adapter is not None or not self._lean):
             model = model.to_transformers()
         self.adapter = adapter
@@ -110,16 +117,6 @@ class TorchPolicy(SharedModel):
         plain = plain and options.get("adapter") is None and options.get("forward", "auto") != "hf"
         model, tokenizer = load_model(source, dtype, choose_device(device), plain=plain)
         return TorchPolicy(model, tokenizer, **{"name": str(source), **options})
-
-    @staticmethod
-    def _choose_forward(model: Any, wanted: str) -> bool:
-        written_out = fits(model.config)
-        if wanted == "own" and not written_out:
-            raise OptionError(
-                f"forward: own is for plain Qwen2, Qwen3, Llama and Mistral models, this is {type(model).__name__}: "
-                "use hf or auto"
-            )
-        return wanted == "own" or (wanted == "auto" and written_out and model.device.type == "cpu")
 
     def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
         """Open a session that generates with the present weights; they must not change until it is closed.
@@ -283,6 +280,7 @@ def _get_adapted_layers(model: Any) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "lora_A") and hasattr(module, "merged_adapters")]
 
 
+@dataclass(eq=False)
 class Merge:
     """Adapters added into the base weights, for as long as at least one user holds it.
 
@@ -290,10 +288,9 @@ class Merge:
     (subtracting the update again would not be). Costs one copy of the adapted weights while merged.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.users = 0
-        self._saved: list[tuple[Any, torch.Tensor]] = []
+    model: Any
+    users: int = field(default=0, init=False)
+    _saved: list[tuple[Any, torch.Tensor]] = field(default_factory=list, init=False)
 
     def acquire(self) -> None:
         if self.users == 0:

@@ -8,6 +8,7 @@ begun that cannot be ended within the reply's tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedagentgym.agents.protocols import Tokenizer
@@ -20,17 +21,15 @@ _UNREACHABLE = 1 << 30
 _CACHE_SIZE = 4096
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A place in a trie. ``ends``: a word may end here; ``need``: tokens from here to the nearest end of a word."""
 
-    __slots__ = ("allowed", "ends", "following", "need", "slot_closing")
-
-    def __init__(self) -> None:
-        self.following: dict[int, _Node] = {}
-        self.ends = False
-        self.need = _UNREACHABLE
-        self.allowed: tuple[int, ...] = ()
-        self.slot_closing = 0
+    following: dict[int, _Node] = field(default_factory=dict)
+    ends: bool = False
+    need: int = _UNREACHABLE
+    allowed: tuple[int, ...] = ()
+    slot_closing: int = 0
 
     def add(self, ids: Sequence[int]) -> _Node:
         node = self
@@ -142,7 +141,9 @@ class TrieCache:
 
     def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
         """Return the trie of well-formed replies, free slots filled with words of ``start``."""
-        words = (tuple(sorted(set(slot_words(start)))) or ("a",)) if self._has_slot(replies) else ()
+        if replies not in self._slotted:
+            self._slotted[replies] = any(SLOT.search(_strip_tags(reply)) for reply in replies)
+        words = (tuple(sorted(set(slot_words(start)))) or ("a",)) if self._slotted[replies] else ()
         key = (replies, words)
         if key not in self._tries:
             if len(self._tries) >= _CACHE_SIZE:
@@ -153,12 +154,6 @@ class TrieCache:
                 map(self._encode_pieces, replies), self._get_free_words(words) if words else None, self.most
             )
         return self._tries[key]
-
-    def _has_slot(self, replies: tuple[str, ...]) -> bool:
-        known = self._slotted.get(replies)
-        if known is None:
-            known = self._slotted[replies] = any(SLOT.search(_strip_tags(reply)) for reply in replies)
-        return known
 
     def _get_free_words(self, words: tuple[str, ...]) -> FreeWords:
         if words not in self._words:

@@ -98,15 +98,11 @@ class TextTokenizer:
         if known is None:
             if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
-            known = self._known[text] = self._encode_pieces(text) if self._piecewise else self._encode(text)
+            # pieces may be known: pages that are shown again in another window, lines of other pages
+            pieces = cut_text(text) if self._piecewise else []
+            known = self._encode(text) if len(pieces) < 2 else tuple(chain.from_iterable(map(self.encode, pieces)))
+            self._known[text] = known
         return known
-
-    def _encode_pieces(self, text: str) -> tuple[int, ...]:
-        """Encode a text whose pieces may be known: pages that are shown again in another window, lines of other pages."""
-        pieces = cut_text(text)
-        if len(pieces) < 2:
-            return self._encode(text)
-        return tuple(chain.from_iterable(map(self.encode, pieces)))
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
         """Encode; unless ``markers``, a special token's name inside the text is text (an observation cannot end a turn)."""
