@@ -230,6 +230,16 @@ def tell_step(step: int, steps: int) -> None:
         tell(_now)
 
 
+@dataclass
+class Generated:
+    """How many tokens the models of this process have generated: what progress shows before an episode is over."""
+
+    tokens: int = 0
+
+
+GENERATED = Generated()
+
+
 def tell_episodes(count: int) -> None:
     """Report that the current client finished more episodes."""
     global _now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,12 +17,14 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from fedagentgym.base.escape import escape_terminal
-from fedagentgym.base.rounding import format_duration
+from fedagentgym.base.process import GENERATED
+from fedagentgym.base.rounding import count_things, format_duration
 
 Verbosity = Literal["normal", "quiet"]
 _verbosity: Verbosity = "normal"
 _LINE_EVERY_SECONDS = 10.0
 _STATUS_LINE_EVERY_SECONDS = 30.0
+_FIRST_LINE_AFTER_SECONDS = 10.0
 _REDRAW_EVERY_SECONDS = 0.1
 
 
@@ -77,12 +80,16 @@ def get_error_console() -> PlainConsole:
 
 
 @contextlib.contextmanager
-def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
-    """Show progress of one task while the `with` block runs."""
+def show_progress(label: str, total: int | None = None, most_tokens: int | None = None) -> Iterator[Progress]:
+    """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
+    `most_tokens` in it, from which the end is estimated until the first part is done."""
+    count = _Count(total, most_tokens)
     if _verbosity == "quiet":
         yield _Silent()
     elif _status is not None:
-        yield _StatusPart(_status, label, total)
+        part = _StatusPart(_status, label, count)
+        with _repeat(part):
+            yield part
     elif sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -93,11 +100,39 @@ def show_progress(label: str, total: int | None = None) -> Iterator[Progress]:
             TextColumn("{task.fields[status]}", markup=False),
         )
         with RichProgress(*columns, console=get_error_console(), transient=True) as bar:
-            yield _Bar(bar, bar.add_task(escape_terminal(label), total=total, status=""))
+            shown = _Bar(bar, bar.add_task(escape_terminal(label), total=total, status=""), count)
+            with _repeat(shown):
+                yield shown
     else:
-        lines = _LogLines(label, total)
-        yield lines
+        lines = _LogLines(label, count)
+        with _repeat(lines):
+            yield lines
         lines.close()
+
+
+@contextlib.contextmanager
+def _repeat(shown: _Bar | _StatusPart | _LogLines) -> Iterator[None]:
+    """Show the progress of the innermost task again from time to time, whether or not it changes."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(_FIRST_LINE_AFTER_SECONDS):
+            if _tasks[-1] is shown:
+                shown.repeat()
+
+    _tasks.append(shown)
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        _tasks.remove(shown)
+
+
+_tasks: list[object] = []
+"""The tasks that are under way, the innermost last."""
 
 
 class StatusLine:
@@ -110,7 +145,8 @@ class StatusLine:
         self.head = ""
         self._live = sys.stderr.isatty()
         self._drawn = False
-        self._last = time.monotonic() if not self._live else 0.0
+        early = _STATUS_LINE_EVERY_SECONDS - _FIRST_LINE_AFTER_SECONDS
+        self._last = time.monotonic() - early if not self._live else 0.0
 
     def show(self, text: str) -> None:
         """Update the status; most of several updates in quick succession are skipped."""
@@ -165,12 +201,17 @@ class _Silent:
 
 
 class _Bar:
-    def __init__(self, bar: RichProgress, task: object) -> None:
-        self._bar = bar
+    def __init__(self, bar: RichProgress, task: object, count: _Count) -> None:
+        self._bar, self._count = bar, count
         self._task = bar.task_ids[-1]
 
+    def repeat(self) -> None:
+        if not self._count.done:
+            self._bar.update(self._task, status=self._count.describe_tokens())
+
     def advance(self, n: int = 1, **fields: object) -> None:
-        if fields:
+        self._count.done += n
+        if fields or self._count.done == n:
             self._bar.update(self._task, advance=n, status=escape_terminal(_format_status(fields)))
         else:
             self._bar.update(self._task, advance=n)
@@ -184,24 +225,41 @@ class _Count:
     """How much of a task is done, and how long the rest takes if it goes on like this."""
 
     total: int | None
+    most_tokens: int | None = None
     done: int = 0
     start: float = field(default_factory=time.monotonic)
+    tokens: int = field(default_factory=lambda: GENERATED.tokens)
 
     def __str__(self) -> str:
         if self.total is None:
             return str(self.done)
         seconds = time.monotonic() - self.start
         count = f"{self.done} of {self.total}"
+        if not self.done and (told := self.describe_tokens()):
+            return f"{count}, {told}"
         if seconds < 1 or not 0 < self.done < self.total:
             return count
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
+
+    def describe_tokens(self) -> str:
+        """How many tokens were generated, and the longest time that the rest takes at this speed."""
+        tokens, seconds = GENERATED.tokens - self.tokens, time.monotonic() - self.start
+        if not tokens:
+            return ""
+        told = count_things(tokens, "token")
+        if self.most_tokens is None or tokens > self.most_tokens:
+            return told
+        return f"{told}, at most {format_duration(seconds / tokens * (self.most_tokens - tokens))} left"
 
 
 class _StatusPart:
     """A task within a computation that has a status line."""
 
-    def __init__(self, status: StatusLine, label: str, total: int | None) -> None:
-        self._status, self._label, self._count = status, label, _Count(total)
+    def __init__(self, status: StatusLine, label: str, count: _Count) -> None:
+        self._status, self._label, self._count = status, label, count
+
+    def repeat(self) -> None:
+        self.advance(0)
 
     def advance(self, n: int = 1, **fields: object) -> None:
         self._count.done += n
@@ -213,9 +271,12 @@ class _StatusPart:
 
 
 class _LogLines:
-    def __init__(self, label: str, total: int | None) -> None:
-        self._label, self._count = label, _Count(total)
+    def __init__(self, label: str, count: _Count) -> None:
+        self._label, self._count = label, count
         self._last = self._count.start
+
+    def repeat(self) -> None:
+        self.advance(0, elapsed=format_duration(time.monotonic() - self._count.start))
 
     def advance(self, n: int = 1, **fields: object) -> None:
         self._count.done += n

@@ -23,23 +23,25 @@ RUN_CONFIG = {"rounds": "federation.rounds", "seed": "seed", "folder": "output.f
 
 
 def make_server_app() -> Any:
-    """A ServerApp whose main function is `fedagentgym train`, or its resumption."""
+    """A ServerApp whose main function is `fedagentgym train`, or its resumption; its log shows every round."""
     app = require("flwr.serverapp", "flower").ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
         from fedagentgym.experiment.config import load_config
+        from fedagentgym.experiment.report.terminal import watch_run
         from fedagentgym.experiment.run import resume_own, train
 
         source = str(context.run_config["run"])
         plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
         changes = [*read_changes(context.run_config), BACKEND_CHANGE]
         config = load_config(source, changes, plugins=plugins)
-        with use_grid(grid):
+        with use_grid(grid), watch_run() as watch:
+            watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
             if (Path(config.output.folder) / "config.yaml").exists():
-                resume_own(config, [BACKEND_CHANGE])
+                resume_own(config, [BACKEND_CHANGE], **watching)
             else:
-                train(source, changes, plugins=plugins)
+                train(source, changes, plugins=plugins, **watching)
 
     return app
 

@@ -48,7 +48,13 @@ from fedagentgym.leaderboard.entries import (
 )
 from fedagentgym.leaderboard.record import AgentRecord, Usage
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config
-from fedagentgym.learning.evaluation import Evaluation, compute_policy_digest, format_episodes, with_temperature
+from fedagentgym.learning.evaluation import (
+    Evaluation,
+    compute_policy_digest,
+    count_most_tokens,
+    format_episodes,
+    with_temperature,
+)
 from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Trajectory
@@ -214,7 +220,9 @@ def play_missing_tasks(cell: Cell, opened: OpenedScenario, player: Player) -> No
     played = read_played(cell)
     cell.episodes_file.touch()
     os.truncate(cell.episodes_file, played.bytes)  # episodes that were written and not counted are played again
-    with show_progress(cell.key, total=len(opened.ids) * repeats) as bar:
+    left = (len(opened.ids) - played.tasks) * repeats
+    most = count_most_tokens(player, opened.env, left)
+    with show_progress(cell.key, total=len(opened.ids) * repeats, most_tokens=most) as bar:
         bar.advance(played.tasks * repeats)
         while played.tasks < len(opened.ids):
             played = play_tasks(cell, opened, player, played, size, bar)

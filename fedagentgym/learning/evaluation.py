@@ -131,7 +131,8 @@ def evaluate(
     known = make_agent(agent, world)
     player = with_temperature(known, chosen.temperature)
     ids = list(world.pool.ids[: chosen.tasks] if chosen.tasks is not None else world.pool.ids)
-    with show_progress("evaluating", total=len(ids) * chosen.repeats) as bar:
+    episodes = len(ids) * chosen.repeats
+    with show_progress("evaluating", episodes, count_most_tokens(player, world, episodes)) as bar:
         rollouts = collect(
             player, world, ids, group_size=chosen.repeats, seed=seed, parallel=chosen.parallel_episodes, progress=bar
         )
@@ -141,6 +142,12 @@ def evaluate(
     if file is not None:
         write_atomic(file, format_episodes(found, known, world, about))
     return found
+
+
+def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
+    """The most tokens that a language model generates in so many episodes; None for other agents."""
+    decoding = getattr(getattr(agent, "endpoint", agent), "decoding", None)
+    return None if decoding is None else episodes * env.max_turns * int(decoding.max_new_tokens)
 
 
 def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import doctest
 import io
 import os
+import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.base import progress as screen
 from fedagentgym.base.encoding import encode
-from fedagentgym.base.process import ClientActivity, listen, tell_episodes, tell_step, work_for_client
+from fedagentgym.base.process import GENERATED, ClientActivity, listen, tell_episodes, tell_step, work_for_client
 from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
 from fedagentgym.federation import progress
@@ -148,6 +150,19 @@ def test_a_log_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(screen, "_STATUS_LINE_EVERY_SECONDS", 0.0)
         status.show("round 1 of 2: client 7")
     assert out.getvalue() == "round 1 of 2: client 7\n"
+
+
+def test_a_slow_model_says_so_before_its_first_episode_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(screen, "_FIRST_LINE_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(screen, "_LINE_EVERY_SECONDS", 0.0)
+    with screen.show_progress("evaluating", total=4, most_tokens=4000):
+        GENERATED.tokens += 1000
+        deadline = time.perf_counter() + 5.0
+        while not out.getvalue() and time.perf_counter() < deadline:
+            time.sleep(0.01)
+    assert re.match(r"evaluating: 0 of 4, 1,000 tokens, at most 0 s left  elapsed 0 s", out.getvalue())
 
 
 def test_nothing_is_shown_to_somebody_who_asked_for_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from fedagentgym.agents.engines.replies import (
 )
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.process import GENERATED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -248,6 +249,7 @@ class TorchSession(BaseSession):
                 drawn = sample_choices(logits, chance, table, decoding.temperature, decoding.top_p)
             for index, token, logprob in zip(live, drawn.ids.tolist(), drawn.logprobs.tolist(), strict=True):
                 replies[index].say(token, logprob)
+            GENERATED.tokens += len(live)
         return [reply.complete() for reply in replies]
 
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
@@ -261,6 +263,7 @@ class TorchSession(BaseSession):
             chance = torch.from_numpy(uniforms[lanes.table, step]).to(self.slots.device)
             drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
             said, logprobs = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
+            GENERATED.tokens += len(said)
             ended = replies.say(step, lanes.rows, said, logprobs, self.stop_ids)
             if step == most - 1 or ended.all():
                 break

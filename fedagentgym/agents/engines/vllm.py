@@ -29,6 +29,7 @@ from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
+from fedagentgym.base.process import GENERATED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -260,6 +261,7 @@ class VllmSession(BaseSession):
             for index, answer in zip(fits, found, strict=True):
                 self._rows[rows[index]].extend(answer.token_ids)
                 answers[index] = answer
+                GENERATED.tokens += len(answer.token_ids)
         return answers
 
     def length(self, row: int) -> int:

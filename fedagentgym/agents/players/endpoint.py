@@ -24,7 +24,7 @@ from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.imports import require
-from fedagentgym.base.process import get_logger
+from fedagentgym.base.process import GENERATED, get_logger
 from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:
@@ -215,6 +215,7 @@ class Endpoint:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
             self.usage.reply_tokens += reply
+            GENERATED.tokens += reply
             self.usage.uncounted += not used
             self.usage.cost += (prompt * self.options.input_price + reply * self.options.output_price) / _MILLION
         return ChatReply(str(text), cut)
