@@ -14,17 +14,20 @@ import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
 from fedagentgym.algorithms.averaging import Averaging
 from fedagentgym.algorithms.fedagent import FedAgentSettings
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.federation.algorithm import Algorithm, ServerState
 from fedagentgym.federation.clients import BACKENDS, Backend, FederationSettings
 from fedagentgym.federation.exchange import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
 from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.learning.settings import LearningSettings
 
 FLOATS = 1_250_000
 """Weights of 5 MB."""
@@ -37,6 +40,8 @@ class IdleAlgorithm(Averaging[FedAgentSettings]):
 
     def __init__(self, clients: int, floats: int = FLOATS, kept: int = 0) -> None:
         self.settings = FedAgentSettings()
+        spec, env = SimpleNamespace(sampled_episodes=0), SimpleNamespace(max_turns=1)
+        self.runtime = cast(Runtime, SimpleNamespace(spec=spec, env=env, learning=LearningSettings()))
         self.clients, self.floats, self.kept = clients, floats, kept
 
     def make_operations(self) -> Mapping[str, Operation[Any]]:

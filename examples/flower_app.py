@@ -25,7 +25,9 @@ client_app, server_app = ClientApp(), ServerApp()
 def play(message: Message, context: Context) -> Message:
     """On the machine of one client, which Flower knows by the number of its partition."""
     client = int(context.node_config["partition-id"])
-    env = gym.make("fedagentgym/Guess-v0", client_split=SPLIT, client=client)  # your own model could play it step by step
+    env = gym.make(
+        "fedagentgym/Guess-v0", client_split=SPLIT, client=client
+    )  # your own model could play it step by step
     agent = make_agent({"name": str(message.content["play"]["agent"])})
     evaluated = fedagentgym.evaluate(agent, env, {"tasks": 10})
     found = MetricRecord({"client": client, "success": evaluated.overall["success"].mean, "tasks": 10})

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.base.errors import OptionError, RefusedError
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
@@ -414,23 +414,3 @@ def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int
     """The number of tasks whose answers a method may use."""
     cls = get_algorithm_class(section)
     return len(cls.list_labelled(load_settings(cls, section), client_split))
-
-
-def build_algorithm(
-    spec: ExperimentSpec | Mapping[str, Any],
-    device: str | None = None,
-    owner: Mapping[str, Any] | None = None,
-    **held: Any,
-) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec is one
-    of others, which its decisions bind."""
-    if held:
-        raise RefusedError(
-            "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"
-        )
-    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
-    if owner is not None:
-        from fedagentgym.algorithms.recipe import Owner, admit_recipe
-
-        loaded = admit_recipe(loaded, Owner(**owner))
-    return make_algorithm(loaded, Runtime(loaded, device))

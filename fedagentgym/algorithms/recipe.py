@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
 from fedagentgym.agents.models.store import identify_model
-from fedagentgym.algorithms.base import get_algorithm_class, load_settings
-from fedagentgym.algorithms.runtime import ExperimentSpec
+from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings, make_algorithm
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError, RefusedError
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.options import refuse_foreign_options
@@ -148,3 +148,21 @@ def make_recipe(spec: ExperimentSpec) -> ExperimentSpec:
 
 def _name_model(model: str | None) -> str | None:
     return identify_model(model) if model is not None and Path(model).expanduser().is_dir() else model
+
+
+def build_algorithm(
+    spec: ExperimentSpec | Mapping[str, Any],
+    device: str | None = None,
+    owner: Mapping[str, Any] | None = None,
+    **held: Any,
+) -> BaseAlgorithm[Any]:
+    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec is one
+    of others, which its decisions bind."""
+    if held:
+        raise RefusedError(
+            "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"
+        )
+    loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
+    if owner is not None:
+        loaded = admit_recipe(loaded, Owner(**owner))
+    return make_algorithm(loaded, Runtime(loaded, device))

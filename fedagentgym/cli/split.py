@@ -209,7 +209,20 @@ def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool
     try:
         _print_report(_open_split(file, env_set, tasks), as_json, str(file))
     except FedAgentGymError as error:
+        if tasks is not None or env_set or _has_pool(record):
+            raise
         _print_rows([*_describe_record(record, str(file)), ("pool", f"not here: {error}")], as_json, str(file), record)
+
+
+def _has_pool(record: SplitRecord) -> bool:
+    """Whether the tasks that were divided are made or installed here, so that the split itself is at fault."""
+    from fedagentgym.partitions.table import open_pool
+
+    try:
+        open_pool(record.env_id, record.env_split, record.env_options)
+    except FedAgentGymError:
+        return False
+    return True
 
 
 @split.command()

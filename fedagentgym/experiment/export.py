@@ -216,10 +216,13 @@ def _format_head(head: dict[str, Any]) -> str:
 
 def _index_result(file: AgentFile) -> dict[str, Any]:
     """The evaluation in the form in which the hub shows numbers on a model's page."""
-    dataset = {"type": file.env.id, "name": file.env.id, "split": file.evaluation.split}
+    dataset = {"type": file.env.id, "name": file.env.id}
     metric = {"type": "success", "name": "success", "value": round(file.result["success"], 4), "verified": False}
     task = {"type": "reinforcement-learning", "name": "episodes"}
-    return {"name": str(file.run["name"]), "results": [{"task": task, "dataset": dataset, "metrics": [metric]}]}
+    return {
+        "name": f"fedagentgym {file.run['version']}",
+        "results": [{"task": task, "dataset": dataset, "metrics": [metric]}],
+    }
 
 
 def _describe_result(file: AgentFile) -> str:

@@ -139,7 +139,8 @@ class QuadraticSite(Site):
 
 
 class QuadraticRuntime:
-    learning, rounds = LEARNING, 1
+    learning, rounds, held = LEARNING, 1, None
+    env = SimpleNamespace(max_turns=1)
     client_split = range(CLIENTS)
     initial_weights = PROBLEM.start
     make_weight_forms = ResidentModel(None, PROBLEM.start).make_weight_forms  # type: ignore[arg-type]

@@ -12,8 +12,15 @@ from pydantic import BaseModel
 from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.algorithms import APPLICATION
-from fedagentgym.algorithms.base import build_algorithm
-from fedagentgym.algorithms.recipe import RULES, Owner, admit_recipe, find_rule, format_rules, make_recipe
+from fedagentgym.algorithms.recipe import (
+    RULES,
+    Owner,
+    admit_recipe,
+    build_algorithm,
+    find_rule,
+    format_rules,
+    make_recipe,
+)
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.base.settings import merge

@@ -85,11 +85,11 @@ def test_an_expert_that_holds_the_question_checks_it_against_its_gold() -> None:
     for answers, certain in (("own", True), ("holders_first", True), ("all", True), ("off", False)):
         scorer = Scorer(bench, bench.get_site(0), bench.initial_weights, answers=answers)  # type: ignore[arg-type]
         (row,) = scorer.score_questions([question], seed=0)
-        assert scorer.may_check(held) == certain and (row == [1.0, 0.0] if certain else set(row) <= {0.0, 1.0})
+        assert scorer.may_check(question) == certain and (row == [1.0, 0.0] if certain else set(row) <= {0.0, 1.0})
     strangers = set(bench.client_split.client(1).tasks) - set(bench.client_split.client(0).tasks)
     for answers, certain in (("own", False), ("holders_first", False), ("all", True), ("off", False)):
         scorer = Scorer(bench, bench.get_site(0), bench.initial_weights, answers=answers)  # type: ignore[arg-type]
-        assert scorer.may_check(min(strangers)) == certain
+        assert scorer.may_check({"task": {"id": min(strangers)}}) == certain
 
 
 @pytest.mark.parametrize("scorer", ["self_answer", "reward_model"])

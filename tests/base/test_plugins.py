@@ -109,13 +109,6 @@ def test_every_command_loads_plugins_before_it_does_anything(
     assert capsys.readouterr().out.startswith("here\n")
 
 
-def test_a_run_that_is_resumed_takes_no_further_plugin(
-    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", "--resume", str(tmp_path), "--plugin", plugin]) == 2
-    assert "loads the plugins that it was started with" in capsys.readouterr().err
-
-
 def test_an_exit_in_a_plugin_does_not_end_the_process_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "leaves.py"
     file.write_text("raise SystemExit")

@@ -105,7 +105,7 @@ def test_a_demo_goes_on_where_it_was_stopped_and_is_played_anew_when_it_is_finis
 
     for name, config in load(3).items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(to_yaml(config))
+        (tmp_path / name / "config.yaml").write_text(to_yaml(config.plain()))
         if name in finished:
             (tmp_path / name / "result.json").write_text("{}")
     demo._make_room(load(seed))

@@ -131,7 +131,7 @@ def test_adamw_is_torchs_to_the_bit() -> None:
             one.grad, two.grad = (None, None) if number == step % 2 else (gradient, gradient.clone())
         mine.step()
         theirs.step()
-        mine.zero_grad(set_to_none=True)
+        mine.zero_grad()
         if step == 3:
             kept = get_moments(mine, dict(zip(names, own, strict=True)))
             mine = make_optimizer(dict(zip(names, own, strict=True)), chosen)

@@ -103,7 +103,7 @@ def test_gym_make_refuses_what_the_split_decides(client_split: ClientSplit, tmp_
     with pytest.raises(OptionError, match="tasks= is decided by the split"):
         gymnasium.make(GUESS, client_split=path, client=0, tasks=["guess/train/00001"])
     with pytest.raises(OptionError, match="split= is decided by the split"):
-        gymnasium.make(GUESS, client_split=path, client=0, split="val")
+        gymnasium.make(GUESS, client_split=path, client=0, split="warmup")
     with pytest.raises(OptionError, match="divides fedagentgym/Guess-v0, not fedagentgym/Math-v0"):
         gymnasium.make("fedagentgym/Math-v0", client_split=path, client=0)
     with pytest.raises(DataError, match="there is no split file"):

@@ -75,6 +75,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "turns": (1, 2),
     "naming": ("once", "repeated"),
     "manners": ("one", "several"),
+    "replies": ("tagged", "equation", "bare"),
     "members": (None, [{"name": "math", "env": "Math", "options": {"size": "tiny"}}]),
     "kinds": (None, ["math", "qa"], ["qa", "math"], ["math", "code"], ["math"]),
     "categories": ("members", "own"),

@@ -122,7 +122,7 @@ def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("variant", "said"),
     [
-        ({"kind": "wording"}, "known are scene_split"),
+        ({"kind": "colours"}, "known are scene_split"),
         ({}, "scene_split"),
         ({"kind": "scene_split"}, "client"),
         ({"kind": "scene_split", "client": -2}, "client"),
