@@ -70,25 +70,48 @@ def bench(context: click.Context) -> None:
 @bench.command("list")
 @JSON
 def list_all(as_json: bool) -> None:
-    """List the suites, each with a description."""
+    """List the suites, grouped, each with a description and the minutes that it takes on two cores."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
         click.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
         return
-    for track in ("methods", "agents"):
-        print_result(f"suites, {track} track")
-        for suite in suites:
-            if suite.track == track:
-                time = "" if suite.minutes is None else f" ({suite.minutes:g} min on two cores)"
-                _print_entry(suite.name, f"{suite.title}{time}{_tell_same(suite)}")
+    groups: dict[str, list[Suite]] = {head: [] for head in _GROUPS}
+    for suite in suites:
+        groups[_choose_group(suite, [one.name for one in suites])].append(suite)
+    for head, members in groups.items():
+        print_result(head)
+        for suite in members:
+            _print_entry(suite.name, f"{suite.title}{_describe_run(suite)}")
 
 
-def _tell_same(suite: Suite) -> str:
-    """The scenarios in which methods are known not to differ."""
+_GROUPS = (
+    "run these first",
+    "agents track",
+    "methods track",
+    "methods track: protocols of papers, on a GPU",
+    "methods track: earlier versions",
+)
+
+
+def _choose_group(suite: Suite, names: Sequence[str]) -> str:
+    """The heading under which a suite is listed: one of a few minutes comes first."""
+    first, agents, methods, papers, earlier = _GROUPS
+    if f"{suite.name.rpartition('-v')[0]}-v{suite.version + 1}" in names:
+        return earlier
+    if suite.hardware:
+        return papers
+    if suite.minutes is not None and suite.minutes <= 5:
+        return first
+    return agents if suite.track == "agents" else methods
+
+
+def _describe_run(suite: Suite) -> str:
+    """The minutes of a suite, and the scenarios in which methods are known not to differ."""
     same = [name for name, one in suite.scenarios.items() if not one.methods_differ]
-    if not same:
-        return ""
-    return f"; methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}"
+    told = [] if suite.minutes is None else [f"{suite.minutes:g} min"]
+    if same:
+        told.append(f"methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}")
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def _print_entry(name: str, description: str) -> None:

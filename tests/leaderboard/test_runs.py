@@ -293,7 +293,15 @@ def test_commands_tell_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     names = [one["name"] for one in json.loads(capsys.readouterr().out)]
     assert len(names) == len(set(names)) and "smoke" in names
     assert main(["bench", "list"]) == 0
-    assert "methods track" in capsys.readouterr().out
+    listed = capsys.readouterr().out.splitlines()
+    assert max(map(len, listed)) <= 80 and {
+        name for line in listed if line[0] == " " for name in line.split()[:1]
+    } == set(names)
+    places = [
+        next(i for i, line in enumerate(listed) if name in line)
+        for name in ("smoke", "methods-tiny-shop-v2", "shop-v1")
+    ]
+    assert places == sorted(places)
     assert main(["bench", "show", "smoke", "--check"]) == 0
     assert load_suite("smoke").digest in capsys.readouterr().out
     assert main(["bench", "smoke"]) == 2

@@ -186,7 +186,7 @@
       return make("div", { class: "labels" },
         make("small", {}, visible([who, entry.by].filter(Boolean).join(" \u00b7 "))),
         entry.baseline ? make("span", { class: "badge" }, "baseline") : null,
-        make("span", { class: "badge " + (entry.status.includes("replayed") ? "good" : "bad") }, entry.status.split(", ")[0]),
+        make("span", { class: "badge " + (entry.status.includes("replayed") ? "good" : entry.status.startsWith("refuted") ? "bad" : "") }, entry.status.split(", ")[0]),
         entry.part ? make("span", { class: "badge" }, entry.part) : null,
         entry.rerun ? make("span", { class: "badge good" }, "run again") : null);
     }
@@ -233,7 +233,7 @@
       const line = (name, ...value) => value.some((one) => one) ? make("div", {}, make("dt", {}, name), make("dd", {}, ...value)) : null;
       const files = entry.packed.map((name) => make("a", { href: entry.files + "/" + name }, name.split("/").pop()));
       const claims = entry.claims.map(([name, status, about]) =>
-        make("li", {}, make("b", { class: status === "proven" ? "good" : "bad" }, status), " ", visible(name) + ": " + visible(about)));
+        make("li", {}, make("b", { class: { proven: "good", refuted: "bad" }[status] || "" }, status), " ", visible(name) + ": " + visible(about)));
       return make("tr", { class: "detail" }, make("td", { colspan: String(width) },
         make("dl", { class: "about-entry" },
           line("agent", visible(entry.agent)), line("method", visible(entry.method)), line("settings", entry.changes.length ? make("code", {}, visible(entry.changes.join("  "))) : ""),
