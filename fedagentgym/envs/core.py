@@ -210,7 +210,13 @@ class TextEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
-        self._whole_pool = pool if pool is not None else self._load(self.canonical_split(split))
+        if pool is None:
+            opened = self.canonical_split(split)
+            pool = self.open_pool(opened)
+            if not len(pool):
+                sizes = f"sizes are {self.split_sizes()}{self.explain_empty(opened)}"
+                raise DataError(f"{self.id}: the split {opened!r} is empty; {sizes}")
+        self._whole_pool = pool
         ids = self._check_pool(tasks).ids if isinstance(tasks, TaskSet) else tasks
         self.pool = self._whole_pool if ids is None else self._whole_pool.subset(ids)
         if not len(self.pool):
@@ -676,14 +682,6 @@ class TextEnv(gymnasium.Env[str, str]):
         if pool.origin is None and not arguments:
             pool.origin = origin
         return pool
-
-    def _load(self, split: str) -> TaskPool:
-        pool = self.open_pool(split)
-        if len(pool):
-            return pool
-        raise DataError(
-            f"{self.id}: the split {split!r} is empty; sizes are {self.split_sizes()}{self.explain_empty(split)}"
-        )
 
     def _make_info(self, episode: Episode) -> dict[str, Any]:
         view = episode.view

@@ -238,18 +238,13 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
         update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
     _check_config(resolved)
-    return _resolve_start(resolved)
-
-
-def _resolve_start(config: RunConfig) -> RunConfig:
-    """Set how a tiny agent plays, by the recipe of its environment, and how a pretrained model imitates: the defaults of
-    `warm_start` are for a tiny model made from scratch."""
-    if starts_from_nothing(config.agent):
-        return config.model_copy(update={"agent": complete_tiny(config.agent, config.env.id, config.warm_start)})
-    if config.warm_start is None:
-        return config
-    chosen = config.warm_start.for_pretrained(config.agent.adapter is not None)
-    return config.model_copy(update={"warm_start": chosen})
+    agent, warm_start = resolved.agent, resolved.warm_start
+    if starts_from_nothing(agent):  # it plays by the recipe of its environment
+        return resolved.model_copy(update={"agent": complete_tiny(agent, resolved.env.id, warm_start)})
+    if warm_start is None:
+        return resolved
+    # its defaults are for a tiny model made from scratch
+    return resolved.model_copy(update={"warm_start": warm_start.for_pretrained(agent.adapter is not None)})
 
 
 def _read_source(source: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ that no part was changed alone: somebody who recomputes every digest has made an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -183,11 +183,10 @@ class CommitStore:
         _check_seal(_seal_evaluation(note, evaluation), plain, place)
         return evaluation
 
-    def keep_only(self, numbers: Iterable[int]) -> None:
-        """Remove the global states of all rounds but these."""
-        kept = set(numbers)
-        for number in self.list_rounds():
-            if number not in kept:
+    def keep_only(self, newest: int, best: Collection[int]) -> None:
+        """Remove the global states of all rounds but the `best` ones and so many of the `newest`."""
+        for number in self.list_rounds()[:-newest]:
+            if number not in best:
                 (self.get_path(number) / "global.bin").unlink(missing_ok=True)
 
 

@@ -140,7 +140,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
                 evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
             else:
                 metrics.restore(chain.list_records(), 1)
-                _drop_old_states(plan, rounds, metrics)
+                rounds.keep_only(plan.keep_rounds, best_rounds(metrics.records))
         while commit.round < plan.settings.rounds:
             commit = _run_round(algorithm, backend, plan, secret, rounds, commit, evaluation, tracker)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
@@ -287,14 +287,8 @@ def _evaluate_and_log(
     metrics.append(record)
     for observer in plan.observers:
         observer.round_done(record)
-    _drop_old_states(plan, rounds, metrics)
+    rounds.keep_only(plan.keep_rounds, best_rounds(metrics.records))
     return evaluation
-
-
-def _drop_old_states(plan: ServerConfig, rounds: CommitStore, metrics: MetricsLog) -> None:
-    """Keep the global states of the newest rounds and of the best one."""
-    newest = rounds.list_rounds()[-plan.keep_rounds :]
-    rounds.keep_only({*newest, *best_rounds(metrics.records)})
 
 
 def check_finite(state: ServerState, round_number: int) -> None:

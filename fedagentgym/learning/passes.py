@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -70,22 +71,21 @@ class Passes(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class WholePasses:
     """Passes through a model that lies on one device."""
 
-    rank = 0
-    recomputes = False
-
-    def __init__(self, policy: TrainedModel) -> None:
-        self._policy = policy
+    policy: TrainedModel
+    rank: ClassVar[int] = 0
+    recomputes: ClassVar[bool] = False
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        return find_pass_limits(self._policy.model, self._policy.device, micro_tokens)
+        return find_pass_limits(self.policy.model, self.policy.device, micro_tokens)
 
     def iter_batches(
         self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
     ) -> Iterator[list[int]]:
-        yield from forward.batch_rows(self._policy.model, rows, limits.micro_tokens)
+        yield from forward.batch_rows(self.policy.model, rows, limits.micro_tokens)
 
     def score(
         self,
@@ -96,7 +96,7 @@ class WholePasses:
         kept: int | None = None,
         bias: Tensor | None = None,
     ) -> TokenLogprobs:
-        policy = self._policy
+        policy = self.policy
         return forward.compute_logprobs(policy.model, rows, policy.device, temperature, entropy, kept=kept, bias=bias)
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:
@@ -107,7 +107,7 @@ class WholePasses:
 
     @contextlib.contextmanager
     def leave_out_parameters(self) -> Iterator[None]:
-        parameters = self._policy.parameters()
+        parameters = self.policy.parameters()
         for parameter in parameters.values():
             parameter.requires_grad_(False)
         try:

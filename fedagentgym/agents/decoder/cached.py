@@ -163,7 +163,11 @@ class MergedLayer:
         self._mix = _Projections([parts.query, parts.key, parts.value], packed)
         self._queries = parts.query.out_features
         self._query_only, self._keys_values = self._mix.split(self._queries)
-        self._head_norms = _read_head_norms(parts)
+        self._head_norms: Tensor | None = None
+        if parts.query_norm is not None:  # repeated for every head: [heads + groups, width]
+            norms = ((parts.query_norm, parts.query), (parts.key_norm, parts.key))
+            repeated = [norm.weight.detach().expand(of.out_features // self.width, -1) for norm, of in norms]
+            self._head_norms = torch.cat(repeated)
         self._out, self._down = _Projection.read(parts.out, packed), _Projection.read(parts.down, packed)
         self._gate_up = _Projections([parts.gate, parts.up], packed)
 
@@ -302,14 +306,6 @@ def merge_weight(module: Any) -> Tensor:
         else:
             weight = weight + ((high @ low) * scale).to(weight.dtype)
     return weight
-
-
-def _read_head_norms(parts: Parts) -> Tensor | None:
-    """Return the norms of queries and keys, repeated for every head: [heads + groups, width]."""
-    if parts.query_norm is None:
-        return None
-    pairs = ((parts.query_norm, parts.query), (parts.key_norm, parts.key))
-    return torch.cat([norm.weight.detach().expand(module.out_features // parts.width, -1) for norm, module in pairs])
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:

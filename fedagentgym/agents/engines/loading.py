@@ -61,21 +61,14 @@ def choose_dtype(adapter: bool, device: Any) -> str:
     return "float32"
 
 
-def count_threads(wanted: Threads) -> int:
-    """Return the number of threads for a setting.
+def set_threads(wanted: Threads) -> None:
+    """Let torch compute with this many threads from now on, in this process.
 
     The default is one for agents that are trained: sums are then taken in one order, so that every worker gives the same bits,
     and several workers do not compete for the cores. A single big model gains from more; the last bits then depend on their
     number.
     """
-    if wanted == "auto":
-        return count_usable_cores()
-    return wanted or 1
-
-
-def set_threads(wanted: Threads) -> None:
-    """Let torch compute with this many threads from now on, in this process."""
-    require("torch", "train").set_num_threads(count_threads(wanted))
+    require("torch", "train").set_num_threads(count_usable_cores() if wanted == "auto" else wanted or 1)
 
 
 @contextlib.contextmanager
