@@ -124,16 +124,30 @@ def _print_entry(name: str, description: str) -> None:
 @bench.command()
 @click.argument("name", help="A suite, or the YAML file of one.")
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
-@option("--plan", is_flag=True, help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours).")
+@option(
+    "--plan",
+    is_flag=True,
+    help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours). Agents: that of a hosted model"
+    " (sampling, episodes, tokens, price).",
+)
+@option(
+    "--prices",
+    type=float,
+    nargs=2,
+    metavar="PROMPT REPLY",
+    help="With --plan, agents: prices of a million prompt tokens and of a million reply tokens.",
+)
 @option("--replicates", is_flag=True, help="Maintainers: the worlds of all seeds, as the suite's file lists them.")
-def show(name: str, check: bool, plan: bool, replicates: bool) -> None:
+def show(name: str, check: bool, plan: bool, prices: tuple[float, float] | None, replicates: bool) -> None:
     """Show the definition of a suite."""
     suite = load_suite(name)
     if replicates:
         _print_replicates(suite)
         return
+    if prices is not None and (not plan or suite.track != "agents" or min(prices) < 0):
+        raise OptionError("--prices are two numbers from 0 on, and go with --plan and a suite of the agents track")
     if plan:
-        _print_plans(suite)
+        _print_plans(suite, prices)
         return
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
@@ -166,13 +180,17 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
     )
 
 
-def _print_plans(suite: Suite) -> None:
+def _print_plans(suite: Suite, prices: Sequence[float] | None) -> None:
     from fedagentgym.experiment.estimate.plan import format_plan, plan_run
     from fedagentgym.leaderboard.cells import make_cell_config
     from fedagentgym.leaderboard.entries import list_baselines
 
     if suite.track != "methods":
-        raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: there is no plan to print")
+        from fedagentgym.leaderboard.costs import describe_costs
+
+        for line in describe_costs(suite, prices):
+            print_result(line)
+        return
     for scenario in suite.scenarios:
         print_result(f"{scenario}: {_describe_counts(suite, scenario)}")
     for entry in list_baselines(suite):

@@ -22,6 +22,7 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
 from fedagentgym.leaderboard.cells import make_cell_config
 from fedagentgym.leaderboard.compare import compare, load_played
+from fedagentgym.leaderboard.costs import estimate_cost
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 from fedagentgym.leaderboard.ranking import compare_control
 from fedagentgym.leaderboard.results import ResultFolder
@@ -306,6 +307,24 @@ def test_commands_tell_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert load_suite("smoke").digest in capsys.readouterr().out
     assert main(["bench", "smoke"]) == 2
     assert "fedagentgym bench run smoke" in capsys.readouterr().err
+
+
+def test_a_plan_of_the_agents_track_tells_tokens_and_price(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The turns are those of the expert, and the price is that of the tokens which the plan names."""
+    file = tmp_path / "suite.yaml"
+    file.write_text(to_yaml(AGENTS_SUITE))
+    name = next(iter(AGENTS_SUITE.scenarios))
+    cost = estimate_cost(open_scenario(AGENTS_SUITE, name))
+    assert cost.most_reply_tokens == pytest.approx(cost.episodes * cost.turns * 512) and cost.turns <= cost.most_turns
+    assert cost.prompt_tokens > cost.episodes * cost.turns * 20 and 0 < cost.reply_tokens < cost.most_reply_tokens
+    assert main(["bench", "show", str(file), "--plan", "--prices", "1000", "0"]) == 0
+    told = capsys.readouterr().out
+    costs = [estimate_cost(open_scenario(AGENTS_SUITE, one)) for one in AGENTS_SUITE.scenarios]
+    price = sum(one.prompt_tokens for one in costs) / 1000
+    assert "temperature 0.4, replies of at most 512 tokens" in told and f"price: {price:.2f} to {price:.2f}" in told
+    assert main(["bench", "show", str(file), "--prices", "1", "1"]) == 2
+    houses = estimate_cost(open_scenario(load_suite("agents-tiny-v1"), "houses"))
+    assert houses.turns < 10  # an expert for each episode
 
 
 def test_a_secret_is_drawn_once_and_opens_only_its_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from fedagentgym.agents.model_shapes import ModelShape
 from fedagentgym.agents.presets import complete_settings
@@ -20,6 +21,11 @@ from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import RunPlan
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.text.prompts import Message, Template
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.task import Task
 
 _SIZES = (1, 8, 64, 512)
 """Tokens of the passes that are timed."""
@@ -122,17 +128,30 @@ def _time(call: Callable[[], None], seconds: float) -> float:
 
 def measure_lengths(config: RunConfig) -> EpisodeLengths:
     """Let the expert play some tasks of the run, and count what the agent would read and write."""
-    from fedagentgym.agents.text.prompts import Dialogue, Template
+    from fedagentgym.agents.text.prompts import Template
     from fedagentgym.envs import open_env
 
     agent = complete_settings(config.agent)
     options = {name: value for name, value in config.env.options.items() if name != "reward"}
     env = open_env(config.env.id, **{**options, "split": config.env.split})
     template = Template(agent.template or "standard", bool(agent.think), agent.system, agent.request)
-    count, expert = _find_counter(agent), env.expert()
-    sums = [0.0, 0.0, 0.0, 0.0]
+    count, sums = _find_counter(agent), [0.0, 0.0, 0.0, 0.0]
     tasks = [env.pool[number * len(env.pool) // _SAMPLED] for number in range(_SAMPLED)]
+    for turn, asked, reply in play_dialogues(env, agent, template, tasks):
+        sums[1 if turn else 0] += count(asked[-1]["content"])
+        sums[2] += count(reply) + 1
+        sums[3] += 1
+    return EpisodeLengths(*(number / len(tasks) for number in sums))
+
+
+def play_dialogues(
+    env: TextEnv, agent: AgentSettings, template: Template, tasks: Sequence[Task]
+) -> Iterator[tuple[int, Sequence[Message], str]]:
+    """Let the expert play tasks: of every turn its number, the messages that an agent would read, and the reply."""
+    from fedagentgym.agents.text.prompts import Dialogue
+
     for task in tasks:
+        expert = env.expert()
         (episode,) = env.reset_many([task], [0])
         dialogue = Dialogue(env, template, agent.context or "session", agent.history, episode.view.observation)
         for turn in range(1000):
@@ -141,12 +160,9 @@ def measure_lengths(config: RunConfig) -> EpisodeLengths:
             asked = dialogue.build_messages(episode)
             action = expert.act(episode)
             reply = template.render_reply(env, action)
-            sums[1 if turn else 0] += count(asked[-1]["content"])
-            sums[2] += count(reply) + 1
-            sums[3] += 1
+            yield turn, asked, reply
             dialogue.record_turn(episode, asked, reply, action)
             (episode,) = env.step_many([episode], [action])
-    return EpisodeLengths(*(number / len(tasks) for number in sums))
 
 
 def _find_counter(agent: AgentSettings) -> Callable[[str], float]:

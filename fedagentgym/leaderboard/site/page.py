@@ -17,6 +17,7 @@ from typing import Any
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, find_decidable, mean, pool_spread
 from fedagentgym.leaderboard.compare import average_curves, format_p
+from fedagentgym.leaderboard.costs import describe_sampling
 from fedagentgym.leaderboard.metrics import find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Compared, Control, Place, find_outcome, read_compared
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
@@ -122,6 +123,7 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
         ("scenarios", f"{len(suite.scenarios)}"),
         ("seeds", f"{len(suite.seeds)}: {', '.join(map(str, suite.seeds))}"),
         ("track", suite.track),
+        ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
         ("budget", ", ".join(filter(None, budget))),
         ("ranked round", _describe_round(suite)),

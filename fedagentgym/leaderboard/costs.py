@@ -1,0 +1,87 @@
+"""What a hosted model takes for a suite of the agents track: sampling, episodes, tokens and price, before anything is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
+from fedagentgym.agents.text.prompts import Template
+from fedagentgym.base.rounding import format_fixed
+from fedagentgym.experiment.estimate.duration import play_dialogues
+from fedagentgym.leaderboard.entries import ENDPOINT, HOSTED_TOKENS, load_settings, make_agent_entry
+from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
+
+SAMPLED = 10
+LETTERS_OF_A_TOKEN = 4
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class ScenarioCost:
+    """The tokens of all episodes of a scenario with the turns and replies of its expert, and with the longest replies."""
+
+    scenario: str
+    episodes: int
+    turns: float
+    most_turns: int
+    prompt_tokens: float
+    reply_tokens: float
+    most_reply_tokens: float
+
+    def __str__(self) -> str:
+        turns = f"{self.turns:.1f} turns each as the expert plays, at most {self.most_turns}"
+        replies = f"{_format_tokens(self.reply_tokens)} to {_format_tokens(self.most_reply_tokens)} reply tokens"
+        return (
+            f"{self.scenario}: {self.episodes:,} episodes, {turns}\n"
+            f"  {_format_tokens(self.prompt_tokens)} prompt tokens, {replies}"
+        )
+
+
+def _format_tokens(tokens: float) -> str:
+    return f"{format_fixed(tokens / 1000)}k" if tokens < _MILLION else f"{format_fixed(tokens / _MILLION, 1)}M"
+
+
+def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
+    """Let the expert play some of the ranked tasks with the prompts of a hosted model, a token for four letters."""
+    env, ranking = opened.env, opened.suite.get_ranking(opened.name)
+    settings = load_settings(make_agent_entry({"name": ENDPOINT, "model": "model"}), ranking.temperature)
+    ids = opened.ids[:: max(len(opened.ids) // SAMPLED, 1)]
+    template = Template("standard", ENDPOINT_THINKS, settings.system, settings.request)
+    turns = letters_read = letters_written = 0
+    for _, asked, reply in play_dialogues(env, settings, template, [env.pool[one] for one in ids]):
+        turns += 1
+        letters_read += sum(len(message["content"]) for message in asked)
+        letters_written += len(reply)
+    episodes = len(opened.ids) * ranking.repeats * len(opened.suite.seeds)
+    share = episodes / len(ids)
+    tokens = [share * letters / LETTERS_OF_A_TOKEN for letters in (letters_read, letters_written)]
+    most = share * turns * HOSTED_TOKENS
+    return ScenarioCost(opened.name, episodes, turns / len(ids), env.max_turns, tokens[0], tokens[1], most)
+
+
+def describe_sampling(suite: Suite) -> str:
+    """How a hosted model is sampled."""
+    return f"temperature {suite.ranking.temperature:g}, replies of at most {HOSTED_TOKENS} tokens"
+
+
+def describe_costs(suite: Suite, prices: Sequence[float] | None = None) -> list[str]:
+    """The lines of a plan; `prices` are those of a million prompt tokens and of a million reply tokens."""
+    found = [estimate_cost(open_scenario(suite, name)) for name in suite.scenarios]
+    read, least, most = (
+        sum(getattr(one, name) for one in found) / _MILLION
+        for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
+    )
+    if prices is None:
+        told = (
+            f"price: {read:.2f} times that of a million prompt tokens, and {least:.2f} to {most:.2f} times that of a million"
+            " reply tokens"
+        )
+    else:
+        low, high = (read * prices[0] + written * prices[1] for written in (least, most))
+        told = f"price: {low:.2f} to {high:.2f}"
+    note = (
+        "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns"
+    )
+    sampling = f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)"
+    return [note, sampling, *map(str, found), told]
