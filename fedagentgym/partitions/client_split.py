@@ -444,7 +444,9 @@ def federate(
         >>> len(made), len(made[0])
         (10, 60)
     """
-    options = _check_options(env)
+    if env is not None and not (isinstance(env, Mapping) and all(isinstance(name, str) for name in env)):
+        raise OptionError(f"env is a mapping from the environment's options to their values, got {show_value(env)}")
+    options = dict(env or {})
     if not isinstance(env_id, str):
         opened = open_env(env_id)
         env_id, options = opened.id, {**opened.world_options, **options}
@@ -490,15 +492,6 @@ def federate(
     divided = ClientSplit(made, whole, options, own_pool=pool is not None)
     divided.__dict__["table"] = table
     return divided
-
-
-def _check_options(env: Any) -> dict[str, Any]:
-    """The environment options that a caller gave."""
-    if env is None:
-        return {}
-    if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
-        raise OptionError(f"env is a mapping from the environment's options to their values, got {show_value(env)}")
-    return dict(env)
 
 
 def collect_provenance() -> dict[str, str]:

@@ -22,7 +22,7 @@ _MAX_WHOLE_BYTES = 1 << 25
 class Chunks:
     """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on."""
 
-    __slots__ = ("columns", "ends", "first", "ids", "lengths", "seen", "slots")
+    __slots__ = ("columns", "ends", "first", "ids", "lengths", "seen", "single", "slots")
 
     def __init__(self, ids: Integers, slots: Integers, first: Integers, lengths: Integers) -> None:
         self.ids, self.slots, self.first, self.lengths = ids, slots, first, lengths
@@ -30,11 +30,8 @@ class Chunks:
         self.seen = first + lengths
         """Columns that each row's last token sees."""
         self.columns = int(self.seen.max())
-
-    @property
-    def single(self) -> bool:
-        """Return whether every row is given one token."""
-        return len(self.ids) == len(self.slots)
+        self.single = len(ids) == len(slots)
+        """Whether every row is given one token."""
 
     @property
     def in_front(self) -> bool:
