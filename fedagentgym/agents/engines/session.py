@@ -248,8 +248,9 @@ class TorchSession(BaseSession):
             else:
                 drawn = sample_choices(logits, chance, table, decoding.temperature, decoding.top_p)
             for index, token, logprob in zip(live, drawn.ids.tolist(), drawn.logprobs.tolist(), strict=True):
+                before = replies[index].said
                 replies[index].say(token, logprob)
-            GENERATED.tokens += len(live)
+                GENERATED.tokens += replies[index].said - before
         return [reply.complete() for reply in replies]
 
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
