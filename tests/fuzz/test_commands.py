@@ -59,6 +59,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "split compare": ("split.json", "uniform,tasks_per_client=5", "--env", "Guess", "--clients", "3", "--out", "x.svg"),
     "split export": ("split.json", "--client", "1", "--to", "held"),
     "client init": ("client.yaml", "--client", "1", "--env", "Guess"),
+    "client report": ("folder",),
     "client check": ("folder", "--run", "good.yaml"),
     "data add": ("webshop", "--from", "folder"),
     "data fetch": ("nothing",),

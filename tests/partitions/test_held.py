@@ -19,7 +19,7 @@ from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.held import choose_held_out, export_client, open_held
 
 NO_SIZES = ("fedagentgym/Guess-v0", "fedagentgym/Skills-v0")
-SHIPPED = [name for name in ENVIRONMENTS.names() if name.startswith("fedagentgym/")]
+SHIPPED = [name for name in ENVIRONMENTS.names() if name.startswith("fedagentgym/") and "ReasoningGym" not in name]
 
 
 def split_of(env_id: str, **more: Any) -> ClientSplit:
