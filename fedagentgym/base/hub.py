@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ def push_folder(folder: Path, kind: Kind, name: str, *, private: bool = False) -
     refused = [path for path, _ in files if not _is_taken(path)]
     if refused:
         raise DataError(f"{folder}: {refused[0]} is of no kind that is pushed: {', '.join(sorted(TAKEN))}")
-    with _explain(f"cannot push to {name}") as hub:
+    with open_hub(f"cannot push to {name}") as hub:
         api = hub.HfApi()
         api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         added = [hub.CommitOperationAdd(path, file) for path, file in files]
@@ -56,7 +57,7 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
     """Write the files of a repository into a new folder, if they pass the check; all of it or nothing."""
     check_hub_name(name)
     with atomic_folder(folder) as made, tempfile.TemporaryDirectory(prefix="fedagentgym-hub-") as cache:
-        with _explain(f"cannot pull {name}") as hub:
+        with open_hub(f"cannot pull {name}") as hub:
             kind, about = _find_repository(hub, name, revision)
             paths = [path for path in (file.rfilename for file in about.siblings or ()) if _is_taken(path)]
             if not paths or len(paths) > MOST_FILES:
@@ -64,7 +65,7 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
             for path in paths:
                 got = hub.hf_hub_download(name, path, repo_type=kind, revision=about.sha, cache_dir=cache)
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_bytes(Path(got).read_bytes())
+                shutil.copyfile(got, made / path)
         check(made)
     return kind
 
@@ -85,7 +86,7 @@ def _is_taken(path: str) -> bool:
 
 
 @contextmanager
-def _explain(failure: str) -> Iterator[Any]:
+def open_hub(failure: str) -> Iterator[Any]:
     """The library; whatever it raises is one sentence."""
     hub = require("huggingface_hub", "train")
     settings = require("huggingface_hub.utils", "train")

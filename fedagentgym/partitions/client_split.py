@@ -563,7 +563,12 @@ def _find_pulled(name: str) -> Path:
     """The split of a repository of the hub, in the cache once it was pulled."""
     folder = cache_folder("hub", *name.split("/"))
     if not folder.exists():
-        pull_folder(name, folder, lambda made: split_files.load(split_files.find_in(made)))
+        try:
+            pull_folder(name, folder, lambda made: split_files.load(split_files.find_in(made)))
+        except DataError as error:
+            raise DataError(
+                f"there is no split file {name} here, and it cannot be had from the hub: {error}"
+            ) from error
     return split_files.find_in(folder)
 
 

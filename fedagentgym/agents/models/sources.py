@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from fedagentgym.agents.models.gguf_files import convert_gguf
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, describe_error
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.imports import require
+from fedagentgym.base.hub import open_hub
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")
@@ -125,20 +125,11 @@ class HubFiles(NamedTuple):
 
 def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
     """Download a model into a folder; files of an earlier attempt are not fetched again."""
-    hub = require("huggingface_hub", "train")
-    logging = require("huggingface_hub.utils", "train")
-    logging.disable_progress_bars()
-    try:
+    with open_hub(f"cannot fetch {hub_id} from the hub") as hub:
         about = hub.HfApi().model_info(hub_id, revision=revision)
         names = choose_files([file.rfilename for file in about.siblings or ()], hub_id)
         for name in names:
             hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"cannot fetch {hub_id} from the hub: {describe_error(error)}") from error
-    finally:
-        logging.enable_progress_bars()
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     for file in set(folder.iterdir()) - {folder / name for name in names}:
         file.unlink()  # an earlier try was made at another commit

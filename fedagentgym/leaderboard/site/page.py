@@ -151,12 +151,12 @@ def _list_differences(page: SuitePage) -> list[list[str]]:
 
 def _list_expected(page: SuitePage) -> list[str]:
     """What was expected, and what came out of it where it was tested."""
-    told = []
+    lines = []
     for one in page.found.suite.expected:
         found = {} if isinstance(one, str) else find_outcome(one, page.differences)
         outcomes = ", ".join(f"{scenario}: {outcome}" for scenario, outcome in found.items())
-        told.append(f"{one} ({outcomes})" if outcomes else str(one))
-    return told
+        lines.append(f"{one} ({outcomes})" if outcomes else str(one))
+    return lines
 
 
 def _describe_control(page: SuitePage) -> list[str]:
