@@ -120,7 +120,7 @@ class TokenPlayers:
         self.agent, self.env = agent, env
         self._renderer = agent.renderer(env)
         self._session = agent.policy.open_session()
-        self._seats: dict[int, RowState] = {}
+        self._rows: dict[int, RowState] = {}
         self._opened: dict[int, int] = {}
         self._next = 0
         constrained = agent.decoding.constrained and env.takes == "command"
@@ -139,34 +139,34 @@ class TokenPlayers:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            self._seats[self._next] = self._renderer.start_row(episode, stream)
+            self._rows[self._next] = self._renderer.start_row(episode, stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
         for row in rows:
-            del self._seats[row]
+            del self._rows[row]
         self._session.drop([self._opened.pop(row) for row in rows if row in self._opened])
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        seats = [self._seats[row] for row in rows]
-        contexts = [self._renderer.render(seat, episode) for seat, episode in zip(seats, episodes, strict=True)]
+        states = [self._rows[row] for row in rows]
+        contexts = [self._renderer.render(state, episode) for state, episode in zip(states, episodes, strict=True)]
         moves = [Move("", "", fresh=False, finish="context")] * len(rows)
         speaking = [index for index, context in enumerate(contexts) if context is not None]
         self._feed_tokens([(rows[index], context) for index, context in enumerate(contexts) if context is not None])
         tries = self._tries
         answers = self._session.generate(
             [self._opened[rows[index]] for index in speaking],
-            [seats[index].stream for index in speaking],
+            [states[index].stream for index in speaking],
             self.agent.decoding,
             None
             if tries is None
-            else [self._make_constraint(tries, seats[index], episodes[index]) for index in speaking],
+            else [self._make_constraint(tries, states[index], episodes[index]) for index in speaking],
         )
         for index, answer in zip(speaking, answers, strict=True):
             context = contexts[index]
             assert context is not None
             moves[index] = self._make_move(context, answer)
-            self._renderer.record_turn(seats[index], episodes[index], context, moves[index])
+            self._renderer.record_turn(states[index], episodes[index], context, moves[index])
         return moves
 
     def _feed_tokens(self, turn_inputs: Sequence[tuple[int, TurnInput]]) -> None:
@@ -177,12 +177,12 @@ class TokenPlayers:
         grown = [(self._opened[row], context.ids) for row, context in turn_inputs if not context.fresh]
         self._session.append([row for row, _ in grown], [ids for _, ids in grown])
 
-    def _make_constraint(self, tries: TrieCache, seat: RowState, episode: Episode) -> ActionTrie | None:
+    def _make_constraint(self, tries: TrieCache, state: RowState, episode: Episode) -> ActionTrie | None:
         admissible = episode.view.admissible
         if not admissible:
             return None
         replies = tuple(self.agent.template.render_reply(self.env, action) for action in admissible)
-        return tries.get_trie(replies, seat.slot_text)
+        return tries.get_trie(replies, state.slot_text)
 
     def _make_move(self, context: TurnInput, answer: Completion) -> Move:
         reply = self.agent.tokenizer.decode(answer.token_ids)

@@ -33,8 +33,8 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
             f"{where}: agent {settings.name[:80]!r} cannot be chosen by others, only {join_names(known, 20)}: name it yourself"
         )
     if odd := next((key for key in settings.options if key not in SAFE_OPTIONS), None):
-        told = f"the agent's option {odd[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
-        raise DataError(f"{where}: {told}: set it yourself")
+        refused = f"the agent's option {odd[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
+        raise DataError(f"{where}: {refused}: set it yourself")
 
 
 def find_agents(settings: BaseModel, where: str) -> Iterator[tuple[str, AgentSettings]]:

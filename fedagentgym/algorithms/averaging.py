@@ -22,8 +22,8 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, METRICS, BaseAlgorithm, Scale, Sent, Work
 from fedagentgym.algorithms.reports import (
+    evaluate_local_model,
     is_idle,
-    judge_local_model,
     read_examples,
     read_report,
     summarise_local_models,
@@ -182,10 +182,10 @@ class Averaging(BaseAlgorithm[L]):
         own = self.compute_round_metrics(used, this_round)
         if this_round.secret is not None:
             return RoundResult(after, metrics=own)
-        judged = summarise_local_models({reply.client: reply.metrics for reply in replies})
+        local_models = summarise_local_models({reply.client: reply.metrics for reply in replies})
         means = mean_metrics([dict(reply.metrics) for reply in replies])
         norm = float(np.mean([reply.update_norm for reply in replies])) if replies else 0.0
-        metrics = {**means, "update_norm": norm, **judged, **exchange.metrics, **own}
+        metrics = {**means, "update_norm": norm, **local_models, **exchange.metrics, **own}
         return RoundResult(
             after,
             metrics=metrics,
@@ -402,7 +402,7 @@ class Averaging(BaseAlgorithm[L]):
         Returns:
             The message.
         """
-        metrics = {**report.metrics, **judge_local_model(self.runtime, client.resources, local.agent, client.round)}
+        metrics = {**report.metrics, **evaluate_local_model(self.runtime, client.resources, local.agent, client.round)}
         episodes = self.sample_episodes(report.groups, client)
         return Message(
             weights=freeze({**after.weights, **arrays}),

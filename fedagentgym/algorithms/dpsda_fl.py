@@ -231,13 +231,15 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     def _open_source(self, this_round: Round) -> CandidateSource:
         """The source of candidates, excluding questions that an evaluation uses."""
         if self.written:
-            return WrittenTasks(self.runtime, self._collect_judged(self.runtime.env), this_round.derive("written"))
+            return WrittenTasks(
+                self.runtime, self._collect_observations(self.runtime.env), this_round.derive("written")
+            )
         env = self._open_generator()
         lacking = (
             f"the public generator has too few tasks for {self.settings.iterations} iterations of"
             f" {self.settings.candidates} candidates"
         )
-        return GeneratedTasks(env, self._collect_judged(env), this_round.stream("candidates"), lacking)
+        return GeneratedTasks(env, self._collect_observations(env), this_round.stream("candidates"), lacking)
 
     def _open_survivors(self, kept: Sequence[Any]) -> TextEnv:
         """The environment over the synthetic tasks: ids of the generator's, or written tasks."""
@@ -252,15 +254,15 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         options = {**given, "split": "train", "seed": seed, **options}
         return open_env(env_id, **options)
 
-    def _collect_judged(self, env: TextEnv) -> frozenset[str]:
+    def _collect_observations(self, env: TextEnv) -> frozenset[str]:
         """The questions of the evaluation splits; loaded data may lack some of these splits."""
-        judged: set[str] = set()
+        observations: set[str] = set()
         for split in env.evaluation_splits if env.takes == "reply" else ():
             try:
-                judged.update(read_observations(self.runtime.open_env(split=split)))
+                observations.update(read_observations(self.runtime.open_env(split=split)))
             except DataError:
                 continue
-        return frozenset(judged)
+        return frozenset(observations)
 
     # ---- client ---------------------------------------------------------------------------------------------------
 

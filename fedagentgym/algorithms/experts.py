@@ -215,9 +215,9 @@ class Scorer:
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
         """One row for each question: a number in 0..1 per candidate, NaN for none. AE if the gold may be used, else ME."""
-        judged = [question for question in questions if not self.may_check(question)]
+        unchecked = [question for question in questions if not self.may_check(question)]
         if self._judgement == "self_answer":
-            self.answer_questions(judged, seed)
+            self.answer_questions(unchecked, seed)
         return [self.score_candidates(question) for question in questions]
 
     def answer_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> None:

@@ -169,16 +169,16 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
         asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
-        told = {"scores/right": _bits(examples)}
+        forms = {"scores/right": _bits(examples)}
         known = 0
         if self.asks_holders:
             known = len(self.questions.pool)
-            told["scores/held"] = _bits(known)
+            forms["scores/held"] = _bits(known)
         scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
         expert = Form(self.expert_model.make_weight_forms(f"weights/{EXPERT_PREFIX}", optional=True))
         prepared = Form(text=CONTROL_BYTES + examples * TASK_BYTES + known * ID_BYTES)
         return {
-            "prepare": Operation(self.train_expert, prepared, Form(told), expert),
+            "prepare": Operation(self.train_expert, prepared, Form(forms), expert),
             "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert),
         }
 
@@ -236,8 +236,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         clients = this_round.clients
         count = len(self.auxiliary.pool)
         if not self.settings.asks_models:
-            anybody = np.zeros((len(clients.ids), count), dtype=np.uint8)
-            return RoundResult(replace(state, memory={**state.memory, "right": anybody}))
+            none_right = np.zeros((len(clients.ids), count), dtype=np.uint8)
+            return RoundResult(replace(state, memory={**state.memory, "right": none_right}))
         answers = clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination()))
         reports = read_reports(answers, dict.fromkeys(answers, self._asked), clients)
         answers = {client: answers[client] for client in reports}
@@ -253,10 +253,10 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         shares = {
             client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
         }
-        told = {client: {**numbers, "auxiliary/right": shares[client]} for client, numbers in reports.items()}
+        by_client = {client: {**numbers, "auxiliary/right": shares[client]} for client, numbers in reports.items()}
         right = float(np.mean(list(shares.values()))) if shares else 0.0
-        metrics = {"auxiliary/right": right, **sum_costs(told.values())}
-        return RoundResult(replace(state, memory=memory), metrics=metrics, clients=told)
+        metrics = {"auxiliary/right": right, **sum_costs(by_client.values())}
+        return RoundResult(replace(state, memory=memory), metrics=metrics, clients=by_client)
 
     @property
     def _asked(self) -> Work:
@@ -373,11 +373,13 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         answers = this_round.clients.call("score", messages) if messages else {}
         asked = {client: Work(judged=len(rows)) for client, rows in places.items()}
         reports = read_reports(answers, asked, this_round.clients)
-        told = {client: np.asarray(answers[client].scores["scores"], dtype=np.float64) for client in reports}
-        refused = {client: odd for client, rows in told.items() if (odd := find_score_error(rows, len(places[client])))}
+        scored = {client: np.asarray(answers[client].scores["scores"], dtype=np.float64) for client in reports}
+        refused = {
+            client: odd for client, rows in scored.items() if (odd := find_score_error(rows, len(places[client])))
+        }
         this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
-        for client in told.keys() - refused.keys():
-            for (index, row), scores in zip(places[client], told[client], strict=True):
+        for client in scored.keys() - refused.keys():
+            for (index, row), scores in zip(places[client], scored[client], strict=True):
                 matrices[index][row] = scores
         return matrices, sum_costs(reports.values())
 
@@ -418,13 +420,13 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         weights: Weights = {}
         if steps := int(message.control["steps"]):
             metrics, weights = scorer.train(steps, client.derive("expert"))
-        told = {"right": pack_bits(scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary")))}
+        sent = {"right": pack_bits(scorer.solve_tasks(message.text["auxiliary"], client.derive("auxiliary")))}
         if self.asks_holders:
             own = client.resources.env.pool
-            told["held"] = pack_bits([str(question) in own for question in message.text["questions"]])
+            sent["held"] = pack_bits([str(question) in own for question in message.text["questions"]])
         kept = Message(weights=add_prefix(EXPERT_PREFIX, weights)) if weights else state
         metrics = mean_metrics([metrics, scorer.costs])
-        return kept, Message(scores=told, report={"metrics": metrics})
+        return kept, Message(scores=sent, report={"metrics": metrics})
 
     def score(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One number for each candidate of each question."""

@@ -57,7 +57,7 @@ class FedMOASettings(LocalStepsSettings):
     )
     objectives: tuple[tuple[str, ...], ...] = Field(
         default=(),
-        description="configurations of objectives, dealt to the clients in turn; learning.objectives by default",
+        description="configurations of objectives, given to the clients in turn; learning.objectives by default",
     )
     step_size: float = Field(default=0.01, ge=0.0, description="lambda; 0 keeps the weights where they start")
     local_passes: float | None = Field(
@@ -241,10 +241,10 @@ class FedMOA(Averaging[FedMOASettings]):
             after_step=lambda step: tracker.update_weights(reduce_gradients(step, self.settings.hypergradient)),
         )
         after = local.get_state()
-        told = {"objectives": tracker.weights}
+        control = {"objectives": tracker.weights}
         report = replace(report, metrics={**report.metrics, **tracker.compute_metrics()})
-        reply = self.make_reply(client, local, after, report, control=told)
-        return Message(weights=self.keep_moments(after), control=told), reply
+        reply = self.make_reply(client, local, after, report, control=control)
+        return Message(weights=self.keep_moments(after), control=control), reply
 
     def resolve_objectives(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` is replaced by the accuracy that its own tasks pay."""

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.base import Scale, Work
-from fedagentgym.algorithms.reports import judge_local_model
+from fedagentgym.algorithms.reports import evaluate_local_model
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
@@ -73,7 +73,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
         metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
-        metrics |= judge_local_model(self.runtime, site, site.model.load(weights), client.round)
+        metrics |= evaluate_local_model(self.runtime, site, site.model.load(weights), client.round)
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
 

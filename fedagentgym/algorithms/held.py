@@ -172,12 +172,12 @@ class _Evaluate:
         seed = derive(runtime.seed, "evaluation")
         found = evaluate(agent, held.held_out, alone, seed=seed, file=file, about={"round": client.round})
         success = found.overall["success"]
-        told: dict[str, Any] = {"success": success.mean}
+        numbers: dict[str, Any] = {"success": success.mean}
         if "count" in held.settings.share:
-            told |= {"low": success.low, "high": success.high, "tasks": found.tasks}
+            numbers |= {"low": success.low, "high": success.high, "tasks": found.tasks}
         if "categories" in held.settings.share:
-            told["categories"] = {name: one["success"].mean for name, one in found.categories.items()}
-        return state, Message(control=told)
+            numbers["categories"] = {name: one["success"].mean for name, one in found.categories.items()}
+        return state, Message(control=numbers)
 
 
 # ---- on the server --------------------------------------------------------------------------------------------------
@@ -208,15 +208,15 @@ def evaluate_at_clients(
     clients = _open_clients(algorithm, backend, round_number, EVALUATE_CALL, deadline)
     message = Message(weights=algorithm.policy_parameters(state))
     replies = clients.call(EVALUATE, dict.fromkeys(clients.ids, message), quorum=0)
-    told = {client: numbers for client, reply in replies.items() if (numbers := _read_numbers(reply))}
-    found: dict[str, Any] = {"clients": len(told), "failed": len(clients.ids) - len(told)}
-    if told:
-        success = {client: numbers["success"] for client, numbers in told.items()}
+    by_client = {client: numbers for client, reply in replies.items() if (numbers := _read_numbers(reply))}
+    found: dict[str, Any] = {"clients": len(by_client), "failed": len(clients.ids) - len(by_client)}
+    if by_client:
+        success = {client: numbers["success"] for client, numbers in by_client.items()}
         worst = min(success, key=lambda client: (success[client], client))
         values = list(success.values())
         found |= {"mean": float(np.mean(values)), "worst": success[worst], "worst_client": worst}
         found |= {f"p{PERCENTILE}": float(np.percentile(values, PERCENTILE))}
-        found["each"] = {str(client): numbers for client, numbers in told.items()}
+        found["each"] = {str(client): numbers for client, numbers in by_client.items()}
     return found
 
 
@@ -237,15 +237,15 @@ def _open_clients(
 
 def _read_numbers(reply: Message) -> dict[str, Any]:
     """A client's numbers, each a share of its tasks or their count; nothing if they are malformed."""
-    told = dict(reply.control)
-    shares = [told.get("success"), *(told[name] for name in ("low", "high") if name in told)]
+    control = dict(reply.control)
+    shares = [control.get("success"), *(control[name] for name in ("low", "high") if name in control)]
     if not all(isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share <= 1 for share in shares):
         return {}
-    tasks = told.get("tasks", 1)
+    tasks = control.get("tasks", 1)
     if not isinstance(tasks, int) or isinstance(tasks, bool) or not 0 < tasks < 1 << 53:
         return {}
-    numbers: dict[str, Any] = {name: told[name] for name in ("success", "low", "high", "tasks") if name in told}
-    categories = told.get("categories")
+    numbers: dict[str, Any] = {name: control[name] for name in ("success", "low", "high", "tasks") if name in control}
+    categories = control.get("categories")
     if isinstance(categories, Mapping) and all(
         type(share) is float and 0 <= share <= 1 for share in categories.values()
     ):

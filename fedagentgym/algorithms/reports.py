@@ -40,7 +40,7 @@ PERCENTILE = 10
 _TOLD = ("success", "score")
 
 
-def judge_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_number: int) -> dict[str, float]:
+def evaluate_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_number: int) -> dict[str, float]:
     """The scores of a client's current model on the held-out tasks, as the client reports them.
 
     The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
@@ -50,18 +50,18 @@ def judge_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_num
         return {}
     if settings is None or "held_out" not in settings.at_clients or not settings.is_due(round_number, runtime.rounds):
         return {}
-    found = evaluate_sets(agent, runtime.judged_sets, settings, seed=derive(runtime.seed, "evaluation"))
-    numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_told(name)}
+    found = evaluate_sets(agent, runtime.evaluation_sets, settings, seed=derive(runtime.seed, "evaluation"))
+    numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_reported(name)}
     for name, one in found.sets.items():
         if name:
-            numbers |= {f"{PREFIX}{name}/{what}": each.mean for what, each in one.overall.items() if _is_told(what)}
+            numbers |= {f"{PREFIX}{name}/{what}": each.mean for what, each in one.overall.items() if _is_reported(what)}
     own, coverage = measure_mixture(site.env.pool.categories, found.measure_categories())
     if coverage:
         numbers |= {f"{PREFIX}own": own, f"{PREFIX}coverage": coverage}
     return numbers
 
 
-def _is_told(name: str) -> bool:
+def _is_reported(name: str) -> bool:
     return name in _TOLD or name.startswith("reward/")
 
 
@@ -85,7 +85,7 @@ def summarise_local_models(clients: Mapping[int, Mapping[str, float]]) -> dict[s
     return summary
 
 
-def judge_mixtures(found: SetsEvaluation, client_split: ClientSplit) -> dict[str, Any]:
+def evaluate_mixtures(found: SetsEvaluation, client_split: ClientSplit) -> dict[str, Any]:
     """The global model on every client's own mixture: the mean over clients, the worst, and the 10th percentile."""
     success = found.measure_categories()
     shares = count_categories(client_split)
@@ -93,17 +93,17 @@ def judge_mixtures(found: SetsEvaluation, client_split: ClientSplit) -> dict[str
     known = np.array([name in success for name in names])
     worth = np.array([success.get(name, 0.0) for name in names])
     covered = shares[:, known].sum(axis=1)
-    judged = np.flatnonzero(covered > 0)
-    if not judged.size:
+    covered_clients = np.flatnonzero(covered > 0)
+    if not covered_clients.size:
         return {"clients": 0}
-    own = (shares[judged] @ worth) / covered[judged]
+    own = (shares[covered_clients] @ worth) / covered[covered_clients]
     worst = int(np.argmin(own))
     return {
-        "clients": int(judged.size),
-        "coverage": float(covered[judged].sum() / shares[judged].sum()),
+        "clients": int(covered_clients.size),
+        "coverage": float(covered[covered_clients].sum() / shares[covered_clients].sum()),
         "mean": float(own.mean()),
         "worst": float(own[worst]),
-        "worst_client": int(judged[worst]),
+        "worst_client": int(covered_clients[worst]),
         f"p{PERCENTILE}": float(np.percentile(own, PERCENTILE)),
     }
 
@@ -153,8 +153,8 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
     for name in SUMMED_METRICS & metrics.keys():
         value, most = metrics[name], getattr(asked, name, MOST_COUNTED)
         if not (_is_metric(name, value) and 0 <= value <= most and value == int(value)):
-            told = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
-            return Failure(client, "refused", f"its report: {told}")
+            problem = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
+            return Failure(client, "refused", f"its report: {problem}")
     kept = {name: float(value) for name, value in islice(metrics.items(), MOST_METRICS) if _is_metric(name, value)}
     shown = [read for one in episodes[:samples] if (read := _read_episode(client, one)) is not None]
     if odd := len(metrics) - len(kept) + len(episodes) - len(shown):

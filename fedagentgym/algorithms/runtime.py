@@ -250,7 +250,7 @@ class Runtime:
         return open_sets(settings, self.spec.env.id, self.client_split.options)
 
     @cached_property
-    def judged_sets(self) -> tuple[OpenedSet, ...]:
+    def evaluation_sets(self) -> tuple[OpenedSet, ...]:
         """The environments in which clients evaluate their models; none if they do not."""
         return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
 
@@ -319,8 +319,8 @@ class PartitionSettings(Settings):
 
         decided = [name for name in ("variant", "labels") if getattr(self, name) is not None]
         if self.is_held and (decided or self.model_extra):
-            told = join_names([*decided, *(self.model_extra or ())])
-            raise ValueError(f"with sampler held the owners of the tasks decide {told}: leave it out")
+            decisions = join_names([*decided, *(self.model_extra or ())])
+            raise ValueError(f"with sampler held the owners of the tasks decide {decisions}: leave it out")
         if self.file is None and self.clients is None and not finds_clients(self.sampler):
             raise ValueError("say how many clients there are, or name a split file")
         given = [*self.model_extra] if self.model_extra else []

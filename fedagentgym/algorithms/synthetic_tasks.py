@@ -72,15 +72,15 @@ def is_generated(source: Mapping[str, Any]) -> bool:
 class GeneratedTasks:
     """New tasks of an environment's generator, each at most once."""
 
-    def __init__(self, env: TextEnv, judged: frozenset[str], draw: Stream, lacking: str) -> None:
+    def __init__(self, env: TextEnv, held_out: frozenset[str], draw: Stream, lacking: str) -> None:
         self._env, self._lacking = env, lacking
-        self._drawn = self._iter_tasks(judged, draw)
+        self._drawn = self._iter_tasks(held_out, draw)
 
-    def _iter_tasks(self, judged: frozenset[str], draw: Stream) -> Iterator[Candidate]:
+    def _iter_tasks(self, held_out: frozenset[str], draw: Stream) -> Iterator[Candidate]:
         pool = self._env.pool
         for index in draw.permutation(len(pool)).tolist():
             (episode,) = self._env.reset_many([pool[index]], [0])
-            if (text := episode.view.observation) not in judged:
+            if (text := episode.view.observation) not in held_out:
                 yield Candidate(text, episode.task.category, pool.ids[index])
         raise DataError(self._lacking)
 
@@ -103,9 +103,9 @@ class GeneratedTasks:
 class WrittenTasks:
     """Tasks that the language model writes, with its initial parameters."""
 
-    def __init__(self, runtime: Runtime, judged: frozenset[str], seed: int) -> None:
+    def __init__(self, runtime: Runtime, held_out: frozenset[str], seed: int) -> None:
         self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
-        self._known = set(judged)
+        self._known = set(held_out)
         self._categories = [str(name) for name in runtime.client_split.pool.category_names]
         self._examples = self._collect_examples()
         self._written: list[str] = []

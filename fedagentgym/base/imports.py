@@ -259,8 +259,8 @@ class Registry:
         """The first line of the docstring; a target given as a string is parsed rather than imported, since its dependencies
         may not be installed."""
         target = self.get_target(name)
-        told = read_docstring(target) if isinstance(target, str) else target.__doc__
-        return (told or "").strip().partition("\n")[0]
+        docstring = read_docstring(target) if isinstance(target, str) else target.__doc__
+        return (docstring or "").strip().partition("\n")[0]
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)

@@ -85,8 +85,8 @@ def explain_interruption(describe: Callable[[], str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def postpone_interruption(told: str) -> Iterator[None]:
-    """Delay Ctrl-C until the block ends: the first one prints `told` and takes effect at the end of the block; the second
+def postpone_interruption(message: str) -> Iterator[None]:
+    """Delay Ctrl-C until the block ends: the first one prints `message` and takes effect at the end of the block; the second
     acts at once. Signals reach only the main thread; a program that ignores them is left alone, and so are the ranks of a sharded
     run, which torchrun kills half a minute after it passed Ctrl-C on.
     """
@@ -104,7 +104,7 @@ def postpone_interruption(told: str) -> Iterator[None]:
             return
         asked = True
         with contextlib.suppress(OSError, ValueError):  # the signal may arrive in the middle of a print
-            os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
+            os.write(sys.stderr.fileno(), f"\n{message}\n".encode())
 
     signal.signal(signal.SIGINT, wait)
     try:

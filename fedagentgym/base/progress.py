@@ -235,8 +235,8 @@ class _Count:
             return str(self.done)
         seconds = time.monotonic() - self.start
         count = f"{self.done} of {self.total}"
-        if not self.done and (told := self.describe_tokens()):
-            return f"{count}, {told}"
+        if not self.done and (shown := self.describe_tokens()):
+            return f"{count}, {shown}"
         if seconds < 1 or not 0 < self.done < self.total:
             return count
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
@@ -246,10 +246,10 @@ class _Count:
         tokens, seconds = GENERATED.tokens - self.tokens, time.monotonic() - self.start
         if not tokens:
             return ""
-        told = count_things(tokens, "token")
+        shown = count_things(tokens, "token")
         if self.most_tokens is None or tokens > self.most_tokens:
-            return told
-        return f"{told}, at most {format_duration(seconds / tokens * (self.most_tokens - tokens))} left"
+            return shown
+        return f"{shown}, at most {format_duration(seconds / tokens * (self.most_tokens - tokens))} left"
 
 
 class _StatusPart:

@@ -69,7 +69,7 @@ class Group:
     alone: bool = False
     """Whether rank 0 computes while the others wait for the outcome."""
     interrupted: bool = False
-    told: BaseException | None = None
+    shared_error: BaseException | None = None
     """The error of rank 0 that all ranks raised last."""
 
 
@@ -173,7 +173,7 @@ def share(make: Callable[[], T], policy: object = None) -> T:
     error: BaseException | None
     made, error = sent[0]
     if error is not None:
-        group.told = error
+        group.shared_error = error
         raise error
     return made
 
@@ -209,7 +209,7 @@ def make_first(make: Callable[[], T]) -> T:
 def check_alike(error: BaseException) -> None:
     """Pass if every rank has failed, or if this process is on its own; a rank that failed alone, or that lost another, cannot
     continue with the others."""
-    if joined is None or joined.alone or error is joined.told:
+    if joined is None or joined.alone or error is joined.shared_error:
         return
     from torch import distributed
 

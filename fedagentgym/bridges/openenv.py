@@ -115,10 +115,10 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> TextState:
-        told: dict[str, Any] = {"env": self._env.id, "episode_id": self._name, "task_set": self._env.task_set.digest}
+        shown: dict[str, Any] = {"env": self._env.id, "episode_id": self._name, "task_set": self._env.task_set.digest}
         if self._episode is not None:
-            told |= {"step_count": self._episode.turn, "task": self._episode.task.id}
-        return TextState(**told)
+            shown |= {"step_count": self._episode.turn, "task": self._episode.task.id}
+        return TextState(**shown)
 
     def get_metadata(self) -> Any:
         """The server's description of the environment."""

@@ -5,7 +5,7 @@ that workers have it too. Splits by category (`preference`, `dirichlet`, `by_sou
 Tried with reasoning-gym 0.1.25.
 
 Questions, gold answers and verdicts are those of the library. Its verifiers run in this process, and some of them evaluate the
-answer as Python: there an answer is judged only if it is written in the few characters that an honest one needs. `LEFT_OUT` names
+answer as Python: there an answer is read only if it is written in the few characters that an honest one needs. `LEFT_OUT` names
 the generators that violate the requirements of environments here.
 """
 

@@ -108,10 +108,10 @@ def _choose_group(suite: Suite, names: Sequence[str]) -> str:
 def _describe_run(suite: Suite) -> str:
     """The minutes of a suite, and the scenarios in which methods are known not to differ."""
     same = [name for name, one in suite.scenarios.items() if not one.methods_differ]
-    told = [] if suite.minutes is None else [f"{suite.minutes:g} min"]
+    notes = [] if suite.minutes is None else [f"{suite.minutes:g} min"]
     if same:
-        told.append(f"methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}")
-    return f" ({'; '.join(told)})" if told else ""
+        notes.append(f"methods do not differ{'' if len(same) == len(suite.scenarios) else f' in {join_names(same)}'}")
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _print_entry(name: str, description: str) -> None:
@@ -286,8 +286,8 @@ def _choose_entries(
 
     if agent is not None:
         if suite.track != "agents":
-            told = "its agent is the same for all, a method is given by --set"
-            raise OptionError(f"{suite.name} is on the methods track: {told}")
+            hint = "its agent is the same for all, a method is given by --set"
+            raise OptionError(f"{suite.name} is on the methods track: {hint}")
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
     if agent_set:
         raise OptionError("--agent-set changes the agent that --agent names")
@@ -300,8 +300,8 @@ def _choose_entries(
     if name is not None:
         raise OptionError("--name is for an entry of your own: describe it with --agent or --set")
     if given := [key for key, value in about.items() if value and key != "plugins"]:
-        told = given[0].replace("_", "-").removesuffix("s")
-        raise OptionError(f"--{told} is for an entry of your own: name one with --agent or --set")
+        option = given[0].replace("_", "-").removesuffix("s")
+        raise OptionError(f"--{option} is for an entry of your own: name one with --agent or --set")
     return list_baselines(suite, baselines)
 
 
@@ -433,8 +433,8 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
         made = pack_run(loaded, to / below)
         ranked = made.overall[made.ranked]
         interval = "" if ranked.ends is None else f" [{ranked.ends[0]:.3f}, {ranked.ends[1]:.3f}]"
-        told = f"{made.ranked} {ranked.mean:.3f}{interval}"
-        print_result(f"{to / below}: {told}; check it with: fedagentgym bench verify {to / below}")
+        score = f"{made.ranked} {ranked.mean:.3f}{interval}"
+        print_result(f"{to / below}: {score}; check it with: fedagentgym bench verify {to / below}")
         if weights is not None:
             policies = write_weights(loaded, weights / below, trust)
             print_result(f"{weights / below}: the policies of {len(policies)} cells")

@@ -72,7 +72,7 @@ def list_data() -> None:
 
 def _show_findings(data: DataSet, found: Findings) -> None:
     same = any(dict(found.tasks) == dict(counts) for counts in data.published)
-    told = "as published" if same else f"published: {_format_published(data)}"
+    comparison = "as published" if same else f"published: {_format_published(data)}"
     lines = {
         "data set": f"{data.name}: {data.about}",
         "place": str(found.place),
@@ -81,7 +81,7 @@ def _show_findings(data: DataSet, found: Findings) -> None:
         "splits": data.splits,
         "columns": ", ".join(found.columns),
         "rows": f"{found.rows:,}",
-        "tasks": f"{_format_counts(found.tasks)} ({told})",
+        "tasks": f"{_format_counts(found.tasks)} ({comparison})",
         "digest": found.digest,
     }
     if found.left_out:

@@ -60,11 +60,11 @@ def _show_details(entry: dict[str, Any]) -> None:
     splits = ", ".join(f"{split} {size:,}" for split, size in entry["splits"].items())
     categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
     options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
-    told = {
+    rows = {
         "": entry["summary"],
         "takes": f"a {entry['takes']} a turn, at most {entry['max_turns']} turns",
         "agents are told": entry["help"],
-        "splits": f"{splits}; judged on {', '.join(entry['evaluation_splits'])}",
+        "splits": f"{splits}; evaluated on {', '.join(entry['evaluation_splits'])}",
         "categories (train)": categories,
         "rewards": ", ".join(entry["rewards"]),
         "clients can differ by": ", ".join(entry["variants"]) or "nothing",
@@ -73,7 +73,7 @@ def _show_details(entry: dict[str, Any]) -> None:
     }
     print_result(entry["id"])
     width = min(get_console().width, 100) - 2
-    for head, text in told.items():
+    for head, text in rows.items():
         for line in textwrap.wrap(f"{head}: {text}" if head else text, width, subsequent_indent="  "):
             print_result(line)
 

@@ -151,9 +151,9 @@ def _format_line(row: Row) -> str:
     last = row[-1]
     outcomes = " → ".join("solved" if one.trajectory.success else "failed" for one in row)
     about = [last.trajectory.category, last.set, "" if last.client is None else f"client {last.client}"]
-    told = ", ".join(part for part in about if part)
+    details = ", ".join(part for part in about if part)
     return show_invisible_characters(
-        f"{outcomes:8s} {last.trajectory.task}  {told}  {len(last.trajectory.turns)} turns, score {last.trajectory.score:g}"
+        f"{outcomes:8s} {last.trajectory.task}  {details}  {len(last.trajectory.turns)} turns, score {last.trajectory.score:g}"
     )
 
 

@@ -162,8 +162,8 @@ def _play(opened: OpenedEvaluation, file: Path, as_json: bool) -> None:
     first = opened.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
-        told = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
-        click.echo(json.dumps({**found.to_plain(), **told, "file": str(file)}))
+        extra = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
+        click.echo(json.dumps({**found.to_plain(), **extra, "file": str(file)}))
         return
     _show(found, opened, beliefs)
     print_result(f"episodes: {file}")

@@ -58,7 +58,7 @@ def identify(path: Path) -> tuple[Kind, str]:
 
     if path.is_dir() and (path / MANIFEST).is_file():
         result = ResultFolder(path)
-        changed = [name for name, told in result.manifest.files.items() if file_digest(path / name) != told]
+        changed = [name for name, expected in result.manifest.files.items() if file_digest(path / name) != expected]
         if changed:
             raise DataError(f"{changed[0]} of this result is not the file that its manifest names")
         return "dataset", f"the result {result.manifest.entry.name} of {result.suite.name}"

@@ -86,8 +86,8 @@ def pretrain(
         return
     found = "found" if made.reused else "made"
     print_result(f"{found} {made.folder}")
-    judged = f"{made.note['tasks']} tasks of the validation split"
-    print_result(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {judged}")
+    tasks = f"{made.note['tasks']} tasks of the validation split"
+    print_result(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {tasks}")
     if "beliefs" in made.note:
         print_result(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
 

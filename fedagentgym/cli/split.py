@@ -250,8 +250,8 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
     if unknown:
-        told = f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}"
-        click.echo(escape_terminal(told), err=True)
+        message = f"fedagentgym: {file} is not verified: {unknown[0].name}: {unknown[0].detail}"
+        click.echo(escape_terminal(message), err=True)
         raise click.exceptions.Exit(UNVERIFIED)
 
 

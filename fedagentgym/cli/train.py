@@ -277,8 +277,8 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     for entry in found:
         print_result(f"{entry.key} = {entry.default}" if entry.default else entry.key)
         belongs = f" [{', '.join(entry.names)}]" if entry.names else ""
-        told = "; ".join(part for part in (entry.meaning, entry.kind) if part)
-        for line in textwrap.wrap(f"{told}{belongs}", width):
+        description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+        for line in textwrap.wrap(f"{description}{belongs}", width):
             print_result(f"    {line}")
 
 

@@ -261,9 +261,9 @@ class TaskPool:
             known = sorted({"category", *self.columns, *(list_payload_fields(self[0].payload) if len(self) else ())})
             raise unknown_name_error(f"field of the tasks of {self.env}", name, known)
         if unfit := next((place for place, value in enumerate(found) if not is_value(value)), None):
-            told = "nothing" if found[unfit] is None else show_value(found[unfit])
+            shown = "nothing" if found[unfit] is None else show_value(found[unfit])
             raise DataError(
-                f"the task {self.ids[unfit]!r} has {told} in the field {name!r}: clients are formed by texts or whole numbers "
+                f"the task {self.ids[unfit]!r} has {shown} in the field {name!r}: clients are formed by texts or whole numbers "
                 "that every task has"
             )
         return list(found)

@@ -339,16 +339,20 @@ def _check_config(config: RunConfig) -> None:
 
 def _check_worlds(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
     """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
-    told, name = "evaluation.at_clients: own_world and every_world play", config.algorithm["name"]
+    subject, name = "evaluation.at_clients: own_world and every_world play", config.algorithm["name"]
     if config.partition.is_held:
-        raise OptionError(f"{told} in the clients' worlds, which are on their machines in this run: evaluate held_out")
+        raise OptionError(
+            f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"
+        )
     if method.keeps_policies and config.federation.backend == "flower":
         raise OptionError(
-            f"{told} with what clients keep, which stays on their machines in a deployment: with {name} evaluate held_out, or"
+            f"{subject} with what clients keep, which stays on their machines in a deployment: with {name} evaluate held_out, or"
             " simulate"
         )
     if method.keeps_policies and (config.algorithm.get("privacy") or {"secret": False}).get("secret", True):
-        raise OptionError(f"{told} with what clients keep, which has no noise: a private run of {name} leaves them out")
+        raise OptionError(
+            f"{subject} with what clients keep, which has no noise: a private run of {name} leaves them out"
+        )
 
 
 def check_participants(config: RunConfig, clients: int) -> None:

@@ -77,11 +77,11 @@ class OpenedEvaluation:
 
     def describe_set(self, one: OpenedSet) -> dict[str, Any]:
         """The fields of an episode line that describe its environment, so that it can be replayed from the file."""
-        told: dict[str, Any] = {"options": type(one.env).portable_options(one.options)}
+        plain: dict[str, Any] = {"options": type(one.env).portable_options(one.options)}
         if self.client is not None:
-            told |= {"client": self.client.index}
-            told |= {} if self.client.variant is None else {"variant": dict(self.client.variant)}
-        return told
+            plain |= {"client": self.client.index}
+            plain |= {} if self.client.variant is None else {"variant": dict(self.client.variant)}
+        return plain
 
 
 def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:

@@ -39,12 +39,12 @@ class OpenedPolicy:
         """The content of `agent.yaml`, with the environment options that have the same meaning on every machine."""
         config, options = self.run.config, self.run.runtime.client_split.options
         env = {**config.env.model_dump(), "options": self.run.runtime.env.portable_options(options)}
-        judged = _make_portable(config.evaluation or EvaluationSettings(), config.env.id)
+        evaluated = _make_portable(config.evaluation or EvaluationSettings(), config.env.id)
         return AgentFile.load(
             {
                 "agent": describe_agent(self.agent, config.agent).model_dump(exclude_unset=True),
                 "env": env,
-                "evaluation": judged.model_dump(mode="json", exclude_none=True),
+                "evaluation": evaluated.model_dump(mode="json", exclude_none=True),
                 "seed": derive(config.seed, "evaluation"),
                 "plugins": config.plugins,
                 "run": {
@@ -186,7 +186,7 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
     if file.result:
         head["model-index"] = [_index_result(file)]
     origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
-    told = [
+    parts = [
         _format_head(head),
         f"# {escape_markdown(str(run['name']))}, round {run['round']}\n",
         f"An agent for {escape_markdown(env.id)} with {parameters:,} parameters, {escape_markdown(origin)}. It was trained by"
@@ -204,7 +204,7 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         "## Limits\n",
         "It was evaluated only in the environment that it was trained in. Its replies to other texts are meaningless.\n",
     ]
-    return "\n".join(part for part in told if part)
+    return "\n".join(part for part in parts if part)
 
 
 def _format_head(head: dict[str, Any]) -> str:
@@ -226,12 +226,12 @@ def _index_result(file: AgentFile) -> dict[str, Any]:
 
 
 def _describe_result(file: AgentFile) -> str:
-    found, judged = file.result, file.evaluation
+    found, evaluated = file.result, file.evaluation
     if not found:
         return "The run did not evaluate this round.\n"
-    names = ", ".join(escape_markdown(one.name) for one in judged.sets)
-    where = names or f"the split {escape_markdown(judged.split)}"
+    names = ", ".join(escape_markdown(one.name) for one in evaluated.sets)
+    where = names or f"the split {escape_markdown(evaluated.split)}"
     return (
         f"Success {found['success']:.3f} (interval {found['low']:.3f} to {found['high']:.3f}) on {found['tasks']:,.0f} tasks of"
-        f" {where}, at temperature {judged.temperature:g}.\n"
+        f" {where}, at temperature {evaluated.temperature:g}.\n"
     )

@@ -74,10 +74,10 @@ def measure_gates(config: RunConfig, tasks: int = 32) -> tuple[Gate, ...]:
             parallel=config.learning.parallel_episodes,
         )
     weights = {part.name: part.weight for part in config.learning.objectives}
-    return judge_groups(played.groups, weights, config.learning.format_penalty)
+    return evaluate_gates(played.groups, weights, config.learning.format_penalty)
 
 
-def judge_groups(groups: Sequence[Group], weights: Mapping[str, float], format_penalty: float) -> tuple[Gate, ...]:
+def evaluate_gates(groups: Sequence[Group], weights: Mapping[str, float], format_penalty: float) -> tuple[Gate, ...]:
     """The gates of groups of episodes under these objectives."""
     size = max(map(len, groups))
     rewards = [compute_training_rewards(group, weights, format_penalty) for group in groups]

@@ -27,7 +27,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.recipe import make_recipe
-from fedagentgym.algorithms.reports import judge_mixtures
+from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
@@ -324,7 +324,7 @@ class Run:
         spec = config.spec(agent)
         runtime = Runtime(spec, client_split=client_split)
         if spec.evaluation is not None:
-            runtime.judged_sets = sets
+            runtime.evaluation_sets = sets
         algorithm = make_algorithm(spec, runtime)
         loaded = config.plugins if plugins is None else plugins
         return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded)
@@ -332,7 +332,7 @@ class Run:
     @property
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
-        sets = {"evaluation sets": digest(self._describe_sets())} if self._is_judged_on_sets else {}
+        sets = {"evaluation sets": digest(self._describe_sets())} if self._evaluates_sets else {}
         inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest, **sets}
         rounds = CommitStore(self.folder / "rounds")
         numbers = rounds.list_notes()
@@ -345,7 +345,7 @@ class Run:
         return extend_inputs(inputs, newest, self.config.list_shorter)
 
     @property
-    def _is_judged_on_sets(self) -> bool:
+    def _evaluates_sets(self) -> bool:
         return self.config.evaluation is not None and bool(self.config.evaluation.sets)
 
     def _describe_sets(self) -> dict[str, Any]:
@@ -446,21 +446,21 @@ class Run:
         """The evaluations client by client; episodes in the clients' own worlds are added to the file."""
         from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
 
-        settings, told = self.config.evaluation, dict[str, Any]()
+        settings, by_client = self.config.evaluation, dict[str, Any]()
         assert settings is not None
         seed, read_kept = derive(self.config.seed, "evaluation"), self.read_kept(number)
         if "held_out" in settings.at_clients:
-            told["held_out"] = self._evaluate_at_clients(number, state, found, backend)
+            by_client["held_out"] = self._evaluate_at_clients(number, state, found, backend)
         if OWN_WORLD in settings.at_clients:
             success, lines = [], [read_text(file)]
             for played in play_worlds(self.algorithm, state, read_kept, settings, seed):
                 success.append((played.world, played.found.overall["success"].mean))
                 lines.append(played.format_lines({"round": number, "split": settings.split}))
             write_atomic(file, "".join(lines))
-            told[OWN_WORLD] = summarise_worlds(success)
+            by_client[OWN_WORLD] = summarise_worlds(success)
         if EVERY_WORLD in settings.at_clients:
-            told[EVERY_WORLD] = {"matrix": measure_matrix(self.algorithm, state, read_kept, settings, seed)}
-        return told
+            by_client[EVERY_WORLD] = {"matrix": measure_matrix(self.algorithm, state, read_kept, settings, seed)}
+        return by_client
 
     def read_kept(self, number: int) -> Callable[[int], Message]:
         """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
@@ -478,7 +478,7 @@ class Run:
     ) -> dict[str, Any]:
         """The global model on held-out tasks in each client's own mixture, or on those that the clients hold back themselves."""
         if not self.spec.partition.is_held:
-            return judge_mixtures(found, self.runtime.client_split)
+            return evaluate_mixtures(found, self.runtime.client_split)
         from fedagentgym.algorithms.held import evaluate_at_clients
 
         return evaluate_at_clients(self.algorithm, backend, round_number, state, self.config.federation.deadline)
@@ -499,8 +499,8 @@ class Run:
 
     def build_record(self, commit: Commit, records: Sequence[Record]) -> dict[str, Any]:
         """The record of the run as one plain value: configuration, versions, results, cost."""
-        judged = [record for record in records if "evaluation" in record]
-        best = next((record for record in judged if record["round"] in best_rounds(records)), None)
+        evaluated = [record for record in records if "evaluation" in record]
+        best = next((record for record in evaluated if record["round"] in best_rounds(records)), None)
         client_split = self.runtime.client_split
         env = self.runtime.env
         verifier = env.get_verifier_version()
@@ -520,15 +520,15 @@ class Run:
                 **({"protections": describe_protections(start=True)} if env.runs_programs else {}),
             },
             "client_split": {"digest": client_split.digest, "clients": len(client_split)},
-            **({"evaluation_sets": self._describe_sets()} if self._is_judged_on_sets else {}),
+            **({"evaluation_sets": self._describe_sets()} if self._evaluates_sets else {}),
             "agent": {"name": self.config.agent.name, **self.agent_note},
             "rounds": commit.round,
-            "first": summarize_evaluation(judged[0]) if judged else None,
+            "first": summarize_evaluation(evaluated[0]) if evaluated else None,
             "best": summarize_evaluation(best) if best is not None else None,
             "final": {
                 "round": commit.round,
                 "digest": commit.state.digest,
-                **(summarize_evaluation(judged[-1]) if judged else {}),
+                **(summarize_evaluation(evaluated[-1]) if evaluated else {}),
             },
             "bytes": commit.record["bytes_total"],
             "payload_bytes": payload_bytes(commit.record["bytes_total"]),
@@ -585,7 +585,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     if chain is None:
         raise DataError(f"{place} belongs to a run without a committed round")
     config, newest = read_stored_config(folder), chain.newest
-    judged = [record for record in chain.list_records() if "evaluation" in record]
+    evaluated = [record for record in chain.list_records() if "evaluation" in record]
     expected: dict[str, Any] = {
         "config_digest": config.digest,
         "config": config.plain,
@@ -596,7 +596,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         "final": {
             "round": newest.round,
             "digest": newest.state_digest,
-            **(summarize_evaluation(judged[-1]) if judged else {}),
+            **(summarize_evaluation(evaluated[-1]) if evaluated else {}),
         },
     }
     if config.digest != newest.links.inputs.get("configuration"):

@@ -224,8 +224,8 @@ def to_markdown(entries: list[SettingEntry]) -> str:
             section = head
             lines += ["", f"## {head}", "", "| key | default | meaning |", "|---|---|---|"]
         names = f" *({', '.join(entry.names)})*" if entry.names else ""
-        told = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+        description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
         default = f"`{entry.default}`" if entry.default not in ("", "(must be given)") else entry.default
-        cells = (f"`{entry.key}`", default, f"{told}{names}")
+        cells = (f"`{entry.key}`", default, f"{description}{names}")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"

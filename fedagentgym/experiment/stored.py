@@ -148,8 +148,8 @@ def _check_digests(stored: StoredConfig) -> None:
     known = stored.list_digests()
     for note in () if chain is None else chain.notes:
         if note.links.inputs.get(CONFIGURATION) not in known:
-            told = "it was played with another configuration than the present one"
-            raise DataError(f"the chain of rounds is broken at round {note.round}: {told}")
+            problem = "it was played with another configuration than the present one"
+            raise DataError(f"the chain of rounds is broken at round {note.round}: {problem}")
 
 
 def _choose_plugins(stored: StoredConfig, trust: Trust) -> tuple[str, ...]:

@@ -55,11 +55,11 @@ class TrainingProgress:
         if not self.working:
             return [f"{self.answered} of {self.asked} clients done"] if self.asked else []
         names = [str(one.client) for one in self.working]
-        told = f"client {names[0]}" if len(names) == 1 else f"clients {', '.join(names[:-1])} and {names[-1]}"
+        working = f"client {names[0]}" if len(names) == 1 else f"clients {', '.join(names[:-1])} and {names[-1]}"
         if len(names) > 4:
-            told = f"{len(names)} clients at work"
+            working = f"{len(names)} clients at work"
         slowest = min(self.working, key=lambda one: one.step)
-        return [told, *([f"step {slowest.step} of {slowest.steps}"] if slowest.steps else [])]
+        return [working, *([f"step {slowest.step} of {slowest.steps}"] if slowest.steps else [])]
 
 
 ProgressCallback = Callable[[TrainingProgress], None]

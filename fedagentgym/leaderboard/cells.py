@@ -345,8 +345,8 @@ def find_revision() -> str | None:
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=, changed"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def run_training(cell: Cell, config: RunConfig) -> None:

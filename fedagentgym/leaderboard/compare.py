@@ -97,8 +97,8 @@ def load_played(path: Path, name: str | None = None) -> Played:
     for run in runs:
         more = _read_run(run)
         if double := next((key for key in more if key in found), None):
-            told = f"two of its runs have the seed {double[1]}: compare them by themselves"
-            raise DataError(f"{format_path(path)}: {told}")
+            problem = f"two of its runs have the seed {double[1]}: compare them by themselves"
+            raise DataError(f"{format_path(path)}: {problem}")
         found |= more
     return Played(called, found, True, path)
 

@@ -73,15 +73,15 @@ def describe_costs(suite: Suite, prices: Sequence[float] | None = None) -> list[
         for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
     )
     if prices is None:
-        told = (
+        price = (
             f"price: {read:.2f} times that of a million prompt tokens, and {least:.2f} to {most:.2f} times that of a million"
             " reply tokens"
         )
     else:
         low, high = (read * prices[0] + written * prices[1] for written in (least, most))
-        told = f"price: {low:.2f} to {high:.2f}"
+        price = f"price: {low:.2f} to {high:.2f}"
     note = (
         "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns"
     )
     sampling = f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)"
-    return [note, sampling, *map(str, found), told]
+    return [note, sampling, *map(str, found), price]

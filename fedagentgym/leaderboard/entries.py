@@ -195,5 +195,5 @@ def describe_entry(entry: Entry, agent: AgentRecord, algorithm: str | None) -> E
     if algorithm is not None:
         plugins = describe_plugins(entry.plugins)
         method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=plugins, stream=entry.stream)
-    told = entry.model_dump(include={"name", "baseline", "submitted_by", "link", "note"})
-    return EntryRecord(title=entry.title or entry.name, agent=agent, method=method, **told)
+    described = entry.model_dump(include={"name", "baseline", "submitted_by", "link", "note"})
+    return EntryRecord(title=entry.title or entry.name, agent=agent, method=method, **described)

@@ -67,7 +67,7 @@ class Examined:
 
     data: CellData
     cut_short: int
-    judged: tuple[Group, ...] = ()
+    selection: tuple[Group, ...] = ()
     rivals: int = 0
     is_counted: bool = False
 
@@ -79,7 +79,7 @@ class Examined:
     @property
     def compared(self) -> int:
         """The number of episodes on val of the rounds that were not ranked."""
-        return self.rivals * sum(map(len, self.judged))
+        return self.rivals * sum(map(len, self.selection))
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def check_end(place: str, lines: Iterator[Line]) -> None:
 def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
     """The fields of every line of a file besides its episode, in the written order."""
     verifier = env.get_verifier_version()
-    judged = {} if verifier is None else {"verifier": verifier}
-    return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **judged, **more}
+    verified_by = {} if verifier is None else {"verifier": verifier}
+    return {"env": env.id, "pool": env.task_set.pool, "agent": agent, **verified_by, **more}
 
 
 def check_ranked(folder: Checked, record: CellRecord, agent: str, speaker: Speaker, **more: Any) -> list[Trajectory]:
@@ -205,11 +205,11 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     config = check_config(folder, record)
     opened = folder.opened[record.scenario].at(record.seed)
     speaker = describe_speaker(config.agent, "model")
-    points, policies, judged, cut_selection = examine_selection(folder, record, config, speaker)
+    points, policies, selection, cut_selection = examine_selection(folder, record, config, speaker)
     chosen = choose_round(folder.suite, points)
     if record.chosen_round != chosen:
-        told = f"round {chosen} is to be ranked, ranked is round {record.chosen_round}"
-        raise RefutedError("selection", f"cell {record.key}: {told}")
+        problem = f"round {chosen} is to be ranked, ranked is round {record.chosen_round}"
+        raise RefutedError("selection", f"cell {record.key}: {problem}")
     if record.policy is None or record.policy != policies[chosen]:
         raise RefutedError("selection", f"cell {record.key}: the ranked policy is not that of round {chosen}")
     episodes = check_ranked(folder, record, config.agent.name, speaker, round=chosen, policy=record.policy)
@@ -236,7 +236,7 @@ def examine_method_cell(folder: Checked, record: CellRecord) -> Examined:
     )
     cut_short = sum(is_cut_short(opened.env, one) for one in episodes)
     is_counted = plan is not None and all(_is_all(plan, one) for one in _list_spent(record, points))
-    return Examined(data, cut_short + cut_selection + cut_worlds, judged, len(points) - 1, is_counted)
+    return Examined(data, cut_short + cut_selection + cut_worlds, selection, len(points) - 1, is_counted)
 
 
 def check_worlds(
@@ -280,7 +280,7 @@ def examine_selection(
         raise RefutedError("complete", f"curves.json, {record.key}: rounds {rounds} were to be evaluated")
     lines = read_lines(folder.place / place)
     points, policies, cut_short = [], {}, 0
-    judged: tuple[Group, ...] = ()
+    selection: tuple[Group, ...] = ()
     for due in rounds:
         first = next(lines, None)
         policy = None if first is None else str(first[0].get("policy"))
@@ -291,9 +291,9 @@ def examine_selection(
         groups = group_by_task(episodes)
         points.append(make_point(due, groups, spent[due]))
         policies[due] = str(policy)
-        judged = groups if due == record.chosen_round else judged
+        selection = groups if due == record.chosen_round else selection
     check_end(place, lines)
-    return tuple(points), policies, judged, cut_short
+    return tuple(points), policies, selection, cut_short
 
 
 def open_selection(folder: Checked, scenario: str, seed: int) -> TextEnv:
@@ -378,8 +378,8 @@ def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig,
     if text != format_config(expected.plain()):
         raise RefutedError("configuration", f"{place}: not written as this package writes it")
     if record.config != expected.digest:
-        told = f"the digest of its configuration is not that of {place}"
-        raise RefutedError("configuration", f"cell {record.key}: {told}")
+        problem = f"the digest of its configuration is not that of {place}"
+        raise RefutedError("configuration", f"cell {record.key}: {problem}")
     if algorithm != expected.algorithm["name"]:
         raise RefutedError("configuration", f"the method is called {algorithm!r}, it is {expected.algorithm['name']!r}")
 

@@ -97,31 +97,31 @@ def check_model(folder: Checked, cells: Sequence[Examined], models: Sequence[Pat
         raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
     check_foreign_agent(AgentSettings.load(agent.settings, "agent"), "manifest.json")
     load = load_policies(folder, models) if folder.is_method else load_agent(folder, models)
-    ranked, judged = [], []
+    ranked, selection = [], []
     for cell in cells:
         if (player := load(cell)) is not None:
             ranked.append(play_ranked(folder, cell, player, "model"))
-            judged += [play_selection(folder, cell, player)] if folder.is_method else []
-    told = ", ".join(map(str, models))
+            selection += [play_selection(folder, cell, player)] if folder.is_method else []
+    names = ", ".join(map(str, models))
     if not ranked:
-        raise RefutedError("who-spoke", f"{told}: no cell of this result was played by this policy")
-    for one in (*ranked, *judged):
+        raise RefutedError("who-spoke", f"{names}: no cell of this result was played by this policy")
+    for one in (*ranked, *selection):
         if one.is_refuted:
             found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
-            raise RefutedError("who-spoke", f"{told} gives {found}")
-    return describe_spoken(ranked, judged, len(cells))
+            raise RefutedError("who-spoke", f"{names} gives {found}")
+    return describe_spoken(ranked, selection, len(cells))
 
 
-def describe_spoken(ranked: Sequence[PlayedAgain], judged: Sequence[PlayedAgain], cells: int) -> Spoken:
+def describe_spoken(ranked: Sequence[PlayedAgain], selection: Sequence[PlayedAgain], cells: int) -> Spoken:
     """Which episodes were played again, and what follows for those that differ."""
-    played = [ranked, judged] if judged else [ranked]
+    played = [ranked, selection] if selection else [ranked]
     counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
     about = f"{len(ranked)} of {cells} cells were played again with the weights: {counts[0]} episodes are equal"
-    about += f", and {counts[1]} on val in the ranked rounds" if judged else ""
-    flattered = [one.flattered for one in (*ranked, *judged) if one.flattered is not None]
+    about += f", and {counts[1]} on val in the ranked rounds" if selection else ""
+    flattered = [one.flattered for one in (*ranked, *selection) if one.flattered is not None]
     about += f"; {flattered[0]}" if flattered else ""
     whole = len(ranked) == cells
-    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *judged)))
+    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *selection)))
 
 
 def load_agent(folder: Checked, models: Sequence[Path]) -> Callable[[Examined], Player | None]:
@@ -210,15 +210,15 @@ def play_selection(folder: Checked, cell: Examined, player: Player) -> PlayedAga
     groups = collect(
         with_temperature(player, selection.temperature),
         env,
-        [group[0].task for group in cell.judged],
+        [group[0].task for group in cell.selection],
         group_size=selection.repeats,
         seed=derive(cell.data.seed, "evaluation"),
         parallel=EvaluationSettings().parallel_episodes,
     ).groups
     written, found = (
-        {"success": make_point(0, each, Spent()).measures["success"].mean} for each in (cell.judged, groups)
+        {"success": make_point(0, each, Spent()).measures["success"].mean} for each in (cell.selection, groups)
     )
-    return compare_played(f"{cell.data.key} on val", cell.judged, groups, find_flattered(written, found))
+    return compare_played(f"{cell.data.key} on val", cell.selection, groups, find_flattered(written, found))
 
 
 def find_flattered(written: Mapping[str, float], found: Mapping[str, float], lower: Sequence[str] = ()) -> str | None:
@@ -237,8 +237,8 @@ def compare_played(where: str, written: Sequence[Group], again: Sequence[Group],
         for given, own in zip(written, again, strict=True)
         for theirs, mine in zip(given, own, strict=True)
     ]
-    told = None if flattered is None else f"{where}: {flattered}"
-    return PlayedAgain(where, sum(theirs == mine for theirs, mine in pairs), len(pairs), told)
+    problem = None if flattered is None else f"{where}: {flattered}"
+    return PlayedAgain(where, sum(theirs == mine for theirs, mine in pairs), len(pairs), problem)
 
 
 def _list_replies(trajectory: Trajectory) -> list[tuple[str, int]]:

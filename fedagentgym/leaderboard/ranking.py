@@ -197,17 +197,15 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 def read_compared(suite: Suite, difference: Difference) -> str:
     """What a planned difference shows; if nothing, how many runs would decide the smallest difference that counts."""
     margin = suite.smallest_difference
-    told = read_difference(difference, margin)
+    reading = read_difference(difference, margin)
     if (
-        told != "not decided"
+        reading != "not decided"
         or not margin
         or suite.track == "agents"
         or (spread := pool_spread([difference.values])) is None
     ):
-        return told
-    return (
-        f"{told}: takes {count_replicates(spread, margin, len(suite.comparisons)):,} runs for {100 * margin:g} points"
-    )
+        return reading
+    return f"{reading}: takes {count_replicates(spread, margin, len(suite.comparisons)):,} runs for {100 * margin:g} points"
 
 
 def read_difference(difference: Difference, margin: float = 0.0) -> str:

@@ -185,8 +185,8 @@ def load_run(folder: Path, trust: Trust | None = None) -> SuiteRun:
     """
     place = folder / RUN
     if not place.is_file():
-        told = f"{RUN} is missing (see `fedagentgym bench run`)"
-        raise DataError(f"{format_path(folder)} is not a run of a suite: {told}")
+        problem = f"{RUN} is missing (see `fedagentgym bench run`)"
+        raise DataError(f"{format_path(folder)} is not a run of a suite: {problem}")
     suite = parse_suite(read_text(folder / SUITE), format_path(folder / SUITE))
     plain = read_json(place)
     if not isinstance(plain, dict) or plain.get("suite") != suite.digest or "entry" not in plain:
@@ -209,15 +209,15 @@ def check_trust(suite: Suite, entry: Entry, where: str, trust: Trust) -> None:
         return
     for plugin in entry.plugins:
         if plugin not in trust.plugins and not is_own_plugin(plugin):
-            told = f"{where} names the plugin {plugin[:200]!r}, whose code would run here: name it yourself (--plugin), {ASK}"
-            raise OptionError(told)
+            problem = f"{where} names the plugin {plugin[:200]!r}, whose code would run here: name it yourself (--plugin), {ASK}"
+            raise OptionError(problem)
     if suite.track == "agents":
         settings = AgentSettings.load(entry.agent or {}, "agent")
         if settings.name == ENDPOINT:
-            told = (
+            problem = (
                 f"{where} names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
             )
-            raise OptionError(told)
+            raise OptionError(problem)
         check_foreign_agent(settings, where)
         return
     load_plugins(entry.plugins)
@@ -387,8 +387,8 @@ def pack_run(run: SuiteRun, folder: Path) -> Manifest:
 def check_weights(run: SuiteRun, folder: Path) -> None:
     """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
     if run.suite.track != "methods":
-        told = "on the agents track, where nothing is trained: there are no weights to write"
-        raise OptionError(f"{run.suite.name} is {told}")
+        problem = "on the agents track, where nothing is trained: there are no weights to write"
+        raise OptionError(f"{run.suite.name} is {problem}")
     if folder.exists():
         raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")
 

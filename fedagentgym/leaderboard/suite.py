@@ -278,8 +278,8 @@ class Suite(Settings):
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
-            told = "on the methods track the agent is the suite's, a baseline is a method"
-            raise ValueError(f"baseline {bad[0]!r}: {told}")
+            problem = "on the methods track the agent is the suite's, a baseline is a method"
+            raise ValueError(f"baseline {bad[0]!r}: {problem}")
         self._check_control()
         for one in self.expected:
             if isinstance(one, Expectation):
@@ -609,11 +609,11 @@ def make_config(
     run_seed = chosen + STREAM_STEP * stream
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, *suite.list_world_changes(chosen), f"seed={run_seed}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
-    judged = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
+    evaluation = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     if any("plugins" in assign({}, change) for change in method):
         raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
-    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *judged, *quiet])
+    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *evaluation, *quiet])
     check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()
@@ -721,9 +721,9 @@ def check_disclosure(suite: Suite, twin: Twin) -> Secret:
     """The secret of a twin that a later version publishes, if it matches the digest."""
     if twin.disclosed_salt is None or twin.disclosed_seed is None:
         raise OptionError(f"the twin of {suite.name} has not been disclosed yet")
-    told = Secret(suite.name, twin.disclosed_salt, twin.disclosed_seed)
-    if told.digest != twin.digest:
+    secret = Secret(suite.name, twin.disclosed_salt, twin.disclosed_seed)
+    if secret.digest != twin.digest:
         raise DataError(
-            f"what is disclosed of the twin of {suite.name} is not what was promised: {told.digest} != {twin.digest}"
+            f"what is disclosed of the twin of {suite.name} is not what was promised: {secret.digest} != {twin.digest}"
         )
-    return told
+    return secret

@@ -119,8 +119,8 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             found.add(name)
     found -= {MANIFEST}
     if odd := sorted(found ^ set(manifest.files)):
-        told = "not in the manifest" if odd[0] in found else "in the manifest, but not here"
-        raise RefutedError("digests", f"{odd[0]} is {told}")
+        counted = "not in the manifest" if odd[0] in found else "in the manifest, but not here"
+        raise RefutedError("digests", f"{odd[0]} is {counted}")
     for name, expected in manifest.files.items():
         if file_digest(folder / name) != expected:
             raise RefutedError("digests", f"{name} is not the file that the manifest names")
@@ -146,17 +146,17 @@ def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
     if carried is None or carried.reference != suite.reference:
         raise RefutedError("suite", f"{SUITE} is missing or another definition than the suite's")
     if manifest.ranked != suite.rank_by or manifest.seeds != suite.seeds:
-        told = f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
-        raise RefutedError("suite", told)
+        counted = f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
+        raise RefutedError("suite", counted)
     return suite
 
 
 def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenario]:
     """The suite's scenarios on this machine; the manifest must describe exactly these, on the agents track some of them."""
-    told = [record.name for record in manifest.scenarios]
-    due = [name for name in suite.scenarios if suite.track == "methods" or name in told]
-    if told != due or not due:
-        raise RefutedError("complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {told}")
+    counted = [record.name for record in manifest.scenarios]
+    due = [name for name in suite.scenarios if suite.track == "methods" or name in counted]
+    if counted != due or not due:
+        raise RefutedError("complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {counted}")
     opened = {name: open_scenario(suite, name) for name in due}
     for record, here in zip(manifest.scenarios, opened.values(), strict=True):
         found = record.model_dump()
@@ -232,9 +232,9 @@ def _find_odd_agent(folder: Checked) -> str | None:
         return f"a {kind} agent has no weights"
     if any((cell.policy is not None) != many for cell in folder.manifest.cells) or (many and agent.weights is not None):
         return "a tiny agent has a model of its own in every cell, others have one model"
-    told, due = (agent.settings.get("decoding") or {}).get("temperature"), folder.suite.ranking.temperature
-    if agent.kind == "hosted" and told != due:
-        return f"the hosted model was called at temperature {told}, not {due}"
+    counted, due = (agent.settings.get("decoding") or {}).get("temperature"), folder.suite.ranking.temperature
+    if agent.kind == "hosted" and counted != due:
+        return f"the hosted model was called at temperature {counted}, not {due}"
     return None
 
 
@@ -243,8 +243,8 @@ def check_numbers(folder: Checked, cells: Sequence[Examined]) -> None:
     manifest, data = folder.manifest, [cell.data for cell in cells]
     packed = tuple(PackedCell(one, "") for one in data)
     expected = make_manifest(Result(folder.suite, manifest.entry, manifest.scenarios, packed), manifest.files)
-    told = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
-    compare(MANIFEST, told, manifest.model_dump(mode="json"))
+    counted = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
+    compare(MANIFEST, counted, manifest.model_dump(mode="json"))
     if folder.is_method:
         curves, clients = folder.result.curves, folder.result.clients
         compare(CURVES, make_curves(data).model_dump(mode="json"), curves.model_dump(mode="json"))
@@ -299,13 +299,18 @@ def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None
 
 def describe_details(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> dict[str, str]:
     """Which episodes a claim is about, by its name."""
-    ranked, judged = sum(cell.ranked for cell in cells), sum(len(group) for cell in cells for group in cell.judged)
+    ranked, selection = (
+        sum(cell.ranked for cell in cells),
+        sum(len(group) for cell in cells for group in cell.selection),
+    )
     compared, rivals = sum(cell.compared for cell in cells), sum(cell.rivals for cell in cells)
     found = {"replayed": f" ({ranked:,} episodes)"}
     if folder.is_method:
-        found["replayed"] = f" ({ranked:,} ranked episodes, {judged + compared:,} on val)"
-        told = f"the other {rivals:,} rounds, {compared:,} episodes, are compared as they are written, not played under weights"
-        best = f"no other did better on val; {told}" if rivals else f"no other round was evaluated; {judged:,} episodes"
+        found["replayed"] = f" ({ranked:,} ranked episodes, {selection + compared:,} on val)"
+        rest = f"the other {rivals:,} rounds, {compared:,} episodes, are compared as they are written, not played under weights"
+        best = (
+            f"no other did better on val; {rest}" if rivals else f"no other round was evaluated; {selection:,} episodes"
+        )
         found["selection"] = f" ({best if folder.suite.ranked_round == 'best' else 'the last one'})"
     if left_out := [name for name in folder.suite.scenarios if name not in folder.opened]:
         found["complete"] = f" (not played: {', '.join(left_out)})"

@@ -51,10 +51,10 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
         recipe.learning,
         run_steps=recipe.steps,
     )
-    judged = open_env(recipe.env.id, **{**recipe.env.options, "split": recipe.evaluation.split})
+    unseen = open_env(recipe.env.id, **{**recipe.env.options, "split": recipe.evaluation.split})
     seconds, agent_seconds, env_seconds = 0.0, 0.0, 0.0
     while True:
-        found = evaluate(local.agent, judged, recipe.evaluation, seed=derive(0, "judged"))
+        found = evaluate(local.agent, unseen, recipe.evaluation, seed=derive(0, "judged"))
         share = env_seconds / (agent_seconds + env_seconds) if env_seconds else found.stats.env_share
         means = {name: estimate.mean for name, estimate in found.overall.items()}
         yield CurvePoint(local.step, seconds, means["success"], means["score"], means["format_broken"], share)

@@ -153,8 +153,8 @@ def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
 def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:
     """Every episode of an evaluation as a JSON line, with the policy, the environment and the verifier."""
     verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
-    told = {"env": env.id, "pool": env.task_set.pool, "agent": agent.name, **verifier, **(about or {})}
-    return "".join(to_json_line(trajectory, told) + "\n" for group in found.groups for trajectory in group)
+    extra = {"env": env.id, "pool": env.task_set.pool, "agent": agent.name, **verifier, **(about or {})}
+    return "".join(to_json_line(trajectory, extra) + "\n" for group in found.groups for trajectory in group)
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
@@ -396,11 +396,11 @@ class SetsEvaluation:
                 found.setdefault(group[0].category, []).append(solved)
         means = {category: float(np.mean(values)) for category, values in found.items()}
         whole = {name: one.overall["success"].mean for name, one in self.sets.items() if name}
-        judged = {
+        by_set = {
             category: [whole[name] for name in self.stand_for if self.stand_for[name] == category]
             for category in self.stand_for.values()
         }
-        return means | whole | {category: float(np.mean(values)) for category, values in judged.items()}
+        return means | whole | {category: float(np.mean(values)) for category, values in by_set.items()}
 
 
 def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> tuple[OpenedSet, ...]:
@@ -468,9 +468,9 @@ def evaluate_sets(
         own = derive(seed, "set", one.name) if one.name else seed
         found[one.name] = evaluate(agent, one.env, one.settings, seed=own)
         of_set = {} if about_set is None else about_set(one)
-        told = {**(about or {}), **of_set, "split": one.settings.split, **({"set": one.name} if one.name else {})}
+        extra = {**(about or {}), **of_set, "split": one.settings.split, **({"set": one.name} if one.name else {})}
         if file is not None:
-            lines.append(format_episodes(found[one.name], agent, one.env, told))
+            lines.append(format_episodes(found[one.name], agent, one.env, extra))
     if file is not None:
         write_atomic(file, "".join(lines))
     stand_for = {one.name: one.category for one in sets if one.category is not None}

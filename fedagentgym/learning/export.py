@@ -95,8 +95,8 @@ def export_conversations(
         for trajectory, about in read_json_lines(file):
             if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
                 continue
-            told = to_conversation(trajectory, _describe_environment(about.get("env", env)))
-            lines.append(json.dumps({**about, **told}) + "\n")
+            conversation = to_conversation(trajectory, _describe_environment(about.get("env", env)))
+            lines.append(json.dumps({**about, **conversation}) + "\n")
     if not lines:
         raise DataError(f"{source} holds no such episode, so nothing is written")
     write_atomic(path, "".join(lines))

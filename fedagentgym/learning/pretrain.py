@@ -189,7 +189,7 @@ class _Imitation(NamedTuple):
     env: TextEnv
     options: dict[str, Any]
     settings: WarmStartSettings
-    judged: EvaluationSettings
+    evaluation: EvaluationSettings
     player: AgentSettings
     seed: int
 
@@ -231,12 +231,12 @@ def _find_or_make(
     if not force and made_from is None and (shipped := find_shipped(recipe)) is not None:
         _replace(target, lambda scratch: _copy_files(shipped.folder, scratch))
         return PretrainResult(target, True, dict(shipped.note))
-    env, judged, seed = imitation.env, imitation.judged, imitation.seed
+    env, evaluation, seed = imitation.env, imitation.evaluation, imitation.seed
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
-        unseen = open_env(env.id, **{**imitation.options, "split": judged.split})
-        found = evaluate(made, unseen, judged, seed=seed)
+        unseen = open_env(env.id, **{**imitation.options, "split": evaluation.split})
+        found = evaluate(made, unseen, evaluation, seed=seed)
         machine = describe_machine()
     success = found.overall["success"]
     note = {

@@ -154,9 +154,9 @@ class ShardedPolicy(SharedModel):
         if not shared:
             yield from batches
             return
-        dealt = deal_batches(batches, [len(row.ids) for row in rows], self.size)
-        yield from dealt[self.rank]
-        for _ in range(len(dealt[0]) - len(dealt[self.rank])):
+        shares = deal_batches(batches, [len(row.ids) for row in rows], self.size)
+        yield from shares[self.rank]
+        for _ in range(len(shares[0]) - len(shares[self.rank])):
             self._pass_over_nothing()
 
     def score(

@@ -93,10 +93,10 @@ def make_browser_data(sources: Sequence[Source], most: int = MOST_CHARACTERS) ->
             by_task.setdefault(_identify(shown), []).append((number, shown))
     texts, kept, used, tasks = _Texts(), [], 0, 0
     for identity in _spread(by_task):
-        told = [_format_episode(number, shown, texts) for number, shown in by_task[identity]]
-        before, used = used, len(json.dumps(told)) + used
+        formatted = [_format_episode(number, shown, texts) for number, shown in by_task[identity]]
+        before, used = used, len(json.dumps(formatted)) + used
         tasks += 1
-        kept += told
+        kept += formatted
         if used + sum(map(len, texts.numbers)) > most and before:
             break
     return {
@@ -124,7 +124,7 @@ def _spread(tasks: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, s
 
 def _format_episode(source: int, shown: ShownEpisode, texts: _Texts) -> dict[str, Any]:
     trajectory = shown.trajectory
-    told: dict[str, Any] = {
+    plain: dict[str, Any] = {
         "source": source,
         "task": texts.add(trajectory.task),
         "category": texts.add(f"{shown.set} / {trajectory.category}" if shown.set else trajectory.category),
@@ -148,7 +148,7 @@ def _format_episode(source: int, shown: ShownEpisode, texts: _Texts) -> dict[str
         ],
     }
     if shown.client is not None:
-        told["client"] = shown.client
+        plain["client"] = shown.client
     if shown.client is not None and shown.round is not None:
-        told["round"] = shown.round
-    return told
+        plain["round"] = shown.round
+    return plain

@@ -30,19 +30,19 @@ def write_owner_page(folder: Path, page: Path) -> str:
         [(float(number), one[0]) for number, one in found.items()],
         band=[(one[1], one[2]) for one in found.values()],
     )
-    told = f"{format_percent(found[first][0])} of the tasks held back were solved before training, "
-    told += f"{format_percent(found[last][0])} after round {last}."
+    sentence = f"{format_percent(found[first][0])} of the tasks held back were solved before training, "
+    sentence += f"{format_percent(found[last][0])} after round {last}."
     sources = [Source(f"round {number}", rounds[number]) for number in sorted({first, last})]
     text = render(
         "owner.html",
         title=folder.name,
-        result=[told],
+        result=[sentence],
         about=f"{len(rounds[last])} episodes of round {last}; this page and its files stay on this machine.",
         curve=Chart("Success by round", [line], limits=(0.0, 1.0), percent=True),
         episodes=make_browser_data(sources),
     )
     write_atomic(page, text)
-    return told
+    return sentence
 
 
 def _estimate(episodes: list[ShownEpisode]) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ Every client draws from its own stream (`sample_distinct`, `sample_category_coun
 copies of two items differ by at most one, and no client gets an item twice. Algorithm 3 of the paper walks over the items
 and draws distinct clients in proportion to their remaining places. That takes a weighted draw per item and can run out of
 distinct clients near the end. Dealing gives the same distribution: put every client into a deck as often as it has places,
-shuffle the deck, deal it out over the items in order. A client that an item got twice is then exchanged with a random client
+shuffle the deck, give it out over the items in order. A client that an item got twice is then exchanged with a random client
 of a random other item such that neither item has a repeat.
 """
 
@@ -118,7 +118,7 @@ def compute_offsets(sizes: Ints) -> Ints:
 
 
 def deal_by_label(labels: Ints, names: Sequence[str], counts: Ints, seed: int, sampler: str) -> Assignment:
-    """Client k gets `counts[k, label]` items of each label: the label's items in random order, dealt out in the order of
+    """Client k gets `counts[k, label]` items of each label: the label's items in random order, given out in the order of
     the clients. `sampler` names the random stream."""
     clients, items = [], []
     for number, name in enumerate(names):

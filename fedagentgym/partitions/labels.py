@@ -251,13 +251,13 @@ def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) 
     """An expert with a handicap; every attempt depends on (seed, task, attempt) alone."""
 
     def play(tasks: Sequence[str]) -> list[int]:
-        seats = [_Attempt(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
+        running = [_Attempt(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
         for _ in range(handicap.turns):
-            active = [seat for seat in seats if not seat.episode.over]
-            moved = env.step_many([seat.episode for seat in active], [seat.choose_action() for seat in active])
-            for seat, episode in zip(active, moved, strict=True):
-                seat.episode = episode
-        solved = [int(seat.episode.view.success) for seat in seats]
+            active = [one for one in running if not one.episode.over]
+            moved = env.step_many([one.episode for one in active], [one.choose_action() for one in active])
+            for one, episode in zip(active, moved, strict=True):
+                one.episode = episode
+        solved = [int(one.episode.view.success) for one in running]
         return [sum(solved[at : at + attempts]) for at in range(0, len(solved), attempts)]
 
     return play

@@ -102,13 +102,13 @@ def describe_sampler(record: SplitRecord) -> tuple[str, str]:
     """The name of a split's sampler, and its parameters beside sizes and whatever was left as it is by default."""
     target = SAMPLERS.get(record.sampler) if record.sampler in SAMPLERS else None
     fields = target.model_fields if isinstance(target, type) and issubclass(target, Sampler) else {}
-    told = []
+    parts = []
     for key, value in record.parameters.items():
         if key in _SIZES or (key in fields and fields[key].default == value):
             continue
         shown = f"{value:g}" if isinstance(value, float) else str(value)
-        told.append(f"{_SYMBOLS.get(key, key.replace('_', ' '))} = {shown}")
-    return record.sampler.replace("_", " ").capitalize(), ", ".join(told)
+        parts.append(f"{_SYMBOLS.get(key, key.replace('_', ' '))} = {shown}")
+    return record.sampler.replace("_", " ").capitalize(), ", ".join(parts)
 
 
 def _describe_clients(statistics: Statistics) -> str:

@@ -114,11 +114,11 @@ def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckR
     declared = set(env_class(record.env_id).evaluation_splits)
     known = set(record.evaluation) | declared
     if set(record.evaluation) != declared:
-        told = ", ".join(record.evaluation) or "none"
+        listed = ", ".join(record.evaluation) or "none"
         return CheckResult(
             "evaluation",
             False,
-            f"the split lists {told} as evaluation splits, {record.env_id} has {join_names(declared)}",
+            f"the split lists {listed} as evaluation splits, {record.env_id} has {join_names(declared)}",
         )
     if record.env_split in known or record.env_split == "all":
         return CheckResult("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.reports import count_categories, judge_mixtures, measure_mixture
+from fedagentgym.algorithms.reports import count_categories, evaluate_mixtures, measure_mixture
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
@@ -394,7 +394,7 @@ def test_mixtures_of_all_clients_are_those_of_each() -> None:
     assert counts.sum() == 210
     for row, client in zip(counts, made, strict=True):
         assert {name: int(n) for name, n in zip(made.table.names, row, strict=True) if n} == client.pool.categories
-    told = judge_mixtures(found, made)
+    told = evaluate_mixtures(found, made)
     assert told["clients"] == 7 and told["mean"] == pytest.approx(1.0)
     assert all(coverage == 1.0 for _, coverage in by_hand)
 

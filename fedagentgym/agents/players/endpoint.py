@@ -137,8 +137,8 @@ class Endpoint:
             except self._failures as error:
                 fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 if isinstance(error, self._unreachable) and not self._reached:
-                    told = "is the server running, and is this its address (agent.options.url)?"
-                    raise EndpointError(f"{self._address} cannot be reached ({fault}): {told}") from None
+                    hint = "is the server running, and is this its address (agent.options.url)?"
+                    raise EndpointError(f"{self._address} cannot be reached ({fault}): {hint}") from None
                 self._wait(attempt, None)
                 attempt += 1
                 continue
@@ -283,7 +283,7 @@ class EndpointPlayers:
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
         self.agent, self.env = agent, env
-        self._seats: dict[int, _RowState] = {}
+        self._rows: dict[int, _RowState] = {}
         self._next = 0
         self._threads = ThreadPoolExecutor(agent.endpoint.options.concurrency, thread_name_prefix="endpoint")
 
@@ -295,7 +295,7 @@ class EndpointPlayers:
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
-        self._seats.clear()
+        self._rows.clear()
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
         first = self._next + 1
@@ -305,16 +305,16 @@ class EndpointPlayers:
             dialogue = Dialogue(
                 self.env, self.agent.template, settings.context or "session", settings.history, episode.view.observation
             )
-            self._seats[self._next] = _RowState(dialogue, stream)
+            self._rows[self._next] = _RowState(dialogue, stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
         for row in rows:
-            del self._seats[row]
+            del self._rows[row]
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         waiting = [
-            self._threads.submit(self._act, self._seats[row], episode)
+            self._threads.submit(self._act, self._rows[row], episode)
             for row, episode in zip(rows, episodes, strict=True)
         ]
         try:
@@ -324,15 +324,15 @@ class EndpointPlayers:
                 future.cancel()
             raise
 
-    def _act(self, seat: _RowState, episode: Episode) -> Move:
-        asked = seat.dialogue.build_messages(episode)
-        answer = self.agent.endpoint.request_completion(asked, seat.stream.integers(1 << 31))
+    def _act(self, row: _RowState, episode: Episode) -> Move:
+        asked = row.dialogue.build_messages(episode)
+        answer = self.agent.endpoint.request_completion(asked, row.stream.integers(1 << 31))
         settings, takes_reply = self.agent.settings, self.env.takes == "reply"
         parsed = parse(
             answer.text, settings.parser or "strict", self.agent.template.think, self.env.published_action_tail
         )
         action, form = (answer.text, True) if takes_reply else parsed
-        seat.dialogue.record_turn(episode, asked, answer.text, action)
+        row.dialogue.record_turn(episode, asked, answer.text, action)
         return Move(answer.text, action, form, finish="length" if answer.cut else "stop")
 
 

@@ -30,7 +30,7 @@ class ScriptedPlayers:
 
     def __init__(self, env: TextEnv, *, expert: bool, noise: float) -> None:
         self.env, self.expert, self.noise = env, expert, noise
-        self._seats: dict[int, NoisyExpert] = {}
+        self._experts: dict[int, NoisyExpert] = {}
         self._next = 0
 
     def __enter__(self) -> ScriptedPlayers:
@@ -40,22 +40,22 @@ class ScriptedPlayers:
         self.close()
 
     def close(self) -> None:
-        self._seats.clear()
+        self._experts.clear()
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
             expert = self.env.expert() if self.expert else None
-            self._seats[self._next] = NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
+            self._experts[self._next] = NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
         for row in rows:
-            del self._seats[row]
+            del self._experts[row]
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        actions = [self._seats[row].act(episode).action for row, episode in zip(rows, episodes, strict=True)]
+        actions = [self._experts[row].act(episode).action for row, episode in zip(rows, episodes, strict=True)]
         return [Move(action, action) for action in actions]
 
 
@@ -119,7 +119,7 @@ class Demonstrator:
 
 
 class _ExpertRow(NamedTuple):
-    seat: RowState
+    row_state: RowState
     expert: NoisyExpert
 
 
@@ -149,9 +149,9 @@ class DemonstratorPlayers:
         first = self._next + 1
         for episode, stream in zip(episodes, streams, strict=True):
             self._next += 1
-            seat = self._renderer.start_row(episode, stream)
-            expert = NoisyExpert(self._choose_expert(episode.task), self.noise, seat.slot_text, seat.stream)
-            self._places[self._next] = _ExpertRow(seat, expert)
+            row_state = self._renderer.start_row(episode, stream)
+            expert = NoisyExpert(self._choose_expert(episode.task), self.noise, row_state.slot_text, row_state.stream)
+            self._places[self._next] = _ExpertRow(row_state, expert)
         return list(range(first, self._next + 1))
 
     def leave(self, rows: Sequence[int]) -> None:
@@ -162,13 +162,13 @@ class DemonstratorPlayers:
         return [self._act(self._places[row], episode) for row, episode in zip(rows, episodes, strict=True)]
 
     def _act(self, place: _ExpertRow, episode: Episode) -> Move:
-        seat = place.seat
-        context = self._renderer.render(seat, episode)
+        row_state = place.row_state
+        context = self._renderer.render(row_state, episode)
         if context is None:
             return Move("", "", fresh=False, finish="context")
         action, at_random = place.expert.act(episode)
         move = self._make_move(context, action, learn=not at_random)
-        self._renderer.record_turn(seat, episode, context, move)
+        self._renderer.record_turn(row_state, episode, context, move)
         return move
 
     def _make_move(self, context: TurnInput, action: str, learn: bool) -> Move:

@@ -131,8 +131,8 @@ class Template:
         parts = [_render_introduction(env)] if self.request is None else [self.render_opening(env, start)]
         if begun and self.request is None:
             parts.append(f"What you saw at the start:\n{start}")
-        told = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
-        parts.append(f"{told} The last of them:" if past else told)
+        taken = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
+        parts.append(f"{taken} The last of them:" if past else taken)
         for index, old in enumerate(past, start=begun + 1):
             saw = "" if index == 1 and self.request is not None else f"You saw: {old.observation}\n"
             parts.append(f"Step {index}\n{saw}You did: {old.action}")

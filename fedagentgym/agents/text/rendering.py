@@ -68,44 +68,44 @@ class Renderer:
     def start_row(self, episode: Episode, stream: Stream) -> RowState:
         return RowState(stream, episode.view.observation, get_slot_text(self.env, episode))
 
-    def render(self, seat: RowState, episode: Episode) -> TurnInput | None:
+    def render(self, row: RowState, episode: Episode) -> TurnInput | None:
         """Return the tokens of the row for this turn; None if a reply does not fit."""
-        if episode.turn == 0 or self.context == "window" or not seat.held:
-            found = self._render_window(seat, episode)
+        if episode.turn == 0 or self.context == "window" or not row.held:
+            found = self._render_window(row, episode)
             if found is None and episode.turn == 0:
-                raise self._make_too_long_error(seat, episode)
+                raise self._make_too_long_error(row, episode)
             return found
-        text = self.template.render_next(self.env, episode.view, self.env.goal(episode.task), seat.listed)
-        encoded = self.tokenizer.encode_next(text, stopped=seat.stopped) if self.chat else self.tokenizer.encode(text)
-        return TurnInput(encoded, False) if seat.held + len(encoded) <= self.room else None
+        text = self.template.render_next(self.env, episode.view, self.env.goal(episode.task), row.listed)
+        encoded = self.tokenizer.encode_next(text, stopped=row.stopped) if self.chat else self.tokenizer.encode(text)
+        return TurnInput(encoded, False) if row.held + len(encoded) <= self.room else None
 
-    def _render_window(self, seat: RowState, episode: Episode) -> TurnInput | None:
+    def _render_window(self, row: RowState, episode: Episode) -> TurnInput | None:
         """Render the window; the oldest turns go first when it is too long."""
-        shown = seat.past[-self.history :] if self.history else []
+        shown = row.past[-self.history :] if self.history else []
         for skipped in range(len(shown) + 1):
-            ids = self._encode_prompt(seat, shown[skipped:], episode)
+            ids = self._encode_prompt(row, shown[skipped:], episode)
             if len(ids) <= self.room:
                 return TurnInput(ids, True)
         return None
 
-    def _encode_prompt(self, seat: RowState, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
+    def _encode_prompt(self, row: RowState, past: Sequence[PastTurn], episode: Episode) -> tuple[int, ...]:
         goal = self.env.goal(episode.task)
-        text = self.template.render_window(self.env, seat.start, past, episode.turn, episode.view, goal)
+        text = self.template.render_window(self.env, row.start, past, episode.turn, episode.view, goal)
         system = self.template.system
         if self.chat:
             return self.tokenizer.encode_chat(text, system)
         return self.tokenizer.encode(text if system is None else f"{system}\n\n{text}")
 
-    def _make_too_long_error(self, seat: RowState, episode: Episode) -> DataError:
-        length = len(self._encode_prompt(seat, (), episode))
+    def _make_too_long_error(self, row: RowState, episode: Episode) -> DataError:
+        length = len(self._encode_prompt(row, (), episode))
         return DataError(
             f"{episode.task.id}: the first prompt has {length} tokens, but the context of {self.context_length} "
             f"leaves room for {self.room} beside a reply of {self.max_new_tokens}"
         )
 
-    def record_turn(self, seat: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
+    def record_turn(self, row: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
         """Remember a turn."""
-        seat.past.append(PastTurn(episode.view.observation, move.action))
-        seat.listed = episode.view.admissible
-        seat.stopped = move.finish == "stop"
-        seat.held = (0 if context.fresh else seat.held) + len(context.ids) + len(move.token_ids)
+        row.past.append(PastTurn(episode.view.observation, move.action))
+        row.listed = episode.view.admissible
+        row.stopped = move.finish == "stop"
+        row.held = (0 if context.fresh else row.held) + len(context.ids) + len(move.token_ids)

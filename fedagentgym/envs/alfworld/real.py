@@ -53,8 +53,8 @@ class RealEngine:
                 answer = self._ask({**request, "game": dict(content)})
         if "error" in answer:
             raise DataError(f"the real engine cannot play this game ({answer['error']}); its goal may be out of reach")
-        told = tuple(answer["plan"]) if plan else None
-        return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], told, answer["seconds"])
+        steps = tuple(answer["plan"]) if plan else None
+        return RealAnswer(answer["feedback"], tuple(answer["admissible"]), answer["won"], steps, answer["seconds"])
 
     def close(self) -> None:
         """End the engine's process; the next question starts another."""

@@ -176,14 +176,14 @@ def parse_question(payload: Any) -> Question:
         if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
             pairs = options.items() if isinstance(options, Mapping) else options
             try:
-                told = tuple(_parse_fact(fact) for fact in facts)
+                parsed = tuple(_parse_fact(fact) for fact in facts)
                 letters = tuple((str(letter), str(option)) for letter, option in pairs)
             except (KeyError, TypeError, ValueError):
                 raise DataError(
                     "'facts' of fedagentgym/QA-v0 are pairs of title and text, 'options' of letter and text"
                 ) from None
             path = tuple(str(title) for title in payload.get("path", ()))
-            return Question(payload["question"], tuple(golds), told, path, str(payload.get("solution", "")), letters)
+            return Question(payload["question"], tuple(golds), parsed, path, str(payload.get("solution", "")), letters)
     raise DataError(
         f"a payload of fedagentgym/QA-v0 has a text 'question' and texts 'answers', got {str(payload)[:80]!r}"
     )

@@ -1,7 +1,7 @@
 """The form of a reply: the layout of its tags, its fenced code, its repetitions. Pure text, linear time.
 
 The layout is `<think> reasoning </think> <answer> answer </answer>`. A turn that calls a tool instead of answering has
-`<tool> name[argument] </tool>` in the place of the answer, and is judged by the same rules with that tag.
+`<tool> name[argument] </tool>` in the place of the answer, and is verified by the same rules with that tag.
 """
 
 from __future__ import annotations

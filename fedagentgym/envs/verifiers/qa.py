@@ -83,8 +83,8 @@ def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
     same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
     if len(same) == 1:
         return same[0]
-    told = _LETTER.match(text) or _SAYS_LETTER.search(text)
-    letter = next(group for group in told.groups() if group).upper() if told else None
+    found = _LETTER.match(text) or _SAYS_LETTER.search(text)
+    letter = next(group for group in found.groups() if group).upper() if found else None
     return letter if letter in options else None
 
 

@@ -217,14 +217,14 @@ def count_pass_tokens(agent: PlannedAgent, learning: LearningSettings) -> tuple[
     if learning.micro_tokens == "auto":
         budget = agent.device_bytes // GPU_SHARE if agent.on_gpu else CPU_BUDGET
         fitting = budget // estimate_token_bytes(agent.shape)
-        told = limit_tokens(fitting, agent.device_type)
+        limit = limit_tokens(fitting, agent.device_type)
     else:
-        told = fitting = learning.micro_tokens
-    longest = min(max(told, agent.context_length), most)
+        limit = fitting = learning.micro_tokens
+    longest = min(max(limit, agent.context_length), most)
     sharding = learning.sharding
     if learning.checkpointing or (sharding is not None and sharding.is_needed):
         return 0, longest
-    return min(longest, told, fitting), longest if longest > fitting else 0
+    return min(longest, limit, fitting), longest if longest > fitting else 0
 
 
 def estimate_token_bytes(shape: ModelShape) -> int:

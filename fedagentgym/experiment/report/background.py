@@ -36,7 +36,7 @@ MOST_ROWS, FIRST_ROWS = 60, 8
 @dataclass(frozen=True)
 class Background:
     """The categories of the run's tasks, how many of each the clients hold, and the expert's held-out success, also by category
-    where the run is judged on one set."""
+    where the run is evaluated on one set."""
 
     clients: int
     categories: tuple[str, ...]
@@ -62,7 +62,7 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
         len(client_split),
         tuple(client_split.table.names),
         tuple(tuple(int(count) for count in row) for row in counts),
-        *_judge_expert(sets, seed),
+        *_evaluate_expert(sets, seed),
     )
     write_atomic(folder / FILE, canonical_json(asdict(found)) + "\n")
 
@@ -85,7 +85,7 @@ def read_background(folder: Path) -> Background | None:
         raise DataError(f"{place} is malformed: it is not what a run of this version writes") from None
 
 
-def _judge_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
+def _evaluate_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
     """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an expert
     that gives the answers of a data set), or where an environment has none."""
     from fedagentgym.agents.presets import make_agent

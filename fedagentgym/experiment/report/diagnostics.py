@@ -139,8 +139,8 @@ def make_objective_charts(records: Sequence[Record]) -> list[Captioned]:
         charts.append((make_weight_chart(trained, weights), note))
     rewards = [name for name in _list_metrics(trained, REWARD) if name != LEARNED]
     for first, second in islice(combinations(rewards, 2), MAX_PAIRS):
-        chart, judged = make_trade_off_chart(records, first, second)
-        line = "the global model on held-out tasks" if judged else "the mean of the clients while they trained"
+        chart, evaluated = make_trade_off_chart(records, first, second)
+        line = "the global model on held-out tasks" if evaluated else "the mean of the clients while they trained"
         charts.append(
             (chart, f"Line: {line}, from the open circle to the last round. Dots: clients while they trained.")
         )
@@ -171,7 +171,7 @@ def make_weight_chart(trained: Sequence[Record], names: Sequence[str]) -> Chart:
 
 def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> tuple[Chart, bool]:
     """Two rewards against each other over the rounds, and whether the line is from evaluations."""
-    judged = [
+    evaluated = [
         (record["round"], *pair) for record in records if (pair := _read_evaluation(record, first, second)) is not None
     ]
     means = [
@@ -179,7 +179,7 @@ def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> 
         for record in records
         if first in record["metrics"] and second in record["metrics"]
     ]
-    way = judged or means
+    way = evaluated or means
     dots = [
         (record["round"], client, numbers[first], numbers[second])
         for record in records
@@ -194,7 +194,7 @@ def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> 
             colour=0,
         ),
         Series(
-            "global model, held out" if judged else "mean over clients",
+            "global model, held out" if evaluated else "mean over clients",
             [(x, y) for _, x, y in way],
             "path",
             labels=[f"round {number}" for number, _, _ in way],
@@ -207,7 +207,7 @@ def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> 
         y=_strip_metric_prefix(second),
         plane=True,
     )
-    return chart, bool(judged)
+    return chart, bool(evaluated)
 
 
 def _list_metrics(records: Sequence[Record], prefix: str) -> list[str]:

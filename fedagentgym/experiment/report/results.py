@@ -272,20 +272,20 @@ LARGEST_MATRIX = 10
 
 def _describe_clients(evaluation: Record) -> str:
     """What was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
-    told, at_clients = "", evaluation.get("at_clients") or {}
+    sentences, at_clients = "", evaluation.get("at_clients") or {}
     for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own world")):
         found = at_clients.get(name, {})
         if found.get("clients"):
-            told += (
+            sentences += (
                 f" Each of {found['clients']:,} clients {where}: mean success {found['mean']:.3f},"
                 f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']})."
             )
         if "newcomers" in found:
-            told += f" In worlds that no client has: {found['newcomers']:.3f}."
+            sentences += f" In worlds that no client has: {found['newcomers']:.3f}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= LARGEST_MATRIX:
         rows = " | ".join(" ".join(f"{value:.2f}" for value in row) for row in matrix)
-        told += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
-    return told
+        sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
+    return sentences
 
 
 def _format_estimate(found: Record | None) -> str | tuple[str, str]:

@@ -80,8 +80,8 @@ def make_claim(clients: Iterable[int], partitions: int = 0) -> Any:
 def read_claim(content: Any) -> Claim:
     """The claim of a node's record; `DataError` if it names no clients."""
     claimed = read_record(content, ("clients",), ("partitions",))
-    told = claimed["clients"]
-    numbers = told.split(b",") if len(told) <= _LONGEST_CLAIM else []
+    claim = claimed["clients"]
+    numbers = claim.split(b",") if len(claim) <= _LONGEST_CLAIM else []
     if not numbers or not all(map(_is_client, [*numbers, claimed.get("partitions", b"0")])):
         raise DataError("it does not name its clients")
     return Claim(tuple(map(int, numbers)), int(claimed.get("partitions", b"0")))

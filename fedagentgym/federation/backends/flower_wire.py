@@ -146,13 +146,13 @@ def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> R
     """
     if answer.has_error():
         reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * LONGEST_ERROR, lines=True)
-        told = clean_text(f"Flower reports: {(reason.strip().splitlines() or ['no reason'])[-1]}", LONGEST_ERROR)
-        return Reply(request.client, "dead", error=told, seconds=seconds)
+        explanation = clean_text(f"Flower reports: {(reason.strip().splitlines() or ['no reason'])[-1]}", LONGEST_ERROR)
+        return Reply(request.client, "dead", error=explanation, seconds=seconds)
     if answer.metadata.src_node_id != node:
         return Reply(request.client, "refused", error="its answer came from another node", seconds=seconds)
     try:
         reply = decode_reply(answer.content, request)
     except Exception as error:  # Flower may raise any error for a forged record
-        told = clean_text(f"malformed answer: {error}", LONGEST_ERROR)
-        return Reply(request.client, "refused", error=told, seconds=seconds)
+        explanation = clean_text(f"malformed answer: {error}", LONGEST_ERROR)
+        return Reply(request.client, "refused", error=explanation, seconds=seconds)
     return replace(reply, seconds=min(reply.seconds, seconds))

@@ -105,7 +105,7 @@ class WorkerProcess:
         if isinstance(header, dict) and "activity" in header:
             tell(_read_activity(header["activity"], request.client))
             return None
-        told = Reply.from_header(request.client, header, b"", None)
+        answer = Reply.from_header(request.client, header, b"", None)
         limits = {"answer": request.reply_limit, "state": request.state_limit}
         sizes = {part: header.get(part) for part in limits}
         for part, size in sizes.items():
@@ -113,7 +113,7 @@ class WorkerProcess:
                 raise DataError(f"it does not give the length of its {part}")
             if size is not None and size > limits[part]:
                 error = f"its {part} has {size} bytes, at most {limits[part]} are allowed by the declaration"
-                return Reply(request.client, "refused", error=error, seconds=told.seconds)
+                return Reply(request.client, "refused", error=error, seconds=answer.seconds)
         message = self._get(request.reply_limit)
         state = self._get(request.state_limit) if sizes["state"] is not None else None
         return Reply.from_header(request.client, header, message, state)
@@ -144,8 +144,12 @@ class WorkerProcess:
         return f"its pipe broke: {type(error).__name__}"
 
 
-def _read_activity(told: object, client: int) -> ClientActivity:
+def _read_activity(reported: object, client: int) -> ClientActivity:
     """A worker's progress report."""
-    if not isinstance(told, list) or len(told) != 4 or any(type(part) is not int or part < 0 for part in told):
+    if (
+        not isinstance(reported, list)
+        or len(reported) != 4
+        or any(type(part) is not int or part < 0 for part in reported)
+    ):
         raise DataError("its progress report is malformed")
-    return ClientActivity(client, *told[1:])
+    return ClientActivity(client, *reported[1:])

@@ -222,8 +222,8 @@ class ResidentWorker:
             return self._answer(request, ApplicationSpec.load(recipe))
         except FedAgentGymError as error:
             log.warning("request %s of client %d: %s", request.name, request.client, error)
-            told = HIDDEN if self.place.tasks and not isinstance(error, RefusedError) else str(error)
-            failed = Reply(request.client, "error", error=clean_text(told, LONGEST_ERROR))
+            shown = HIDDEN if self.place.tasks and not isinstance(error, RefusedError) else str(error)
+            failed = Reply(request.client, "error", error=clean_text(shown, LONGEST_ERROR))
         except Exception as error:
             log.exception("request %s of client %d", request.name, request.client)
             text = HIDDEN if self.place.tasks else f"{type(error).__name__}: see its worker.log"
@@ -344,8 +344,8 @@ def _serve(listener: Listener, resident: ResidentWorker) -> None:
             continue
         with connection, contextlib.suppress(EOFError, OSError):
             header, data = connection.recv_bytes(), connection.recv_bytes()
-            told, message = _serve_one(resident, header, data)
-            connection.send_bytes(encode(told))
+            answer, message = _serve_one(resident, header, data)
+            connection.send_bytes(encode(answer))
             connection.send_bytes(message)
 
 

@@ -59,12 +59,12 @@ def _serve(pipe: Pipe, application: Application[Any]) -> None:
 
 def _make_teller(pipe: Pipe) -> Listener:
     """A function that sends the server's process progress reports now and then; a reader may skip them."""
-    told = -math.inf
+    reported = -math.inf
 
     def tell(activity: ClientActivity) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TOLD_EVERY_SECONDS:
-            told = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported >= TOLD_EVERY_SECONDS:
+            reported = time.monotonic()
             pipe.send_bytes(encode({"activity": list(astuple(activity))}))
 
     return tell

@@ -59,8 +59,8 @@ def _check_target(out: Path) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
-        told = "the folder holds other files than a leaderboard's; choose another"
-        raise OptionError(f"--out {format_path(out)}: {told}")
+        problem = "the folder holds other files than a leaderboard's; choose another"
+        raise OptionError(f"--out {format_path(out)}: {problem}")
 
 
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
@@ -113,8 +113,8 @@ def _format_episodes(found: SuiteEntries, entry: ResultFolder) -> str:
         if cell.scenario not in cells:
             source = Source(entry.manifest.entry.title, read_episodes(entry.get_episodes_file(cell)))
             cells[cell.scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
-    told = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
-    return f"receiveEpisodes({told});\n"
+    script = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
+    return f"receiveEpisodes({script});\n"
 
 
 def _link_result(found: SuiteEntries, entry: ResultFolder, place: Path, link: str | None) -> str:

@@ -161,30 +161,30 @@ def _list_expected(page: SuitePage) -> list[str]:
 
 def _describe_control(page: SuitePage) -> list[str]:
     """The sentences of the suite's control and of what its seeds decide."""
-    suite, told = page.found.suite, []
+    suite, sentences = page.found.suite, []
     if (found := page.control) is not None:
         titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
         differences = "; ".join(
             f"{name} {format_fixed(100 * one.mean, 1, '+')} ({_format_ends(one)})"
             for name, one in found.differences.items()
         )
-        told.append(
+        sentences.append(
             f"{titles[found.first]} and {titles[found.second]} are one method under two random streams: {differences}."
         )
         if found.tests:
             counted = (
                 f"Of {found.tests} comparisons of their measures and categories {found.found} show a difference at 5 %"
             )
-            told.append(f"{counted}; by chance {found.tests / 20:g} would.")
+            sentences.append(f"{counted}; by chance {found.tests / 20:g} would.")
     spread = pool_spread([one.difference.values for one in page.differences])
     decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
     if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
         stated = "" if suite.power is None else f", {100 * suite.power:.1f} were promised"
-        told.append(
+        sentences.append(
             f"Differences of two runs vary by {100 * spread:.1f} points (standard deviation), so that {len(suite.seeds)} runs"
             f" decide {100 * decided:.1f} points in four of five experiments{stated}."
         )
-    return told
+    return sentences
 
 
 def _format_ends(found: Difference) -> str:

@@ -55,13 +55,13 @@ def tell_status(entry: ResultFolder) -> str:
     """How far the result was checked, and how much of the suite it holds if it does not hold all."""
     found = entry.verification
     if found is None:
-        told = "not verified"
+        state = "not verified"
     elif any(claim.status == "refuted" for claim in found.claims):
-        told = "refuted"
+        state = "refuted"
     else:
-        told = "replayed" if found.replayed else "checked"
-        told += "" if found.rerun is None else ", run again by the maintainers"
-    return told if entry.is_whole else f"{told}, {describe_part(entry)}"
+        state = "replayed" if found.replayed else "checked"
+        state += "" if found.rerun is None else ", run again by the maintainers"
+    return state if entry.is_whole else f"{state}, {describe_part(entry)}"
 
 
 def describe_part(entry: ResultFolder) -> str:

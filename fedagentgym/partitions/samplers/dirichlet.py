@@ -42,7 +42,7 @@ class Dirichlet(LabelSampler):
     def _sample_counts(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
         if self.tasks_per_client is not None:
             raise OptionError(
-                "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is dealt"
+                "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is divided"
             )
         check_disjoint(clients, self.min_tasks, table)
         counts = np.zeros((clients, len(names)), dtype=np.int64)

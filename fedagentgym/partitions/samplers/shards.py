@@ -41,10 +41,10 @@ class Shards(LabelSampler):
                 f"{len(table):,} tasks make {blocks:,} shards of {size:,}, and {clients:,} clients need one each: lower "
                 "shard_size or use fewer clients"
             )
-        dealt = self.shards_per_client * clients if self.shards_per_client is not None else blocks
-        order = stream(seed, "shards", "deal").permutation(blocks)[:dealt]
+        used = self.shards_per_client * clients if self.shards_per_client is not None else blocks
+        order = stream(seed, "shards", "deal").permutation(blocks)[:used]
         block_owner = np.full(blocks, -1, dtype=np.int64)
-        block_owner[order] = _spread(dealt, clients)
+        block_owner[order] = _spread(used, clients)
         items = _sort_by_label(labels, names, seed)[: blocks * size]
         owner = block_owner[np.arange(items.size) // size]
         return Assignment.from_pairs(owner[owner >= 0], items[owner >= 0], clients)

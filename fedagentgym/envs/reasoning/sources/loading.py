@@ -241,8 +241,8 @@ def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: st
 
 
 def _has_no_answer(row: Row) -> bool:
-    told = row.get("answer", "cop")
-    return told is None or told == -1 or (isinstance(told, str) and not told.strip())
+    answer = row.get("answer", "cop")
+    return answer is None or answer == -1 or (isinstance(answer, str) and not answer.strip())
 
 
 def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) -> None:
@@ -314,9 +314,9 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
     copies = Counter(task.question for task in tasks)
     training = [n for n, task in enumerate(tasks) if task.split == "train" and copies[task.question] == 1]
     if len(training) <= sum(wanted.values()):
-        told = counts.get("both", wanted)
+        asked = counts.get("both", wanted)
         raise OptionError(
-            f"holdout={told}: there are {len(training)} different training tasks to hold {sum(wanted.values())} out of"
+            f"holdout={asked}: there are {len(training)} different training tasks to hold {sum(wanted.values())} out of"
         )
     order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
     moved = {next(order): split for split, count in wanted.items() for _ in range(count)}

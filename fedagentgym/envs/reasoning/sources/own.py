@@ -263,11 +263,11 @@ def _make_question(row: Row) -> Question:
 def _find_choice(row: Row, value: Any, options: Sequence[tuple[str, str]]) -> str:
     """The letter of the right choice, which is told as a letter, as the choice itself, or as its number from 0 on."""
     letters = [letter for letter, _ in options]
-    told = str(value).strip()
-    same = [letter for letter, option in options if option.strip() == told]
-    counted = letters[int(told)] if told.isdecimal() and int(told) < len(letters) else None
-    if told in letters:
-        return told
+    given = str(value).strip()
+    same = [letter for letter, option in options if option.strip() == given]
+    counted = letters[int(given)] if given.isdecimal() and int(given) < len(letters) else None
+    if given in letters:
+        return given
     if isinstance(value, int) and counted is not None:
         return counted
     if len(same) == 1 or counted is not None:

@@ -62,8 +62,8 @@ def dapo(row: Row, split: str) -> LoadedTask:
         and parts[-1].startswith("Remember to put your answer")
     ):
         prompt = "\n\n".join(parts[1:-1])
-    told = row.get("reward_model")
-    gold = told.get("ground_truth") if isinstance(told, dict) else row.get_value("answer", "solution", "reward_model")
+    given = row.get("reward_model")
+    gold = given.get("ground_truth") if isinstance(given, dict) else row.get_value("answer", "solution", "reward_model")
     category = str(row.get("category", "topic", "data_source", "ability") or "dapo")
     return make_math_task(row, split, category, prompt, [read_gold(row, "ground_truth", gold)], None, "")
 
@@ -110,10 +110,10 @@ def contest(row: Row, split: str, name: str = "") -> LoadedTask:
 
 def _find_contest(row: Row) -> tuple[str, int | None]:
     """The contest and the number of a problem, from its address or its id (2024-II-4), if they contain them."""
-    if told := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
-        return told["contest"].replace("_", " "), int(told["number"])
-    if told := _CONTEST_ID.fullmatch(str(row.get("id") or "")):
-        return f"{told['year']} AIME {told['part']}", int(told["number"])
+    if named := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
+        return named["contest"].replace("_", " "), int(named["number"])
+    if named := _CONTEST_ID.fullmatch(str(row.get("id") or "")):
+        return f"{named['year']} AIME {named['part']}", int(named["number"])
     return "", None
 
 
@@ -126,8 +126,8 @@ def minerva(row: Row, split: str) -> LoadedTask:
 
 
 def olympiadbench(row: Row, split: str) -> LoadedTask:
-    told = row.get_value("final_answer", "answer")
-    golds = [read_gold(row, "final_answer", gold) for gold in (told if isinstance(told, list) else [told])]
+    given = row.get_value("final_answer", "answer")
+    golds = [read_gold(row, "final_answer", gold) for gold in (given if isinstance(given, list) else [given])]
     if len(golds) > 1 and row.get("is_multiple_answer"):
         golds = [", ".join(golds)]
     solutions = row.get("solution")
@@ -224,13 +224,13 @@ def make_medmcqa_reader(rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask 
 def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
     """MedMCQA; `first` numbers the first option. Rows without gold are left out."""
     options = [(letter, row.get_text(name)) for letter, name in zip("ABCD", ("opa", "opb", "opc", "opd"), strict=True)]
-    told = row.get_value("cop")
-    if told is None or told == -1:
+    given = row.get_value("cop")
+    if given is None or given == -1:
         return None
-    if not isinstance(told, int) or not 0 <= told - first < 4:
-        raise row.make_error("cop", f"is not a number from {first} to {first + 3}, but {str(told)[:20]!r}")
+    if not isinstance(given, int) or not 0 <= given - first < 4:
+        raise row.make_error("cop", f"is not a number from {first} to {first + 3}, but {str(given)[:20]!r}")
     return _make_choice_task(
-        row, split, str(row.get("subject_name") or "medmcqa"), options, "ABCD"[told - first], "cop"
+        row, split, str(row.get("subject_name") or "medmcqa"), options, "ABCD"[given - first], "cop"
     )
 
 

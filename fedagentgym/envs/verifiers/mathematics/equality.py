@@ -282,13 +282,13 @@ def proportional(gold: Sequence[str], answer: Sequence[str]) -> bool:
     wanted, given = [_term(term) for term in gold], [_term(term) for term in answer]
     if any(term is None for term in (*wanted, *given)):
         return [term.replace(" ", "") for term in gold] == [term.replace(" ", "") for term in answer]
-    known, told = [term for term in wanted if term is not None], [term for term in given if term is not None]
+    known, present = [term for term in wanted if term is not None], [term for term in given if term is not None]
     for one in range(len(known)):
         for other in range(one):
-            left, right = Expr("*", (known[one], told[other])), Expr("*", (known[other], told[one]))
+            left, right = Expr("*", (known[one], present[other])), Expr("*", (known[other], present[one]))
             if not equal_expressions(left, right):
                 return False
-    return _zeros(known) == _zeros(told)
+    return _zeros(known) == _zeros(present)
 
 
 def _term(text: str) -> Expr | None:

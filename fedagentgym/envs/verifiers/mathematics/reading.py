@@ -192,12 +192,12 @@ def _special(text: str) -> Answer | None:
 
 
 def _based(text: str, found: re.Match[str]) -> Answer | None:
-    told = found["base"] or found["said"]
+    written_base = found["base"] or found["said"]
     digits = re.sub(r"[^0-9A-Fa-f]", "", found["digits"].replace("\\overline", "")).upper().lstrip("0") or "0"
-    if told.isdigit():
-        base = int(told)
-    elif told in _BASES:
-        base = _BASES[told]
+    if written_base.isdigit():
+        base = int(written_base)
+    elif written_base in _BASES:
+        base = _BASES[written_base]
     else:
         return None
     if base == 10 and digits.isdigit():

@@ -88,8 +88,8 @@ class Rules:
             exact = equal_scalars(left, right, self.algebra)
             if not exact and (sign == "=" or not _is_rounded(left, right)):
                 return False
-            told = [left] if not exact and number(left) is not None else [left, right]
-            found = found or any(equal_scalars(gold.text, side, self.algebra) for side in told)
+            sides = [left] if not exact and number(left) is not None else [left, right]
+            found = found or any(equal_scalars(gold.text, side, self.algebra) for side in sides)
         return found
 
     def _rows_of(self, gold: Scalar, answer: Bracketed) -> bool:

@@ -90,12 +90,12 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
     if not kernel.LINUX:
         down = (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)
         known = [Protection(name, False, NO_LINUX) for name in down]
-        user, told = _choose_user(users, left, may_end)
-        return Prepared(user, 0, mapped, None, False, left, (*known, told))
+        user, outcome = _choose_user(users, left, may_end)
+        return Prepared(user, 0, mapped, None, False, left, (*known, outcome))
     _enter_user_namespace()
     network = _attempt(NETWORK_SPACE, left, _leave_network, "an empty network")
     files = _attempt(FILES, left, lambda: _leave_files(base), "a root folder in memory")
-    user, told = _choose_user(users, left, may_end)
+    user, outcome = _choose_user(users, left, may_end)
     namespaces, spaces = _choose_namespaces(left)
     program = None
     if calls.why_impossible() is None and CALLS not in left:
@@ -103,7 +103,7 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
         program = calls.compile_filter(files.up, empty_paths)
         if empty_paths and not files.up:
             files = files._replace(reason=f"{files.reason}; {STAT_BY_EMPTY_PATH}")
-    return Prepared(user, namespaces, mapped, program, files.up, left, (network, files, told, *spaces))
+    return Prepared(user, namespaces, mapped, program, files.up, left, (network, files, outcome, *spaces))
 
 
 def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> list[Protection]:
@@ -179,15 +179,15 @@ def _choose_user(candidates: list[int], left_out: Collection[str], may_end: bool
         return None, Protection(USER, False, REMOVED)
     if not candidates and os.geteuid() != 0:
         return None, Protection(USER, False, f"only root can change the user; programs run as user {os.geteuid()}")
-    told = "no other user exists here" if candidates else "this system cannot change the user"
+    outcome = "no other user exists here" if candidates else "this system cannot change the user"
     if candidates and not may_end:
         return None, Protection(USER, False, "root may not end the processes of other users here")
     for user in candidates:
         problem = _in_a_child(lambda user=user: _try_user(user))  # type: ignore[misc]
         if problem is None:
             return user, Protection(USER, True, f"user {user}")
-        told = problem
-    return None, Protection(USER, False, told)
+        outcome = problem
+    return None, Protection(USER, False, outcome)
 
 
 def _may_end_others() -> bool:
@@ -295,9 +295,9 @@ def _in_a_child(action: Callable[[], None]) -> str | None:
         finally:
             os._exit(1)
     os.close(theirs)
-    told = os.read(ours, 500).decode("utf-8", "replace")
+    outcome = os.read(ours, 500).decode("utf-8", "replace")
     os.close(ours)
-    return None if os.waitpid(pid, 0)[1] == 0 else told or "the attempt ended without a message"
+    return None if os.waitpid(pid, 0)[1] == 0 else outcome or "the attempt ended without a message"
 
 
 # ---- around each program ---------------------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ def _enter_own_user_namespace(found: list[Protection], prepared: Prepared) -> li
     up = any(one.name == USER_SPACE and one.up for one in found)
     if not up or prepared.namespaces & kernel.NEW_USER:
         return found
-    told = _attempt(USER_SPACE, (), lambda: kernel.leave_namespaces(kernel.NEW_USER), "one for each run")
-    return [told if one.name == USER_SPACE else one for one in found]
+    outcome = _attempt(USER_SPACE, (), lambda: kernel.leave_namespaces(kernel.NEW_USER), "one for each run")
+    return [outcome if one.name == USER_SPACE else one for one in found]
 
 
 def _limit(seconds: float, memory: int) -> None:

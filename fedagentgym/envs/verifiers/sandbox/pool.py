@@ -134,7 +134,7 @@ def open_text(data: bytes) -> int:
 
 STARTUP = 60.0
 GRACE = 0.8
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 class SandboxError(FedAgentGymError):
@@ -267,8 +267,8 @@ class Server:
 def _tell_once(protections: Collection[Protection]) -> None:
     """Log, once for each, which protections are not active and why."""
     for one in protections:
-        if not one.up and one.name not in _told:
-            _told.add(one.name)
+        if not one.up and one.name not in _reported:
+            _reported.add(one.name)
             get_logger(__name__).warning("the sandbox for programs lacks %s: %s", one.name, one.reason)
 
 

@@ -107,11 +107,11 @@ class Host:
             finally:
                 os._exit(0)
         os.close(theirs)
-        told = os.read(ours, 65536)
+        received = os.read(ours, 65536)
         os.close(ours)
         os.waitpid(pid, 0)
         self.close_folder(folder)
-        found = [Protection(*one) for one in json.loads(told)]
+        found = [Protection(*one) for one in json.loads(received)]
         self.up = list_names_up(found)
         return found
 
