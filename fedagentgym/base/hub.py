@@ -15,10 +15,12 @@ from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.imports import require
 
 Kind = Literal["dataset", "model"]
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 """An owner and a name, as the hub has it."""
 MOST_FILES = 5_000
 """Maximum number of files in a repository that is pulled."""
+MOST_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
+"""Maximum size of the files that are pulled."""
 TAKEN = frozenset(
     f".{suffix}"
     for suffix in "csv gz html jinja json jsonl md npy npz png safetensors txt yaml zip".split()  # noqa: SIM905
@@ -59,13 +61,15 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
     with atomic_folder(folder) as made, tempfile.TemporaryDirectory(prefix="fedagentgym-hub-") as cache:
         with open_hub(f"cannot pull {name}") as hub:
             kind, about = _find_repository(hub, name, revision)
-            paths = [path for path in (file.rfilename for file in about.siblings or ()) if _is_taken(path)]
-            if not paths or len(paths) > MOST_FILES:
-                raise DataError(f"{name} holds {len(paths):,} files that are pulled, of 1 to {MOST_FILES:,}")
-            for path in paths:
+            sizes = {file.rfilename: file.size or 0 for file in about.siblings or () if _is_taken(file.rfilename)}
+            if not sizes or len(sizes) > MOST_FILES:
+                raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MOST_FILES:,}")
+            _check_size(name, kind, sizes)
+            for path in sizes:
                 got = hub.hf_hub_download(name, path, repo_type=kind, revision=about.sha, cache_dir=cache)
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(got, made / path)
+                sizes[path] = Path(shutil.copyfile(got, made / path)).stat().st_size
+                _check_size(name, kind, sizes)
         check(made)
     return kind
 
@@ -73,9 +77,14 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
 def _find_repository(hub: Any, name: str, revision: str | None) -> tuple[Kind, Any]:
     api, missing = hub.HfApi(), require("huggingface_hub.errors", "train").RepositoryNotFoundError
     try:
-        return "dataset", api.dataset_info(name, revision=revision)
+        return "dataset", api.dataset_info(name, revision=revision, files_metadata=True)
     except missing:
-        return "model", api.model_info(name, revision=revision)
+        return "model", api.model_info(name, revision=revision, files_metadata=True)
+
+
+def _check_size(name: str, kind: Kind, sizes: dict[str, int]) -> None:
+    if sum(sizes.values()) > MOST_BYTES[kind]:
+        raise DataError(f"{name} holds more than {MOST_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
 
 
 def _is_taken(path: str) -> bool:

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedagentgym.agents.models.sources import choose_files
 from fedagentgym.agents.models.store import find_model, locate_model
 from fedagentgym.base.errors import DataError
+from tests.hub_server import COMMIT, HubServer
 
 from .models import make_policy
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-ROOT = Path(__file__).parents[2]
 
-
-class Hub:
+class Hub(HubServer):
     """Serves one folder as the repository `somebody/Tiny-Model`; `failing`: names of files that are refused."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.failing = folder, list[str](), set[str]()
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                hub.answer(self, body=False)
-
-            def do_GET(self) -> None:
-                hub.answer(self, body=True)
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing is logged."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__()
 
     def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
         path = request.path.partition("?")[0]
@@ -53,25 +33,13 @@ class Hub:
             names = [file.relative_to(self.folder).as_posix() for file in self.folder.rglob("*") if file.is_file()]
             about = {"id": "somebody/Tiny-Model", "sha": COMMIT, "cardData": {"license": "mit"}, "tags": []}
             plain = {**about, "siblings": [{"rfilename": name} for name in names]}
-            self.send(request, json.dumps(plain).encode(), "application/json", body)
+            self.send(request, json.dumps(plain).encode(), body=body)
         elif path.startswith(f"/somebody/Tiny-Model/resolve/{COMMIT}/") and name not in self.failing:
             if body:
                 self.asked.append(name)
-            self.send(request, (self.folder / name).read_bytes(), "application/octet-stream", body)
+            self.send_file(request, (self.folder / name).read_bytes(), body)
         else:
-            request.send_response(404 if name not in self.failing else 403)
-            request.send_header("Content-Length", "0")
-            request.end_headers()
-
-    @staticmethod
-    def send(request: BaseHTTPRequestHandler, data: bytes, kind: str, body: bool) -> None:
-        request.send_response(200)
-        headers = {"Content-Type": kind, "Content-Length": str(len(data)), "X-Repo-Commit": COMMIT}
-        for name, value in {**headers, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        if body:
-            request.wfile.write(data)
+            self.send(request, status=404 if name not in self.failing else 403)
 
 
 @pytest.fixture
@@ -87,17 +55,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def add(hub: Hub, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`model add` in a process of its own: the library reads the hub's address when it is imported."""
-    surroundings = {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HOME": str(tmp_path / "hf"),
-        "FEDAGENTGYM_CACHE": str(tmp_path / "cache"),
-        "NO_PROXY": "127.0.0.1",
-    }
-    command = [sys.executable, "-m", "fedagentgym", "model", "add", *arguments]
-    return subprocess.run(command, env=surroundings, cwd=ROOT, capture_output=True, text=True, check=False)
+    return hub.run(tmp_path, "-m", "fedagentgym", "model", "add", *arguments)
 
 
 def test_a_models_own_files_are_fetched_once_and_found_by_name_and_by_hub_id(

@@ -5,52 +5,34 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 import fedagentgym
+from fedagentgym.base import hub as hub_module
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.hub import check_hub_name
+from fedagentgym.base.hub import check_hub_name, pull_folder
 from fedagentgym.cli.hub import identify, prepare
 from fedagentgym.partitions.client_split import ClientSplit
+from tests.hub_server import COMMIT, ROOT, HubServer
 
-RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+RESULTS = ROOT / "leaderboard" / "results"
 
 
-class Hub:
+class Hub(HubServer):
     """Repositories in memory: kind and name -> path -> content. `cut`: a file whose transfer breaks off."""
 
     def __init__(self) -> None:
         self.repositories: dict[tuple[str, str], dict[str, bytes]] = {}
         self.cut: str | None = None
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                hub.answer(self, body=False)
-
-            def do_GET(self) -> None:
-                hub.answer(self, body=True)
-
-            def do_POST(self) -> None:
-                hub.change(self, self.rfile.read(int(self.headers.get("content-length", 0))))
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing is logged."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__()
 
     def change(self, request: BaseHTTPRequestHandler, sent: bytes) -> None:
         path = request.path.partition("?")[0].strip("/").split("/")
@@ -58,16 +40,16 @@ class Hub:
             asked = json.loads(sent)
             name = f"{asked.get('organization') or 'me'}/{asked['name']}"
             self.repositories.setdefault((f"{asked.get('type', 'model')}s", name), {})
-            return self.send(request, {"url": f"{self.url}/{name}", "name": name})
+            return self.send_plain(request, {"url": f"{self.url}/{name}", "name": name})
         if len(path) < 5:
-            return self.send(request, {"errors": [], "warnings": []})  # the card is valid
+            return self.send_plain(request, {"errors": [], "warnings": []})  # the card is valid
         files = self.repositories[path[1], f"{path[2]}/{path[3]}"]
         if path[4] == "preupload":
             named = [
                 {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
                 for one in json.loads(sent)["files"]
             ]
-            return self.send(request, {"files": named})
+            return self.send_plain(request, {"files": named})
         for line in map(json.loads, sent.splitlines()):
             if line["key"] == "file":
                 files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
@@ -75,55 +57,40 @@ class Hub:
                 del files[line["value"]["path"]]
         kind = "" if path[1] == "models" else f"{path[1]}/"
         url = f"{self.url}/{kind}{path[2]}/{path[3]}/commit/{COMMIT}"
-        return self.send(request, {"success": True, "commitOid": COMMIT, "commitUrl": url})
+        return self.send_plain(request, {"success": True, "commitOid": COMMIT, "commitUrl": url})
 
     def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
         path = request.path.partition("?")[0].strip("/").split("/")
         if path[0] == "api" and path[1] in ("datasets", "models"):
             files = self.repositories.get((path[1], "/".join(path[2:4])))
             if files is None:
-                return self.send(request, {"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+                return self.send_plain(request, {"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
             if "tree" in path:
                 entries = [
                     {"type": "file", "path": one, "size": len(data), "oid": "0" * 40} for one, data in files.items()
                 ]
-                return self.send(request, entries)
-            siblings = [{"rfilename": one} for one in files]
-            return self.send(request, {"id": "/".join(path[2:4]), "sha": COMMIT, "siblings": siblings, "tags": []})
+                return self.send_plain(request, entries)
+            siblings = [{"rfilename": one, "size": len(data)} for one, data in files.items()]
+            return self.send_plain(
+                request, {"id": "/".join(path[2:4]), "sha": COMMIT, "siblings": siblings, "tags": []}
+            )
         if "resolve" not in path:
-            return self.send(request, {}, 404)
+            return self.send_plain(request, {}, 404)
         kind = "datasets" if path[0] == "datasets" else "models"
         path = path[1:] if kind == "datasets" else path
         name = "/".join(path[4:])
         data = self.repositories[kind, "/".join(path[:2])][name]
-        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}
         if body and name == self.cut:
             request.send_response(200)
             request.send_header("Content-Length", str(len(data)))
             request.end_headers()
             request.wfile.write(data[: len(data) // 2])
             return None
-        return self.send(request, data, 200, headers, body)
+        return self.send_file(request, data, body)
 
-    @staticmethod
-    def send(
-        request: BaseHTTPRequestHandler,
-        what: Any,
-        status: int = 200,
-        headers: dict[str, str] | None = None,
-        body: bool = True,
-    ) -> None:
-        data = what if isinstance(what, bytes) else json.dumps(what).encode()
-        request.send_response(status)
-        for name, value in {
-            "Content-Length": str(len(data)),
-            "Content-Type": "application/json",
-            **(headers or {}),
-        }.items():
-            request.send_header(name, value)
-        request.end_headers()
-        if body:
-            request.wfile.write(data)
+    def send_plain(self, request: BaseHTTPRequestHandler, value: Any, status: int = 200, **headers: str) -> None:
+        named = {name.replace("_", "-"): text for name, text in headers.items()}
+        self.send(request, json.dumps(value).encode(), status, headers=named)
 
 
 @pytest.fixture
@@ -138,22 +105,6 @@ def split() -> ClientSplit:
     return fedagentgym.federate("fedagentgym/Guess-v0", partition="dirichlet", beta=0.5, clients=4)
 
 
-def run(hub: Hub, tmp_path: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own: the library reads the hub's address when it is imported."""
-    surroundings = {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HOME": str(tmp_path / "hf"),
-        "HF_TOKEN": "hf_none",
-        "FEDAGENTGYM_CACHE": str(tmp_path / "cache"),
-        "NO_PROXY": "127.0.0.1",
-    }
-    command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
-
-
 def list_parts(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name not in ("hf", "cache", "split.json")]
 
@@ -161,21 +112,21 @@ def list_parts(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_a_split_is_pushed_and_pulled_and_loaded_by_its_name(hub: Hub, split: ClientSplit, tmp_path: Path) -> None:
     file = split.save(tmp_path / "split.json")
-    pushed = run(hub, tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients")
+    pushed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients")
     assert pushed.returncode == 0, pushed.stderr
     held = hub.repositories["datasets", "me/clients"]
     assert set(held) >= {"README.md", "croissant.json", "fedagentgym.json", "split.json"}
     assert split.digest in held["README.md"].decode()
-    again = run(hub, tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients")
+    again = hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients")
     assert again.returncode == 0, again.stderr
-    pulled = run(hub, tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    pulled = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
     assert pulled.returncode == 0 and split.digest in pulled.stdout, pulled.stderr
     assert fedagentgym.load_client_split(tmp_path / "pulled" / "split.json").digest == split.digest
     program = "import fedagentgym; print(fedagentgym.load_client_split('me/clients').digest)"
-    assert run(hub, tmp_path, "-c", program).stdout.strip() == split.digest
+    assert hub.run(tmp_path, "-c", program).stdout.strip() == split.digest
     hub.repositories.clear()
-    assert run(hub, tmp_path, "-c", program).stdout.strip() == split.digest, "it is in the cache"
-    missing = run(hub, tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "more")
+    assert hub.run(tmp_path, "-c", program).stdout.strip() == split.digest, "it is in the cache"
+    missing = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "more")
     assert missing.returncode == 2 and missing.stderr.count("\n") == 1, missing.stderr
     assert missing.stderr.startswith("fedagentgym: cannot pull me/clients: ") and not (tmp_path / "more").exists()
 
@@ -185,13 +136,13 @@ def test_a_transfer_that_breaks_off_or_a_changed_file_leaves_nothing(
     hub: Hub, split: ClientSplit, tmp_path: Path
 ) -> None:
     file = split.save(tmp_path / "split.json")
-    assert run(hub, tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients").returncode == 0
+    assert hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", file, "me/clients").returncode == 0
     hub.cut = "split.json"
-    broken = run(hub, tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    broken = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
     assert broken.returncode == 2 and broken.stderr.count("\n") == 1, broken.stderr
     hub.cut, held = None, hub.repositories["datasets", "me/clients"]
     held["split.json"] = held["split.json"].replace(b"guess/train/00001", b"guess/train/00002")
-    changed = run(hub, tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
+    changed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", "me/clients", tmp_path / "pulled")
     assert changed.returncode == 2 and changed.stderr.count("\n") == 1, changed.stderr
     held["../outside.json"] = b"{}"
     held["run.py"] = b"print()"
@@ -204,10 +155,10 @@ def test_a_result_and_an_agent_come_back_as_they_were(hub: Hub, tmp_path: Path) 
     agent = tmp_path / "agent"
     make_agent_folder(agent)
     for name, folder in (("me/result", result), ("me/agent", agent)):
-        pushed = run(hub, tmp_path, "-m", "fedagentgym", "hub", "push", folder, name)
+        pushed = hub.run(tmp_path, "-m", "fedagentgym", "hub", "push", folder, name)
         assert pushed.returncode == 0, pushed.stderr
         back = tmp_path / name.replace("/", "-")
-        pulled = run(hub, tmp_path, "-m", "fedagentgym", "hub", "pull", name, back)
+        pulled = hub.run(tmp_path, "-m", "fedagentgym", "hub", "pull", name, back)
         assert pulled.returncode == 0 and identify(back) == identify(folder), pulled.stderr
         for file in folder.rglob("*"):
             if file.is_file():
@@ -242,3 +193,29 @@ def test_what_is_no_name_or_nothing_to_push_is_one_sentence(tmp_path: Path) -> N
     for path in (tmp_path / "empty", tmp_path / "words.txt", tmp_path / "nowhere"):
         with pytest.raises(DataError):
             identify(path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"), [((200, 200, 9), 400, 2), ((200, 201, 0), 400, 0), ((None, None, None), 300, 2)]
+)
+def test_a_repository_of_too_many_bytes_is_refused(
+    sizes: tuple[int | None, ...], most: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the sizes that the hub declares, before anything is fetched, or by those of the files if it declares none."""
+    (tmp_path / "sent.json").write_bytes(b"{}" * 100)
+    fetched = list[str]()
+    names = ("a.json", "b.json", "run.py")
+    files = [SimpleNamespace(rfilename=name, size=size) for name, size in zip(names, sizes, strict=True)]
+
+    def fetch(name: str, path: str, **_: Any) -> str:
+        fetched.append(path)
+        return str(tmp_path / "sent.json")
+
+    api = SimpleNamespace(dataset_info=lambda name, **_: SimpleNamespace(siblings=files, sha=COMMIT))
+    library = SimpleNamespace(HfApi=lambda: api, hf_hub_download=fetch)
+    monkeypatch.setattr(hub_module, "open_hub", lambda failure: nullcontext(library))
+    monkeypatch.setitem(hub_module.MOST_BYTES, "dataset", most)
+    fits = sizes == (200, 200, 9)
+    with nullcontext() if fits else pytest.raises(DataError, match=f"^me/clients holds more than {most} bytes"):
+        pull_folder("me/clients", tmp_path / "pulled", lambda made: None)
+    assert len(fetched) == expected and (tmp_path / "pulled").exists() is fits

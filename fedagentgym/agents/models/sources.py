@@ -24,7 +24,6 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import open_hub
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")
 
 

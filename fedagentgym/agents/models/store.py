@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents.engines.loading import check_folder, check_model_folder
-from fedagentgym.agents.models.sources import HUB_ID, PACKAGED, discard_wheel, fetch_from_hub, fill_from_package
+from fedagentgym.agents.models.sources import PACKAGED, discard_wheel, fetch_from_hub, fill_from_package
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial
+from fedagentgym.base.hub import HUB_NAME
 
 NOTE = "model.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -121,7 +122,7 @@ def find_model(named: str) -> StoredModel | None:
     """Return the model of this name, or the one that was added from this hub id; None if it was not added."""
     if _NAME.fullmatch(named) and (get_store() / named / NOTE).is_file():
         return _read(get_store() / named)
-    if HUB_ID.fullmatch(named):
+    if HUB_NAME.fullmatch(named):
         return next((one for one in list_models() if one.source == f"hub {named}"), None)
     return None
 
@@ -212,7 +213,7 @@ def _plan(named: str, name: str | None, revision: str | None) -> Plan:
         if revision is not None:
             raise OptionError("--revision is for a model of the hub")
         return _plan_package(named, name) if named in PACKAGED else _plan_copy(path, name)
-    if HUB_ID.fullmatch(named):
+    if HUB_NAME.fullmatch(named):
         return _plan_fetch(named, name, revision)
     known = unknown_name_error("model", named, PACKAGED)
     raise OptionError(f"{known}; a hub id has the form OWNER/NAME, and a folder must exist")
