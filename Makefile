@@ -57,8 +57,8 @@ results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(TABLES) --cells $(CELLS)/tables
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m fedagentgym.cli.reference > docs/commands.md
-	$(BIN)/fedagentgym settings --markdown > docs/settings.md
+	$(BIN)/python -m fedagentgym.cli.reference > docs/reference/commands.md
+	$(BIN)/fedagentgym settings --markdown > docs/reference/settings.md
 	$(BIN)/zensical build --strict --clean
 
 wheel: $(VENV)/.dev

@@ -5,7 +5,7 @@
 
 A row is a client of the preset's variant `misconceptions` that trains by itself, a column the success on held-out tasks of a
 category. What practice does for its own category is on the diagonal of the differences to the start, what it does for the
-others beside it. `docs/results/misconceptions.md` has what was expected and what came out.
+others beside it. `docs/experiments/misconceptions.md` has what was expected and what came out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     runs/skills-fedagent/results.json                 every finished seed of every row (`collect_results`)
     benchmarks/results/skills-fedagent.json           the same, kept with the source
-    docs/results/fedagent.md                          hypotheses by hand, figures between two markers (`write_page`)
+    docs/experiments/fedagent.md                          hypotheses by hand, figures between two markers (`write_page`)
 
 No figure of a page is typed: `python -m benchmarks skills-pages` writes them again from the files.
 """

@@ -10,7 +10,7 @@ are chosen on seeds from 100 on, reported are 0 to 11; every seed is a world of 
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
 on, with `--cells FOLDER` also where `runs` was lost. `python -m benchmarks skills-pages` writes figures and pictures into
-`docs/results/` (`skills_results.py`).
+`docs/experiments/` (`skills_results.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from benchmarks.tables import (
 from fedagentgym.federation.records import read_metrics_log
 
 RUNS = "skills"
-PAGES = ROOT / "docs" / "results"
+PAGES = ROOT / "docs" / "experiments"
 KEPT = ROOT / "benchmarks" / "results"
 REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 12, 100, 107
 EPISODES = 20_480
@@ -380,7 +380,7 @@ def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measureme
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
-    """Write the tables and pictures of docs/results, and README's picture, from the kept results."""
+    """Write the tables and pictures of docs/experiments, and README's picture, from the kept results."""
     from benchmarks.skills_figures import draw_overview, draw_results
 
     written = []
@@ -391,7 +391,7 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         short = experiment.table.name.removeprefix("skills-")
         pictures = draw_results(results, PAGES, short)
         write_page(PAGES / f"{short}.md", describe_figures(experiment, results, pictures))
-        written.append(Measurement(f"docs/results/{short}.md", len(results.rows), "rows"))
+        written.append(Measurement(f"docs/experiments/{short}.md", len(results.rows), "rows"))
         if experiment is FEDAGENT:
             draw_overview(results, ROOT / "docs" / "overview.svg")
     return written

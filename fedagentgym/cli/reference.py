@@ -15,7 +15,7 @@ from fedagentgym.cli.application import load_application
 
 _HEAD = """# Commands
 
-Written by `python -m fedagentgym.cli.reference > docs/commands.md`; a test compares. Every command says the same
+Written by `python -m fedagentgym.cli.reference > docs/reference/commands.md`; a test compares. Every command says the same
 with `--help`. An error ends with exit code 2 and one sentence, an interruption with 130.
 """
 

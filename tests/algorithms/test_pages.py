@@ -14,7 +14,7 @@ from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.experiment.config import load_config
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "algorithms"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "reference" / "methods"
 ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \| ", re.MULTILINE)
 COMMAND = re.compile(r"^fedagentgym train ([\w.:,-]+)", re.MULTILINE)
 SHARED = {*AveragingSettings.model_fields, "aggregation"}
@@ -45,11 +45,11 @@ def test_a_page_lists_every_setting_with_its_default(name: str) -> None:
     fields = ALGORITHMS.get(name).settings_class.model_fields
     rows = read_rows((PAGES / f"{name}.md").read_text("utf-8"))
     own = set(fields) - {"name"} - (SHARED if name != "fedagent" else set())
-    assert own <= set(rows), f"docs/algorithms/{name}.md lacks {sorted(own - set(rows))}"
-    assert set(rows) <= set(fields), f"docs/algorithms/{name}.md has settings that {name} lacks"
+    assert own <= set(rows), f"docs/reference/methods/{name}.md lacks {sorted(own - set(rows))}"
+    assert set(rows) <= set(fields), f"docs/reference/methods/{name}.md has settings that {name} lacks"
     for key, written in rows.items():
         default = show_default(fields[key])
-        assert default in (None, written), f"docs/algorithms/{name}.md: {key} is {default} by default"
+        assert default in (None, written), f"docs/reference/methods/{name}.md: {key} is {default} by default"
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())

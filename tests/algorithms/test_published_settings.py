@@ -175,7 +175,7 @@ PUBSWAP_PAPER = [
 
 @pytest.mark.parametrize("changes", [AGENT_CODE, FEDGRPO_CODE, PUBSWAP_PAPER], ids=["agent", "fedgrpo", "pubswap"])
 def test_what_the_page_says_of_published_code_can_be_configured(changes: list[str]) -> None:
-    page = Path(__file__).parents[2].joinpath("docs/algorithms/published.md").read_text("utf-8")
+    page = Path(__file__).parents[2].joinpath("docs/explanation/papers-and-code.md").read_text("utf-8")
     plain = {key: value for key, value in MATH.items() if key not in ("rounds", "agent")}
     config = load_config(plain, changes)
     assert all(f"`{change}`" in page for change in changes if not change.startswith("algorithm={"))

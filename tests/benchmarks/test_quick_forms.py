@@ -103,7 +103,7 @@ def test_rounds_grow_with_participants_and_models_and_hardly_with_clients_that_a
 def test_every_benchmark_is_listed_and_has_a_row_in_the_docs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
-    page = (root / "docs" / "benchmarks.md").read_text("utf-8")
+    page = (root / "docs" / "experiments" / "benchmarks.md").read_text("utf-8")
     for name in BENCHMARKS.names():
         assert name in listed and BENCHMARKS.describe(name) and callable(BENCHMARKS.get(name))
         family = name if f"`{name}`" in page else f"`-{name.rpartition('-')[2]}`"

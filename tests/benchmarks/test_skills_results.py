@@ -180,7 +180,7 @@ def test_tables_share_runs_and_changed_settings_make_new_ones(tmp_path: Path) ->
 def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:
     for experiment in EXPERIMENTS:
         short = experiment.table.name.removeprefix("skills-")
-        page = (root / "docs" / "results" / f"{short}.md").read_text()
+        page = (root / "docs" / "experiments" / f"{short}.md").read_text()
         _, begin, rest = page.partition(BEGIN)
         figures, end, _ = rest.partition(END)
         assert begin and end

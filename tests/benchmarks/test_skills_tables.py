@@ -83,7 +83,7 @@ def test_clients_of_three_kinds() -> None:
 
 @by_name
 def test_the_page_says_what_is_expected(experiment: Experiment, root: Path) -> None:
-    page = (root / "docs" / "results" / f"{experiment.table.name.removeprefix('skills-')}.md").read_text()
+    page = (root / "docs" / "experiments" / f"{experiment.table.name.removeprefix('skills-')}.md").read_text()
     assert describe_experiment(experiment) in page
 
 

@@ -24,8 +24,8 @@ def test_the_page_is_made_anew() -> None:
     """In a process of its own: what other tests register would be listed too."""
     command = [sys.executable, "-m", "fedagentgym", "settings", "--markdown"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
-    page = Path(__file__).parents[2] / "docs" / "settings.md"
-    assert made == page.read_text(), "run: fedagentgym settings --markdown > docs/settings.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+    assert made == page.read_text(), "run: fedagentgym settings --markdown > docs/reference/settings.md"
 
 
 def list_keys(plain: Mapping[str, Any], where: str = "") -> Iterator[str]:

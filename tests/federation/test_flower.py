@@ -190,8 +190,8 @@ def test_personal_parameters_are_the_same_on_every_backend(tmp_path: Path) -> No
 def deployed(
     here: Path, folder: Path, config: dict[str, Any] = FEDAGENT, nodes: Sequence[tuple[str, str]] = HONEST
 ) -> str:
-    """Run a configuration by the commands of docs/federation.md: SuperLink, SuperNodes with these clients and plugins, and a
-    stranger; the final digest."""
+    """Run a configuration by the commands of docs/how-to/deploy-with-flower.md: SuperLink, SuperNodes with these clients
+    and plugins, and a stranger; the final digest."""
     port = free_port()
     authority(here)
     (here / "run.yaml").write_text(yaml.safe_dump(merge(config, {"output": {"folder": str(folder)}})))

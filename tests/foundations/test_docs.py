@@ -88,7 +88,7 @@ def list_commands(text: str) -> list[str]:
 
 
 def test_an_example_of_each_kind_of_extension_is_short() -> None:
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "extend.md").read_text()
     assert [len(block.splitlines()) for block, _ in BLOCK.findall(page) if len(block.splitlines()) >= 40] == []
     for kind in ("env", "sampler", "variant", "agent", "aggregation", "advantage", "objective", "algorithm", "backend"):
         assert f"fedagentgym.register_{kind}(" in page

@@ -22,7 +22,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
-MAKE_COMMANDS = "run: python -m fedagentgym.cli.reference > docs/commands.md"
+MAKE_COMMANDS = "run: python -m fedagentgym.cli.reference > docs/reference/commands.md"
 
 
 def read_prose(page: Path) -> str:
@@ -76,7 +76,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_the_page_of_commands_is_made_anew() -> None:
-    assert (DOCS / "commands.md").read_text("utf-8") == reference.write_reference(), MAKE_COMMANDS
+    assert (DOCS / "reference" / "commands.md").read_text("utf-8") == reference.write_reference(), MAKE_COMMANDS
 
 
 def test_anchors_are_made_as_the_generator_makes_them() -> None:
@@ -106,4 +106,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         name = page.relative_to(DOCS).with_suffix("")
         place = name.parent if name.name == "index" else name
         assert (tmp_path / "site" / place / "index.html").is_file(), f"{page.name} was not built"
-    assert 'id="fedagentgym.train"' in (tmp_path / "site/api/index.html").read_text("utf-8")
+    assert 'id="fedagentgym.train"' in (tmp_path / "site/reference/api/index.html").read_text("utf-8")

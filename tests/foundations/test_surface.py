@@ -1,7 +1,7 @@
 """The public surface: what README, docs and examples import is exported, documented and imported on first use.
 
 A docstring of a public function names its parameters, what it returns and which errors it raises; the pages of the reference
-(`docs/api`) list the public names.
+(`docs/reference/api`) list the public names.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_the_reference_lists_the_public_names() -> None:
     below = {name for package in SURFACE[1:] for name in list_exported(package)} | {"__version__"}
     expected = {f"{package}.{name}" for package in (*SURFACE, *BRIDGES) for name in list_exported(package)}
     expected -= {f"fedagentgym.{name}" for name in below}
-    pages = sorted((ROOT / "docs/api").glob("*.md"))
+    pages = sorted((ROOT / "docs/reference/api").glob("*.md"))
     listed = [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
     assert sorted(listed) == sorted(expected)
 

@@ -22,7 +22,7 @@ from .rows import list_rows
 
 STATED = parse_yaml((files("fedagentgym.experiment") / "stated.yaml").read_text("utf-8"), "stated.yaml")
 ROWS = {row[0]: row for row in list_rows().values() if len(row) == 1}
-PAGE = (Path(__file__).parents[2] / "docs" / "papers.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "papers.md").read_text("utf-8")
 
 
 @cache
@@ -94,7 +94,7 @@ def test_every_part_of_a_row_is_on_the_page() -> None:
         for part in {split_row(row)[0], *split_row(row)[1]}
         if f"`{part}" not in PAGE and f"{part}`" not in PAGE
     }
-    assert not missing, f"docs/papers.md has no line for {sorted(missing)}"
+    assert not missing, f"docs/reference/papers.md has no line for {sorted(missing)}"
 
 
 # ---- what chooses a round ---------------------------------------------------------------------------------------------

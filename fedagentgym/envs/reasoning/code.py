@@ -36,7 +36,7 @@ class CodeEnv(ReplyEnv):
     """Write a program that meets a specification; hidden tests decide.
 
     **Tasks.** Generated: six families (the categories) at five levels; `size="tiny"` asks for one-line functions from thirty
-    templates. Loaded: `source="humaneval"` and `"mbpp"`, see `docs/environments/reasoning.md`.
+    templates. Loaded: `source="humaneval"` and `"mbpp"`, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer>`, a fenced Python block, `</answer>`. With `tools=["run"]` a
     reply may be `<tool> run[print(2 + 3)] </tool>`; with `attempts=n` a program that fails gets feedback and another try.
     **Observations.** The specification with examples; what a program printed; feedback.

@@ -127,7 +127,7 @@ class MathEnv(ReplyEnv):
     """Solve a mathematical problem; the reply holds the reasoning and the answer.
 
     **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` is
-    level 1 with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see `docs/environments/reasoning.md`.
+    level 1 with operands below 20 in short sentences. Loaded: `source="gsm8k"` and others, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> 42 </answer>`; a box counts too. With `tools=["calc"]` a
     reply may be `<tool> calc[3 * (4 + 5)] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The problem; results of the calculator; feedback.

@@ -28,7 +28,7 @@ class QAEnv(ReplyEnv):
 
     **Tasks.** Generated: four types (the categories: compositional, bridge, comparison, agreement) at five levels over a
     generated knowledge base; `size="tiny"` asks for two hops over four or fewer short facts. Loaded: `source="hotpotqa"` and
-    others, see `docs/environments/reasoning.md`.
+    others, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> Oslo </answer>`. With `tools=["search"]` the facts are not
     shown but found by `<tool> search[name] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The facts (unless they are to be searched) and the question; what a search found; feedback.
