@@ -171,7 +171,8 @@ def test_every_suite_says_what_it_is(name: str) -> None:
     known = set(suite.baselines)
     assert all(one in known for pair in suite.pairs for one in pair)
     if suite.name.startswith("methods") and suite.ranked_round == "last":
-        assert suite.control is not None and suite.power is not None and suite.power < 0.15
+        assert suite.control is not None and suite.power is not None
+        assert suite.power < (0.15 if len(suite.seeds) >= 8 else 0.25)
         first, second = (make_cell_config(suite, scenario, one, 3) for one in list_baselines(suite, suite.control))
         assert {key for key, value in first.plain().items() if second.plain()[key] != value} == {"seed"}
 
