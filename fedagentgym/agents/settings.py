@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import OBSERVATION, TEMPLATES
@@ -24,6 +24,7 @@ class AdapterSettings(Settings):
     layers: str = Field(
         default="all",
         pattern=r"^(all|last-[1-9][0-9]*)$",
+        exclude_if=lambda layers: layers == "all",
         description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
     )
 
@@ -31,14 +32,6 @@ class AdapterSettings(Settings):
     def last(self) -> int | None:
         """The number of adapted blocks, counted from the last; None for all."""
         return None if self.layers == "all" else int(self.layers.removeprefix("last-"))
-
-    @model_serializer(mode="wrap")
-    def _leave_out_all_layers(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit `layers` if it is all of them, so that configurations from before the setting keep their digests."""
-        plain: dict[str, Any] = handler(self)
-        if self.layers == "all":
-            plain.pop("layers", None)
-        return plain
 
 
 class AgentSettings(Settings):
@@ -80,6 +73,7 @@ class AgentSettings(Settings):
     )
     chat_options: dict[str, Any] = Field(
         default_factory=dict,
+        exclude_if=lambda options: not options,
         description="arguments of the tokenizer's chat template by the template's own names, such as {enable_thinking: false}",
     )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")
@@ -123,14 +117,6 @@ class AgentSettings(Settings):
         if value is not None and OBSERVATION not in value:
             raise ValueError(f"write {OBSERVATION} where the world's first observation belongs")
         return value
-
-    @model_serializer(mode="wrap")
-    def _leave_out_no_chat_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit empty `chat_options`: the recipes of shipped agents have the digest that they had before there were any."""
-        plain: dict[str, Any] = handler(self)
-        if not self.chat_options:
-            plain.pop("chat_options", None)
-        return plain
 
 
 class VllmOptions(Settings):

@@ -22,9 +22,9 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, METRICS, BaseAlgorithm, Scale, Sent, Work
 from fedagentgym.algorithms.reports import (
+    MOST_COUNTED,
     evaluate_local_model,
     is_idle,
-    read_examples,
     read_report,
     summarise_local_models,
 )
@@ -241,10 +241,9 @@ class Averaging(BaseAlgorithm[L]):
         Returns:
             Everything but its parameters: examples, distance from the start, metrics, episodes; a `Failure` if it is malformed.
         """
-        examples = read_examples(message)
-        if examples is None:
-            found = str(message.control.get("examples"))[:40]
-            return Failure(client, "refused", f"no number of examples: {found!r}")
+        examples = message.control.get("examples")
+        if type(examples) is not int or not 1 <= examples < MOST_COUNTED:
+            return Failure(client, "refused", f"no number of examples: {str(examples)[:40]!r}")
         rows = self.runtime.env.max_turns  # of the loss at most
         asked = self.estimate_round(self.settings, Scale(self.runtime.learning, 1, 1, rows, {}))
         report = read_report(client, message, asked, self.runtime.spec.sampled_episodes)

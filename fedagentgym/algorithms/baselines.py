@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
@@ -45,6 +45,7 @@ class CentralizedSettings(AveragingSettings):
     )
     worlds: Literal["unchanged", "clients"] = Field(
         default="unchanged",
+        exclude_if=lambda worlds: worlds == "unchanged",
         description="where its tasks are played: the unchanged environment, or the clients' variants",
     )
     keep_optimizer: bool = Field(
@@ -56,14 +57,6 @@ class CentralizedSettings(AveragingSettings):
         if self.worlds == "clients" and self.pool == "split":
             raise ValueError("in the clients' worlds only clients' tasks are played: leave out pool: split")
         return self
-
-    @model_serializer(mode="wrap")
-    def _leave_out_unchanged_worlds(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit worlds at its default: digests are then the same as before it existed."""
-        plain: dict[str, Any] = handler(self)
-        if self.worlds == "unchanged":
-            plain.pop("worlds", None)
-        return plain
 
 
 class Centralized(Averaging[CentralizedSettings]):

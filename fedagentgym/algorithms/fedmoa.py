@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES, Sent
@@ -63,6 +63,7 @@ class FedMOASettings(LocalStepsSettings):
     local_passes: float | None = Field(
         default=None,
         gt=0,
+        exclude_if=lambda passes: passes is None,
         description="passes of a client over its own tasks in a round, in place of local_steps, which is then the most; null: all"
         " clients take local_steps",
     )
@@ -89,14 +90,6 @@ class FedMOASettings(LocalStepsSettings):
                 " mean of updates: privacy cannot be used with it"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _leave_out_absent_passes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit passes if there are none: a configuration then has the digest that it had before the setting existed."""
-        plain: dict[str, Any] = handler(self)
-        if self.local_passes is None:
-            plain.pop("local_passes", None)
-        return plain
 
     def count_steps(self, tasks: int, tasks_per_step: int) -> int:
         """The steps of a client with this many tasks in a round."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PREFIX = "local/"
 PERCENTILE = 10
-_TOLD = ("success", "score")
+_REPORTED = ("success", "score")
 
 
 def evaluate_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_number: int) -> dict[str, float]:
@@ -51,18 +51,17 @@ def evaluate_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_
     if settings is None or "held_out" not in settings.at_clients or not settings.is_due(round_number, runtime.rounds):
         return {}
     found = evaluate_sets(agent, runtime.evaluation_sets, settings, seed=derive(runtime.seed, "evaluation"))
-    numbers = {PREFIX + name: estimate.mean for name, estimate in found.overall.items() if _is_reported(name)}
-    for name, one in found.sets.items():
-        if name:
-            numbers |= {f"{PREFIX}{name}/{what}": each.mean for what, each in one.overall.items() if _is_reported(what)}
+    overall = {PREFIX: found.overall} | {f"{PREFIX}{name}/": one.overall for name, one in found.sets.items() if name}
+    numbers = {
+        place + name: estimate.mean
+        for place, estimates in overall.items()
+        for name, estimate in estimates.items()
+        if name in _REPORTED or name.startswith("reward/")
+    }
     own, coverage = measure_mixture(site.env.pool.categories, found.measure_categories())
     if coverage:
         numbers |= {f"{PREFIX}own": own, f"{PREFIX}coverage": coverage}
     return numbers
-
-
-def _is_reported(name: str) -> bool:
-    return name in _TOLD or name.startswith("reward/")
 
 
 def measure_mixture(tasks: Mapping[str, int], success: Mapping[str, float]) -> tuple[float, float]:
@@ -125,14 +124,6 @@ RESERVED = "privacy/"
 """Prefix of numbers that follow from the configuration, which no client can report."""
 REFUSED = "report/refused"
 """The metric that counts what was left out of a client's report."""
-
-
-def read_examples(reply: Message) -> int | None:
-    """The number of examples behind a reply; None if it has no valid one."""
-    examples = reply.control.get("examples")
-    if isinstance(examples, int) and not isinstance(examples, bool) and 1 <= examples < 1 << 53:
-        return examples
-    return None
 
 
 class Report(NamedTuple):

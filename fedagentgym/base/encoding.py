@@ -84,7 +84,7 @@ def file_digest(path: str | Path) -> str:
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of plain values, numpy arrays and bytes; tuples become lists, keys must be strings."""
-    return _lay_out(value).as_bytes
+    return encode_pieces(value, fixed=False).as_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +120,17 @@ class Pieces:
         return "sha256:" + seen.hexdigest()
 
 
-def encode_pieces(value: Any) -> Pieces:
-    """The pieces of `encode`. They cannot change afterwards: an array that is still writable is copied."""
-    pieces = _lay_out(value)
-    arrays = []
-    for array in pieces.arrays:
-        arrays.append(array if is_fixed(array) else array.copy())
-        arrays[-1].flags.writeable = False
-    return Pieces(pieces.head, tuple(arrays))
+def encode_pieces(value: Any, *, fixed: bool = True) -> Pieces:
+    """The pieces of `encode`. `fixed`: they cannot change afterwards, an array that is still writable is copied."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = _flatten(value, arrays, 0)
+    header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
+    head = canonical_json(header).encode("ascii")
+    if fixed:
+        arrays = [array if is_fixed(array) else array.copy() for array in arrays]
+        for array in arrays:
+            array.flags.writeable = False
+    return Pieces(b"".join([MAGIC, len(head).to_bytes(8, "little"), head]), tuple(arrays))
 
 
 def split_pieces(data: bytes) -> Pieces:
@@ -149,14 +152,6 @@ def is_fixed(array: np.ndarray[Any, Any]) -> bool:
         base = base.base
     owner = base.obj if isinstance(base, memoryview) else base
     return owner is None or isinstance(owner, bytes)
-
-
-def _lay_out(value: Any) -> Pieces:
-    arrays: list[np.ndarray[Any, Any]] = []
-    tree = _flatten(value, arrays, 0)
-    header = {"tree": tree, "arrays": [[array.dtype.str, list(array.shape)] for array in arrays]}
-    head = canonical_json(header).encode("ascii")
-    return Pieces(b"".join([MAGIC, len(head).to_bytes(8, "little"), head]), tuple(arrays))
 
 
 @dataclass(frozen=True, slots=True)

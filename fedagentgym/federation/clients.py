@@ -242,7 +242,7 @@ class Clients:
     def _make_request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
         base = self.heads.get(client)
         declared = self._operations[operation]
-        limits = declared.reply.limit, declared.state.limit
+        limits = declared.reply.limits.total, declared.state.limits.total
         return Request(
             client, name, operation, message.pieces, base, self._seed, self._streams.get(client, client), *limits
         )

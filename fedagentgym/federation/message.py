@@ -42,11 +42,6 @@ def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
         yield slice(start, min(size, start + step))
 
 
-def longest_block(size: int) -> int:
-    """The size of a buffer that holds any block of a vector."""
-    return min(size, LONGEST_BLOCK)
-
-
 def squared_length(vector: Array) -> float:
     """Sum of squares, in rows so short that no linear algebra library divides one among its threads."""
     whole = vector.size // _ROW * _ROW
@@ -57,7 +52,7 @@ def squared_length(vector: Array) -> float:
 def squared_distance(start: Array, end: Array) -> float:
     """Sum of the squares of `end - start`, two arrays of one shape; not finite if either of them is not."""
     first, second = start.reshape(-1), end.reshape(-1)
-    change = np.empty(longest_block(first.size), dtype=np.promote_types(first.dtype, np.float32))
+    change = np.empty(min(first.size, LONGEST_BLOCK), dtype=np.promote_types(first.dtype, np.float32))
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in blocks(first.size):
@@ -202,8 +197,8 @@ class Message:
         Raises:
             DataError: If the bytes are no message, or not as the form declares.
         """
-        limits = (None, None) if form is None else (form.limit, form.header_limit)
-        value = decode(data, limit=limits[0], header_limit=limits[1])
+        limit, header_limit = (None, None) if form is None else form.limits
+        value = decode(data, limit=limit, header_limit=header_limit)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise DataError("these bytes are an encoded value but not a message")
         if type(value.get("version")) is not int or value["version"] != VERSION:
@@ -329,6 +324,14 @@ class ArrayForm:
         return distance
 
 
+class Limits(NamedTuple):
+    """Maximum numbers of encoded bytes that are decoded, twice what is declared: in all, and outside the arrays (names, shapes,
+    numbers, text)."""
+
+    total: int
+    header: int
+
+
 @dataclass(frozen=True)
 class Form:
     """The declaration of a message: its arrays, and how many bytes there may be of anything else.
@@ -377,18 +380,10 @@ class Form:
         return sum(form.nbytes for form in self.arrays.values()) + self.text
 
     @cached_property
-    def limit(self) -> int:
-        """Maximum number of encoded bytes that is decoded: twice what is declared."""
-        return 2 * (self.payload + self._framing) + self.report
-
-    @cached_property
-    def header_limit(self) -> int:
-        """Maximum number of bytes for names, shapes, numbers and text: everything outside arrays."""
-        return 2 * (_HEADER_PER_TEXT * self.text + self._framing)
-
-    @property
-    def _framing(self) -> int:
-        return _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
+    def limits(self) -> Limits:
+        framing = _FRAMING + sum(_FRAMING_PER_ARRAY + len(name) for name in self.arrays)
+        header = 2 * (_HEADER_PER_TEXT * self.text + framing)
+        return Limits(2 * (self.payload + framing) + self.report, header)
 
     def check(self, message: Message, encoded_size: int, start: Parameters | None = None) -> dict[str, float]:
         """Compare a message with the declaration.
@@ -419,8 +414,8 @@ class Form:
                 raise DataError(f"message holds a plain value in place of the declared array {name!r}")
             if name not in found and not form.optional:
                 raise DataError(f"message lacks the declared array {name!r}")
-        if encoded_size > self.limit:
-            raise DataError(f"message of {encoded_size} bytes: at most {self.limit} are allowed by its declaration")
+        if encoded_size > (most := self.limits.total):
+            raise DataError(f"message of {encoded_size} bytes: at most {most} are allowed by its declaration")
         plain = sum(
             len(name) + _flat_bytes(value)
             for kind in KINDS

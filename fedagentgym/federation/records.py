@@ -35,12 +35,12 @@ class Meter:
 
     def __init__(self, *, counting: bool = True) -> None:
         self._counting = counting
-        self._counts = {direction: dict.fromkeys(COLUMNS, 0) for direction in DIRECTIONS}
+        self.counts: dict[str, dict[str, int]] = {way: dict.fromkeys(COLUMNS, 0) for way in DIRECTIONS}
 
     def record(self, direction: Direction, message: Message, times: int = 1) -> None:
         if not self._counting:
             return
-        counts = self._counts[direction]
+        counts = self.counts[direction]
         payload = message.count_payload()
         report = len(message.encoded_report)
         for kind, size in payload.items():
@@ -48,10 +48,6 @@ class Meter:
         counts["framing"] += (message.size - sum(payload.values()) - report) * times
         counts["report"] += report * times
         counts["messages"] += times
-
-    def get_counts(self) -> dict[str, dict[str, int]]:
-        """A plain copy, as it is stored with a round."""
-        return {direction: dict(columns) for direction, columns in self._counts.items()}
 
 
 def payload_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
@@ -131,11 +127,7 @@ def fits(kind: Any, value: object) -> bool:
     return True
 
 
-@cache
-def _make_adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
+_make_adapter = cache(TypeAdapter[Any])
 _TIMES = ("seconds", "seconds_total", "client_seconds")
 
 

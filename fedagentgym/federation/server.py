@@ -230,7 +230,7 @@ def _make_record(
     round_: Round, result: RoundResult, failures: Sequence[Mapping[str, object]], before: Commit | None, seconds: float
 ) -> Record:
     """The recorded line of a round."""
-    counts = round_.clients.meter.get_counts()
+    counts = round_.clients.meter.counts
     total = counts if before is None else add_counts(before.record["bytes_total"], counts)
     spent = seconds + (0.0 if before is None else before.record["seconds_total"])
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field
 
 from fedagentgym.base.settings import Settings
 
@@ -19,6 +19,11 @@ Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]
 Count = Annotated[int, Field(ge=0)]
 MOST_VALUES = 2_000
 """Maximum number of values in settings that a record repeats."""
+
+
+def _is_absent(value: object) -> bool:
+    """Return whether a field is left out: results from before it existed are written without it."""
+    return value is None
 
 
 def _check_size(plain: dict[str, Any]) -> dict[str, Any]:
@@ -94,15 +99,9 @@ class ScenarioRecord(Settings):
     axis: Text | None = None
     level: float | None = None
     methods_differ: bool = True
-    worlds: dict[str, WorldRecord] = Field(default_factory=dict, description="by seed")
-
-    @model_serializer(mode="wrap")
-    def _leave_out_no_worlds(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit `worlds` if there are none: results from before the field existed are written without it."""
-        plain: dict[str, Any] = handler(self)
-        if not self.worlds:
-            plain.pop("worlds", None)
-        return plain
+    worlds: dict[str, WorldRecord] = Field(
+        default_factory=dict, exclude_if=lambda worlds: not worlds, description="by seed"
+    )
 
 
 class AgentRecord(Settings):
@@ -131,11 +130,11 @@ class MethodRecord(Settings):
     algorithm: Text
     changes: tuple[Text, ...] = Field(max_length=MOST_VALUES)
     plugins: tuple[PluginRecord, ...] = ()
-    stream: Count = Field(default=0, description="of the suite's control: number of the random stream; left out if 0")
-
-    @model_serializer(mode="wrap")
-    def _leave_out_the_first_stream(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if name != "stream" or value}
+    stream: Count = Field(
+        default=0,
+        exclude_if=lambda stream: not stream,
+        description="of the suite's control: number of the random stream; left out if 0",
+    )
 
 
 class EntryRecord(Settings):
@@ -162,13 +161,11 @@ class Spent(Settings):
     env_steps: Count = 0
     bytes_down: Count = 0
     bytes_up: Count = 0
-    optimizer_steps: Count | None = Field(default=None, description="steps of all optimizers")
-    looks: Count | None = Field(default=None, description="evaluations on `val`")
-    labelled: Count | None = Field(default=None, description="in all: tasks whose answers the method may use")
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_was_not_counted(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if value is not None}
+    optimizer_steps: Count | None = Field(default=None, exclude_if=_is_absent, description="steps of all optimizers")
+    looks: Count | None = Field(default=None, exclude_if=_is_absent, description="evaluations on `val`")
+    labelled: Count | None = Field(
+        default=None, exclude_if=_is_absent, description="in all: tasks whose answers the method may use"
+    )
 
 
 class Usage(Settings):
@@ -197,15 +194,9 @@ class CellRecord(Settings):
     chosen_round: Count | None = None
     usage: Usage | None = None
     epsilon: float | None = Field(default=None, ge=0.0)
-    revision: Text | None = Field(default=None, description="methods: git revision that played it")
-
-    @model_serializer(mode="wrap")
-    def _leave_out_no_revision(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the revision if there is none: results from before the field existed are written without it."""
-        plain: dict[str, Any] = handler(self)
-        if self.revision is None:
-            plain.pop("revision", None)
-        return plain
+    revision: Text | None = Field(
+        default=None, exclude_if=_is_absent, description="methods: git revision that played it"
+    )
 
     @property
     def key(self) -> str:

@@ -113,7 +113,11 @@ class LearningSettings(Settings):
     tasks_per_step: int = Field(default=8, ge=1, description="tasks drawn with replacement for a step")
     group_size: int = Field(default=8, ge=1, description="episodes of each task (G)")
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
-    optimizer: Literal["adamw", "sgd"] = Field(default="adamw", description="adamw, or sgd: plain gradient descent")
+    optimizer: Literal["adamw", "sgd"] = Field(
+        default="adamw",
+        exclude_if=lambda optimizer: optimizer == "adamw",
+        description="adamw, or sgd: plain gradient descent",
+    )
     learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
     weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
@@ -193,14 +197,6 @@ class LearningSettings(Settings):
             raise ValueError(f"objectives names {repeated[0]!r} twice")
         return self
 
-    @model_serializer(mode="wrap")
-    def _leave_out_default_optimizer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the default optimizer: a configuration then has the digest that it had before there was a choice."""
-        plain: dict[str, Any] = handler(self)
-        if self.optimizer == "adamw":
-            plain.pop("optimizer", None)
-        return plain
-
     @property
     def episodes_per_step(self) -> int:
         """Number of episodes of a step: tasks times episodes of each."""
@@ -271,7 +267,10 @@ class EvaluationSettings(Settings):
         "own_world, in each client's variant of the environment; every_world, each client's policy in each client's variant",
     )
     newcomers: int = Field(
-        default=0, ge=0, description="with own_world: also so many variants of the same kind that no client has"
+        default=0,
+        ge=0,
+        exclude_if=lambda count: not count,
+        description="with own_world: also so many variants of the same kind that no client has",
     )
 
     @model_validator(mode="before")
@@ -290,8 +289,6 @@ class EvaluationSettings(Settings):
         if plain.get("at_clients") in ([], ()):
             del plain["at_clients"]
             plain["clients"] = False
-        if not self.newcomers:
-            plain.pop("newcomers", None)
         return plain
 
     @model_validator(mode="after")
@@ -394,16 +391,10 @@ class WarmStartSettings(SupervisedSettings):
     )
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played in parallel")
     misconceptions: MisconceptionSettings | None = Field(
-        default=None, description="demonstrations by wrong procedures; null: all by the right ones"
+        default=None,
+        exclude_if=lambda misconceptions: misconceptions is None,
+        description="demonstrations by wrong procedures; null: all by the right ones",
     )
-
-    @model_serializer(mode="wrap")
-    def _leave_out_absent_misconceptions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit misconceptions if there are none: the identity of such an agent is then the same as before the setting existed."""
-        plain: dict[str, Any] = handler(self)
-        if self.misconceptions is None:
-            plain.pop("misconceptions", None)
-        return plain
 
     def for_pretrained(self, adapter: bool) -> WarmStartSettings:
         """The given settings over the defaults for a pretrained model; the defaults above are for a model made from scratch."""

@@ -182,7 +182,10 @@ def _check(name: str, backend: Backend, reference: Backend) -> None:
 
 def _requests(made: StateName, base: StateName | None, wanted: str = "") -> list[Request]:
     message = Message(control={"do": wanted}).encoded
-    return [Request(client, made, "sum", message, base, 7, client, FORM.limit, FORM.limit) for client in CLIENTS]
+    return [
+        Request(client, made, "sum", message, base, 7, client, FORM.limits.total, FORM.limits.total)
+        for client in CLIENTS
+    ]
 
 
 def _answers(name: str, backend: Backend, requests: Sequence[Request], deadline: float | None = None) -> list[Reply]:

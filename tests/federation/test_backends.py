@@ -35,7 +35,7 @@ def test_one_answer_per_request_in_the_order_of_the_numbers(toy: ModuleType, ope
     assert list(answers) == [1, 3, 4]
     assert {k: a.control["examples"] for k, a in answers.items()} == {1: 11, 3: 13, 4: 14}
     assert clients.heads == {k: StateName(1, 0) for k in (1, 3, 4)}
-    assert clients.meter.get_counts()["up"]["weights"] == 3 * 32
+    assert clients.meter.counts["up"]["weights"] == 3 * 32
 
 
 def test_a_pool_gives_the_bits_of_the_sequential_form(run_toy: Callable[..., Commit], tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_payload_counts_array_and_text_bytes_by_kind_and_nothing_else() -> None:
     meter = Meter()
     meter.record("up", message)
     meter.record("down", message, times=3)
-    counts = meter.get_counts()
+    counts = meter.counts
     assert payload_bytes(counts, "up") == 60 + 34 + 16 + 3
     assert counts["down"]["weights"] == 180
     assert counts["up"]["report"] == len(encode(message.report))
