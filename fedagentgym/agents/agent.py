@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fedagentgym.agents.protocols import Completion, Decoding, Move, Policy
+from fedagentgym.agents.protocols import Completion, Decoding, Move, Policy, RowPlayers
 from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
 from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import Template
@@ -113,38 +113,26 @@ class TokenAgent:
         self.policy.close()
 
 
-class TokenPlayers:
+class TokenPlayers(RowPlayers[RowState]):
     """``Players`` of a language model: one session, one row per episode."""
 
     def __init__(self, agent: TokenAgent, env: TextEnv) -> None:
-        self.agent, self.env = agent, env
+        super().__init__(env)
+        self.agent = agent
         self._renderer = agent.renderer(env)
         self._session = agent.policy.open_session()
-        self._rows: dict[int, RowState] = {}
         self._opened: dict[int, int] = {}
-        self._next = 0
         constrained = agent.decoding.constrained and env.takes == "command"
         self._tries = TrieCache(agent.tokenizer, agent.decoding.max_new_tokens) if constrained else None
-
-    def __enter__(self) -> TokenPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._session.close()
 
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        first = self._next + 1
-        for episode, stream in zip(episodes, streams, strict=True):
-            self._next += 1
-            self._rows[self._next] = self._renderer.start_row(episode, stream)
-        return list(range(first, self._next + 1))
+    def start_row(self, episode: Episode, stream: Stream) -> RowState:
+        return self._renderer.start_row(episode, stream)
 
     def leave(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._rows[row]
+        super().leave(rows)
         self._session.drop([self._opened.pop(row) for row in rows if row in self._opened])
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:

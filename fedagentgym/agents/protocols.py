@@ -29,7 +29,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import Field
 
@@ -299,6 +299,42 @@ class Players(Protocol):
     def __enter__(self) -> Players: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+Row = TypeVar("Row")
+
+
+class RowPlayers(Generic[Row]):
+    """``Players`` that keep something for each row, for agents to inherit: they write `start_row` and `act`."""
+
+    def __init__(self, env: TextEnv) -> None:
+        self.env = env
+        self._rows: dict[int, Row] = {}
+        self._next = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._rows.clear()
+
+    def start_row(self, episode: Episode, stream: Stream) -> Row:
+        """Return what is kept for an episode that begins."""
+        raise NotImplementedError
+
+    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
+        first = self._next + 1
+        for episode, stream in zip(episodes, streams, strict=True):
+            self._next += 1
+            self._rows[self._next] = self.start_row(episode, stream)
+        return list(range(first, self._next + 1))
+
+    def leave(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            del self._rows[row]
 
 
 class Player(Protocol):

@@ -49,7 +49,7 @@ def write_atomic(path: str | Path, data: bytes | str, *, mode: int = 0o644) -> N
     try:
         _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
             file.flush()
@@ -95,11 +95,6 @@ def _name_kind(mode: int) -> str:
     return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
 
 
-def _shorten_name(path: Path) -> str:
-    """The prefix of a temporary name: short enough to fit wherever the name itself fits."""
-    return f".{path.name[:40]}."
-
-
 def _explain(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
@@ -128,7 +123,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         raise DataError(f"cannot create the folder {format_path(path)}: it exists already")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_shorten_name(path), suffix=PART))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART))
         temporary.chmod(0o755)
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:

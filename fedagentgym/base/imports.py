@@ -226,7 +226,7 @@ class Registry:
             raise OptionError(f"the name of a {self.kind} is a non-empty string, got {name!r}")
         if name in self._entries and not replace:
             raise OptionError(f"{self.kind} {name!r} is registered already: choose another name or pass replace=True")
-        if isinstance(target, str) and not _is_reference(target):
+        if isinstance(target, str) and not _REFERENCE.fullmatch(target):
             raise OptionError(f"{self.kind} {name!r}: {target!r} is not of the form 'module:attribute'")
         self._entries[name] = target
 
@@ -283,9 +283,7 @@ class Registry:
         return len(self._entries)
 
 
-def _is_reference(target: str) -> bool:
-    module, colon, attribute = target.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read_docstring(reference: str) -> str | None:
@@ -306,7 +304,7 @@ def read_docstring(reference: str) -> str | None:
 
 def resolve(reference: str, what: str = "reference") -> Any:
     """Import `module:attribute`."""
-    if not _is_reference(reference):
+    if not _REFERENCE.fullmatch(reference):
         raise OptionError(f"{what}: {reference!r} is not of the form 'module:attribute'")
     module, _, attribute = reference.partition(":")
     found: Any = importlib.import_module(module)

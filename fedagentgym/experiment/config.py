@@ -144,7 +144,7 @@ class RunConfig(Settings):
     @property
     def digest(self) -> str:
         """The digest of what is computed: everything but the name and settings that do not change the result."""
-        return self.compute_digest(self.federation.rounds)
+        return digest_plain(self.plain(), self.federation.rounds)
 
     def compute_digest(self, rounds: int) -> str:
         """Compute the digest that this run would have with another number of rounds.

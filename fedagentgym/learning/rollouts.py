@@ -146,13 +146,10 @@ def collect(
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
     world = open_env(env)
     player = make_agent(agent, world)
-
-    def play() -> Rollouts:
-        return _play(
-            player, world, _iter_jobs(world, tasks, group_size, seed, first), group_size, seed, parallel, progress
-        )
-
-    return share(play, getattr(player, "policy", None))
+    jobs = _iter_jobs(world, tasks, group_size, seed, first)
+    return share(
+        lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
+    )
 
 
 def _play(

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
 from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.engines.torch_policy import TorchPolicy, check_weights
+from fedagentgym.agents.engines.torch_policy import TorchPolicy, check_weights, to_array
 from fedagentgym.agents.protocols import Session, SharedModel
 from fedagentgym.base import ranks
 from fedagentgym.base.errors import OptionError
@@ -30,7 +30,7 @@ from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, find_choices
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
 from fedagentgym.learning.settings import ShardingSettings
 from fedagentgym.learning.trajectory import NO_IDS, Row
-from fedagentgym.learning.weights import Arrays, to_array, to_tensor_like
+from fedagentgym.learning.weights import Arrays, to_tensor_like
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

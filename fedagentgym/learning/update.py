@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.decoder.module import Decoder
+from fedagentgym.agents.engines.torch_policy import to_array
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, generator
@@ -47,7 +48,6 @@ from fedagentgym.learning.weights import (
     get_moments,
     load_moments,
     make_optimizer,
-    to_array,
     to_parameter_tensors,
 )
 

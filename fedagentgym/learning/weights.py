@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedagentgym.agents.engines.torch_policy import to_array
 from fedagentgym.agents.protocols import WeightOwner
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.settings import LearningSettings
@@ -108,19 +109,6 @@ class OwnedWeights:
 
     def _read(self) -> Tensors:
         return self.full if self._saved is None else {**self.full, **self._saved}
-
-
-def to_array(tensor: Tensor) -> NDArray[Any]:
-    """A copy of a tensor's values, gathered."""
-    plain: Any = tensor.detach()
-    if plain.dtype == torch.bfloat16:
-        plain = plain.float()  # numpy has no such type; nothing is lost
-    array: NDArray[Any]
-    if not is_sharded(plain):
-        array = plain.cpu().numpy().copy()
-        return array
-    array = plain.full_tensor().cpu().numpy()
-    return array if plain.device.type != "cpu" else array.copy()
 
 
 def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -216,9 +216,13 @@ def check_weights(weights: Mapping[str, np.ndarray[Any, Any]], own: Mapping[str,
 
 
 def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Copy a tensor to a plain array; bfloat16, which numpy lacks, becomes float32 without loss."""
-    plain = weight.detach().to("cpu", torch.float32 if weight.dtype == torch.bfloat16 else weight.dtype, copy=True)
-    return plain.numpy()
+    """Copy a tensor, gathered if it is sharded, to a plain array; bfloat16, which numpy lacks, becomes float32 without loss."""
+    plain: Any = weight.detach()
+    if hasattr(plain, "full_tensor"):
+        plain = plain.full_tensor()
+    array: np.ndarray[Any, Any]
+    array = plain.to("cpu", torch.float32 if plain.dtype == torch.bfloat16 else plain.dtype, copy=True).numpy()
+    return array
 
 
 def _get_base_state_dict(model: Any) -> dict[str, torch.Tensor]:

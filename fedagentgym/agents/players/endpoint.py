@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
-from fedagentgym.agents.protocols import Decoding, Move
+from fedagentgym.agents.protocols import Decoding, Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
@@ -278,39 +278,22 @@ class _RowState(NamedTuple):
     stream: Stream
 
 
-class EndpointPlayers:
+class EndpointPlayers(RowPlayers[_RowState]):
     """``Players`` of a hosted model: the rows of a turn are requested concurrently."""
 
     def __init__(self, agent: EndpointAgent, env: TextEnv) -> None:
-        self.agent, self.env = agent, env
-        self._rows: dict[int, _RowState] = {}
-        self._next = 0
+        super().__init__(env)
+        self.agent = agent
         self._threads = ThreadPoolExecutor(agent.endpoint.options.concurrency, thread_name_prefix="endpoint")
-
-    def __enter__(self) -> EndpointPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
-        self._rows.clear()
+        super().close()
 
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        first = self._next + 1
-        settings = self.agent.settings
-        for episode, stream in zip(episodes, streams, strict=True):
-            self._next += 1
-            dialogue = Dialogue(
-                self.env, self.agent.template, settings.context or "session", settings.history, episode.view.observation
-            )
-            self._rows[self._next] = _RowState(dialogue, stream)
-        return list(range(first, self._next + 1))
-
-    def leave(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._rows[row]
+    def start_row(self, episode: Episode, stream: Stream) -> _RowState:
+        template, settings = self.agent.template, self.agent.settings
+        start = episode.view.observation
+        return _RowState(Dialogue(self.env, template, settings.context or "session", settings.history, start), stream)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         waiting = [

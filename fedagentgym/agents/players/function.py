@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.text.parsing import ParsedReply, parse_strict
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import OptionError, show_value
@@ -85,37 +85,19 @@ class FunctionAgent:
         """Release nothing: a function holds no resources."""
 
 
-class FunctionPlayers:
+class FunctionPlayers(RowPlayers[Dialogue]):
     """``Players`` of one function, which is called row after row."""
 
     def __init__(self, agent: FunctionAgent, env: TextEnv) -> None:
-        self.agent, self.env = agent, env
-        self._dialogues: dict[int, Dialogue] = {}
-        self._next = 0
+        super().__init__(env)
+        self.agent = agent
 
-    def __enter__(self) -> FunctionPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._dialogues.clear()
-
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        agent, first = self.agent, self._next
-        self._next += len(episodes)
-        for row, episode in enumerate(episodes, start=first):
-            opening = episode.view.observation
-            self._dialogues[row] = Dialogue(self.env, agent.template, agent.context, agent.history, opening)
-        return list(range(first, self._next))
-
-    def leave(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._dialogues[row]
+    def start_row(self, episode: Episode, stream: Stream) -> Dialogue:
+        agent = self.agent
+        return Dialogue(self.env, agent.template, agent.context, agent.history, episode.view.observation)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        return [self._act(self._dialogues[row], episode) for row, episode in zip(rows, episodes, strict=True)]
+        return [self._act(self._rows[row], episode) for row, episode in zip(rows, episodes, strict=True)]
 
     def _act(self, dialogue: Dialogue, episode: Episode) -> Move:
         asked = dialogue.build_messages(episode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.progress import get_console
@@ -36,31 +36,15 @@ def resolve_action(typed: str, episode: Episode) -> str:
     return typed
 
 
-class HumanPlayers:
+class HumanPlayers(RowPlayers[None]):
     """``Players`` of one person, for one row after another."""
 
     def __init__(self, env: TextEnv, ask: Callable[[str], str]) -> None:
-        self.env, self.ask = env, ask
-        self._rows: set[int] = set()
-        self._next = 0
+        super().__init__(env)
+        self.ask = ask
 
-    def __enter__(self) -> HumanPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._rows.clear()
-
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        fresh = list(range(self._next + 1, self._next + 1 + len(episodes)))
-        self._next += len(fresh)
-        self._rows.update(fresh)
-        return fresh
-
-    def leave(self, rows: Sequence[int]) -> None:
-        self._rows.difference_update(rows)
+    def start_row(self, episode: Episode, stream: Stream) -> None:
+        return None
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         moves = []

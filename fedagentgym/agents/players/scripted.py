@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
 
-from fedagentgym.agents.protocols import Move
+from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.rendering import RowState, TurnInput
 from fedagentgym.base.errors import OptionError
@@ -25,37 +25,19 @@ if TYPE_CHECKING:
     from fedagentgym.envs.task import Task
 
 
-class ScriptedPlayers:
+class ScriptedPlayers(RowPlayers[NoisyExpert]):
     """``Players`` without a model."""
 
     def __init__(self, env: TextEnv, *, expert: bool, noise: float) -> None:
-        self.env, self.expert, self.noise = env, expert, noise
-        self._experts: dict[int, NoisyExpert] = {}
-        self._next = 0
+        super().__init__(env)
+        self.expert, self.noise = expert, noise
 
-    def __enter__(self) -> ScriptedPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._experts.clear()
-
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        first = self._next + 1
-        for episode, stream in zip(episodes, streams, strict=True):
-            self._next += 1
-            expert = self.env.expert() if self.expert else None
-            self._experts[self._next] = NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
-        return list(range(first, self._next + 1))
-
-    def leave(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._experts[row]
+    def start_row(self, episode: Episode, stream: Stream) -> NoisyExpert:
+        expert = self.env.expert() if self.expert else None
+        return NoisyExpert(expert, self.noise, get_slot_text(self.env, episode), stream)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        actions = [self._experts[row].act(episode).action for row, episode in zip(rows, episodes, strict=True)]
+        actions = [self._rows[row].act(episode).action for row, episode in zip(rows, episodes, strict=True)]
         return [Move(action, action) for action in actions]
 
 
@@ -123,43 +105,25 @@ class _ExpertRow(NamedTuple):
     expert: NoisyExpert
 
 
-class DemonstratorPlayers:
+class DemonstratorPlayers(RowPlayers[_ExpertRow]):
     """``Players`` that play the environment's expert in an agent's tokens; no model is called."""
 
     def __init__(
         self, agent: TokenAgent, env: TextEnv, noise: float, choose_expert: Callable[[Task], Expert] | None = None
     ) -> None:
-        self.agent, self.env, self.noise = agent, env, noise
+        super().__init__(env)
+        self.agent, self.noise = agent, noise
         self._choose_expert = choose_expert or (lambda task: env.expert())
         self._renderer = agent.renderer(env)
-        self._places: dict[int, _ExpertRow] = {}
-        self._next = 0
         self._end = min(agent.tokenizer.stop_ids)
 
-    def __enter__(self) -> DemonstratorPlayers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._places.clear()
-
-    def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        first = self._next + 1
-        for episode, stream in zip(episodes, streams, strict=True):
-            self._next += 1
-            row_state = self._renderer.start_row(episode, stream)
-            expert = NoisyExpert(self._choose_expert(episode.task), self.noise, row_state.slot_text, row_state.stream)
-            self._places[self._next] = _ExpertRow(row_state, expert)
-        return list(range(first, self._next + 1))
-
-    def leave(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._places[row]
+    def start_row(self, episode: Episode, stream: Stream) -> _ExpertRow:
+        row_state = self._renderer.start_row(episode, stream)
+        expert = NoisyExpert(self._choose_expert(episode.task), self.noise, row_state.slot_text, row_state.stream)
+        return _ExpertRow(row_state, expert)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        return [self._act(self._places[row], episode) for row, episode in zip(rows, episodes, strict=True)]
+        return [self._act(self._rows[row], episode) for row, episode in zip(rows, episodes, strict=True)]
 
     def _act(self, place: _ExpertRow, episode: Episode) -> Move:
         row_state = place.row_state
