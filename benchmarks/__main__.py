@@ -34,6 +34,7 @@ BENCHMARKS = Registry(
         "misconceptions-shop": "benchmarks.misconceptions:run_shop",
         "privacy-probes": "benchmarks.privacy_probes:run",
         "small-math": "benchmarks.learning:run_small_math",
+        "small-skills-factors": "benchmarks.learning:run_small_skills",
         "speed-agents": "benchmarks.agents:run",
         "speed-core": "benchmarks.environments:run_core",
         "speed-federation": "benchmarks.federation:run",
