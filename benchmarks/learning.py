@@ -7,11 +7,8 @@ shows that the machinery runs, not that it learns.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import replace
 
 from benchmarks.measurement import Measurement
-from benchmarks.tables import ExperimentTable, run_folder, run_table, to_measurements
 from fedagentgym.base.progress import show_progress
 from fedagentgym.learning.curve import CurvePoint, learning_curve
 from fedagentgym.learning.recipe import Recipe, list_recipes, load_recipe
@@ -85,82 +82,3 @@ def _summarize_curves(name: str, curves: list[list[CurvePoint]]) -> list[Measure
     figures.append(Measurement(f"{name} longest run", max(curve[-1].seconds for curve in curves), "s"))
     figures.append(Measurement(f"{name} environment's share of rollouts", curves[0][-1].env_share, ""))
     return figures
-
-
-# ---- a real model in small -----------------------------------------------------------------------------------------
-
-SMALL_MATH = ExperimentTable(
-    "small-math",
-    {"imitation alone": "small-math:imitation", "fedagent": "small-math"},
-    pairs=[("fedagent", "imitation alone")],
-    seeds=2,
-    processes=1,
-)
-QUICK = SMALL_MATH.make_quick(
-    SMALL_MATH.rows,
-    [
-        "warm_start.episodes=32",
-        "warm_start.steps=4",
-        "federation.rounds=1",
-        "learning.tasks_per_step=1",
-        "evaluation.tasks=8",
-    ],
-    seeds=1,
-)
-
-
-def run_small_math(quick: bool = False) -> list[Measurement]:
-    """Success on unseen tasks after imitation, and after the clients' practice."""
-    table = QUICK if quick else SMALL_MATH
-    return to_measurements(run_table(table, run_folder(table.name)))
-
-
-TUNING_SEEDS = 100
-"""The suite `methods-small-skills-v1` reports seeds from 0 on."""
-
-
-def _make_small_world(seed: int, source: str) -> Sequence[str]:
-    """Every seed has procedures, misconceptions, tasks and a split of its own, as in the suite."""
-    return (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
-
-
-SMALL_SKILLS = ExperimentTable(
-    "small-skills-factors",
-    {
-        "as it is": "small-skills",
-        "no bonus": "small-skills:no-bonus",
-        "named once": "small-skills:named-once",
-        "8 x 8": "small-skills:wide",
-        "rate 3e-4": "small-skills:slow",
-    },
-    pairs=[(row, "as it is") for row in ("no bonus", "named once", "8 x 8", "rate 3e-4")],
-    seeds=2,
-    changes=("federation.workers=0", "evaluation={every: 8, tasks: 128}"),
-    row_changes={
-        **dict.fromkeys(("as it is", "no bonus", "named once", "rate 3e-4"), ("federation.rounds=8",)),
-        "8 x 8": ("federation.rounds=4",),
-    },
-    processes=1,
-    first_seed=TUNING_SEEDS,
-    world=_make_small_world,
-)
-QUICK_SKILLS = replace(
-    SMALL_SKILLS.make_quick(
-        {"as it is": "small-skills"},
-        [
-            "warm_start.episodes=32",
-            "warm_start.steps=2",
-            "federation={rounds: 1, workers: 0}",
-            "learning.tasks_per_step=1",
-            "evaluation.tasks=8",
-        ],
-        seeds=1,
-    ),
-    row_changes={},
-)
-
-
-def run_small_skills(quick: bool = False) -> list[Measurement]:
-    """What decides whether small-skills learns: each setting changed by itself."""
-    table = QUICK_SKILLS if quick else SMALL_SKILLS
-    return to_measurements(run_table(table, run_folder(table.name)))

@@ -380,8 +380,9 @@ def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measureme
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
-    """Write the tables and pictures of docs/experiments, and README's picture, from the kept results."""
-    from benchmarks.skills_figures import draw_overview, draw_results
+    """Write the tables and pictures of docs/experiments, and README's two pictures, from the kept results."""
+    from benchmarks.skills_figures import draw_overview, draw_results, draw_small_model
+    from benchmarks.small_model import CURVES, load_kept, write_small_page
 
     written = []
     for experiment in EXPERIMENTS:
@@ -394,6 +395,8 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         written.append(Measurement(f"docs/experiments/{short}.md", len(results.rows), "rows"))
         if experiment is FEDAGENT:
             draw_overview(results, ROOT / "docs" / "overview.svg")
+    write_small_page()
+    draw_small_model(load_kept()[CURVES.name], ROOT / "docs" / "small-model.svg")
     return written
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import learning, misconceptions, tables, webshop
+from benchmarks import learning, misconceptions, small_model, tables, webshop
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.measurement import Measurement
-from benchmarks.tables import ExperimentTable, Row
+from benchmarks.skills_results import load_results
+from benchmarks.tables import Row
 from fedagentgym.learning.recipe import Recipe
 
 
@@ -54,28 +55,24 @@ def test_a_learning_curve_has_its_points_and_its_sum(monkeypatch: pytest.MonkeyP
     assert figures["tiny-math longest run"] > 0.0
 
 
-def test_a_real_model_in_small_has_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_model_in_small_has_all_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an agent that nobody has to download; everything else is the benchmark's own."""
     pytest.importorskip("torch")
-    assert learning.QUICK.seeds == 1 and set(learning.QUICK.rows) == set(learning.SMALL_MATH.rows)
-    smaller: ExperimentTable = replace(
-        learning.QUICK,
-        changes=(
-            *learning.QUICK.changes,
-            "plugins=[fedagentgym.testing.untrained]",
-            "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
-            "warm_start=null",
-            "learning.group_size=2",
-            "federation.workers=0",
-            "evaluation.tasks=2",
-        ),
+    smaller = (
+        "plugins=[fedagentgym.testing.untrained]",
+        "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
+        "warm_start=null",
+        "learning.group_size=2",
+        "evaluation.tasks=2",
     )
-    smaller = replace(smaller, changes=tuple(one for one in smaller.changes if not one.startswith("warm_start.")))
-    monkeypatch.setattr(learning, "QUICK", smaller)
+    kept = [one for one in small_model.QUICK_CHANGES if not one.startswith("warm_start.")]
+    monkeypatch.setattr(small_model, "QUICK_CHANGES", (*kept, *smaller))
     figures = by_name(BENCHMARKS.get("small-math")(True))
     assert list(figures) == ["imitation alone: held-out success", "fedagent: held-out success"]
     assert all(0.0 <= value <= 1.0 for value in figures.values())
-    assert (tables.RUNS / "small-math-quick" / "table.md").is_file()
+    results = load_results(tables.RUNS / "small-math-quick" / "results.json")
+    told = small_model.describe(small_model.MATH, results)
+    assert "| fedagent - imitation alone |" in told and told.startswith("`small-math`, seeds 0\n")
 
 
 def test_a_shops_figures_are_shares_and_the_expert_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:

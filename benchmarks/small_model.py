@@ -1,0 +1,134 @@
+"""A real language model in small, SmolLM2-135M: the tables and the picture of docs/experiments/real-model.md.
+
+    python -m benchmarks small-skills            four clients together and one by itself: README's second picture
+    python -m benchmarks small-skills-factors    what decides: each setting changed by itself
+    python -m benchmarks small-math              generated mathematics
+
+A finished table is kept in benchmarks/results; `python -m benchmarks skills-pages` writes the page from what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
+from benchmarks.skills_results import TableResults, collect_results, load_results, save_results, write_page
+from benchmarks.tables import (
+    ExperimentTable,
+    difference,
+    list_cells,
+    run_folder,
+    run_table,
+    to_markdown,
+    to_measurements,
+)
+
+KEPT = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "experiments" / "real-model.md"
+TARGET = 0.8
+TOGETHER, ALONE = "four clients", "a client alone"
+TUNING_SEEDS = 100
+"""The suite `methods-small-skills-v1` reports seeds from 0 on."""
+QUICK_CHANGES = (
+    "warm_start.episodes=32",
+    "warm_start.steps=2",
+    "federation={rounds: 1, workers: 0}",
+    "learning.tasks_per_step=1",
+    "evaluation.tasks=8",
+)
+
+
+def _make_world(seed: int, source: str) -> Sequence[str]:
+    """Every seed has procedures, misconceptions, tasks and a split of its own, as in the suite."""
+    return (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
+
+
+CURVES = ExperimentTable(
+    "small-skills",
+    {TOGETHER: "small-skills", ALONE: "small-skills:local-0"},
+    seeds=1,
+    changes=("evaluation.every=3", "federation.workers=0"),
+    processes=1,
+)
+FACTORS = ExperimentTable(
+    "small-skills-factors",
+    {
+        "as it is": "small-skills",
+        "no bonus": "small-skills:no-bonus",
+        "named once": "small-skills:named-once",
+        "8 x 8": "small-skills:wide",
+        "rate 3e-4": "small-skills:slow",
+    },
+    pairs=[(row, "as it is") for row in ("no bonus", "named once", "8 x 8", "rate 3e-4")],
+    seeds=2,
+    changes=("federation.workers=0", "evaluation={every: 8, tasks: 128}"),
+    row_changes={
+        **dict.fromkeys(("as it is", "no bonus", "named once", "rate 3e-4"), ("federation.rounds=8",)),
+        "8 x 8": ("federation.rounds=4",),
+    },
+    processes=1,
+    first_seed=TUNING_SEEDS,
+    world=_make_world,
+)
+MATH = ExperimentTable(
+    "small-math",
+    {"imitation alone": "small-math:imitation", "fedagent": "small-math"},
+    pairs=[("fedagent", "imitation alone")],
+    seeds=3,
+    changes=("federation.workers=0",),
+    processes=1,
+)
+TABLES = (CURVES, FACTORS, MATH)
+
+
+def make_quick(table: ExperimentTable) -> ExperimentTable:
+    """One round of every row that the whole table has, with an agent that has imitated next to nothing."""
+    return replace(table.make_quick(table.rows, (*table.changes, *QUICK_CHANGES), seeds=1), row_changes={})
+
+
+def run_curves(quick: bool = False) -> list[Measurement]:
+    """Four clients of small-skills together, and one of them by itself."""
+    return _run(CURVES, quick)
+
+
+def run_factors(quick: bool = False) -> list[Measurement]:
+    """What decides whether small-skills learns: each setting changed by itself."""
+    return _run(FACTORS, quick)
+
+
+def run_math(quick: bool = False) -> list[Measurement]:
+    """Success on unseen tasks of mathematics after imitation, and after the clients' practice."""
+    return _run(MATH, quick)
+
+
+def _run(table: ExperimentTable, quick: bool) -> list[Measurement]:
+    chosen = make_quick(table) if quick else table
+    folder = run_folder(chosen.name)
+    rows = run_table(chosen, folder)
+    results = collect_results(chosen, list_cells(chosen, folder), TARGET)
+    assert results is not None
+    save_results(results, folder / "results.json")
+    return to_measurements(rows)
+
+
+def load_kept() -> dict[str, TableResults]:
+    """The results that are kept with the source, by the names of their tables."""
+    files = {table.name: KEPT / f"{table.name}.json" for table in TABLES}
+    return {name: load_results(file) for name, file in files.items() if file.is_file()}
+
+
+def write_small_page(page: Path = PAGE) -> None:
+    """Write the tables into their page."""
+    kept = load_kept()
+    found = [describe(table, kept[table.name]) for table in TABLES if table.name in kept]
+    write_page(page, "\n".join(found))
+
+
+def describe(table: ExperimentTable, results: TableResults) -> str:
+    """The rows of a table and their differences, seed by seed."""
+    rows = [replace(one.row, values={name: one.row.values[name] for name in table.columns}) for one in results.rows]
+    differences = {f"{row} - {base}": difference(rows, row, base) for row, base in table.pairs}
+    return f"`{table.name}`, seeds {', '.join(map(str, results.rows[0].seeds))}\n\n{to_markdown(rows, differences)}"
