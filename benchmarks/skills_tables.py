@@ -396,7 +396,8 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         if experiment is FEDAGENT:
             draw_overview(results, ROOT / "docs" / "overview.svg")
     write_small_page()
-    draw_small_model(load_kept()[CURVES.name], ROOT / "docs" / "small-model.svg")
+    if (small := load_kept().get(CURVES.name)) is not None:
+        draw_small_model(small, ROOT / "docs" / "small-model.svg")
     return written
 
 
