@@ -180,7 +180,7 @@ REPLY_TOKENS = 6
 
 
 class SpeedTargets(NamedTuple):
-    """What a size is held to: least speed-ups, greatest share of environment time (%), and how much is played to see."""
+    """The targets of a size: least speed-ups, greatest share of environment time (%), and how much is played to see."""
 
     modules: float
     own: float

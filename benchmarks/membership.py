@@ -155,7 +155,7 @@ class Attacker:
         return flatten_arrays({name: value.cpu().numpy() for name, value in zip(parameters, gradients, strict=True)})
 
     def _compute_gain(self, local: LocalTraining, group: Group, update: ClientUpdate) -> float:
-        """How far an update followed these episodes' advantages: the sum of advantage times change of log-prob."""
+        """Return how far an update followed these episodes' advantages: the sum of advantage times change of log-prob."""
         given = self._compute_advantages(local, group, update)
         (after,) = local.recompute_logprobs([group])
         rows = zip(build_rows([group], [given]), build_rows([after], [given]), strict=True)
@@ -166,7 +166,7 @@ ATTACKS = ("loss", "gradient", "audit")
 
 
 def collect_updates(seen: Sequence[tuple[int, int, Message, Message]]) -> list[ClientUpdate]:
-    """What each client was first sent and last returned in each round, from (round, client, request, reply) in order."""
+    """Return what each client was first sent and last returned in each round, from (round, client, request, reply) in order."""
     sent: dict[tuple[int, int], Message] = {}
     back: dict[tuple[int, int], Message] = {}
     for number, client, request, reply in seen:

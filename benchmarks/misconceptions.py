@@ -1,4 +1,4 @@
-"""What practice cures of a warm start's misconceptions: an agent practises in one category alone, for every category in turn.
+"""Practice against a warm start's misconceptions: an agent practises in one category alone, for every category in turn.
 
     python -m benchmarks misconceptions-houses     python -m benchmarks misconceptions-math
     python -m benchmarks misconceptions-shop
@@ -112,17 +112,17 @@ SHOP = MisledPreset(
 
 
 def run_houses(quick: bool = False) -> list[Measurement]:
-    """What practice in one kind of chore does for the others."""
+    """Return what practice in one kind of chore does for the others."""
     return _run(HOUSES, quick)
 
 
 def run_math(quick: bool = False) -> list[Measurement]:
-    """What practice in one subject does for the others."""
+    """Return what practice in one subject does for the others."""
     return _run(MATH, quick)
 
 
 def run_shop(quick: bool = False) -> list[Measurement]:
-    """What practice in one department does for the others."""
+    """Return what practice in one department does for the others."""
     return _run(SHOP, quick)
 
 

@@ -1,4 +1,4 @@
-"""What a curious server receives under each method, and what it can infer about whose task is whose.
+"""The messages that a curious server receives under each method, and its inferences about whose task is whose.
 
 Every method runs for a few rounds on generated mathematics with a tiny agent, on clients whose tasks are drawn alike: what tells
 members from outsiders can only be the tasks themselves. The server follows the protocol and keeps what it receives; then it is
@@ -185,7 +185,7 @@ def spec_of(probe: Probe, scale: Scale, agent: Mapping[str, Any]) -> ExperimentS
 
 
 def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What an update of parameters reveals."""
+    """Return what an update of parameters reveals."""
     from benchmarks.membership import Attacker, collect_updates, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)
@@ -196,7 +196,7 @@ def attack_update(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What an expert's scores reveal about the questions that it holds."""
+    """Return what an expert's scores reveal about the questions that it holds."""
     from benchmarks.membership import Evidence, evaluate_evidence
 
     truth: Evidence = {}
@@ -220,7 +220,7 @@ def attack_scores(probe: Probe, runtime: Runtime, backend: RecordingBackend, sca
 
 
 def attack_votes(probe: Probe, runtime: Runtime, backend: RecordingBackend, scale: Scale) -> Iterator[Measurement]:
-    """What noisy histograms reveal: votes for the candidate that is nearest to a task, over all iterations."""
+    """Return what noisy histograms reveal: votes for the candidate that is nearest to a task, over all iterations."""
     from benchmarks.membership import Evidence, evaluate_evidence
 
     members, outsiders = split_members(runtime, scale)

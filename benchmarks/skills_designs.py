@@ -1,4 +1,4 @@
-"""How many runs a difference of 0.05 takes: by the last evaluation of a run, or by the mean of its last three.
+"""The number of runs that a difference of 0.05 takes: by the last evaluation of a run, or by the mean of its last three.
 
     python -m benchmarks skills-designs
 

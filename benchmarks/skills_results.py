@@ -279,7 +279,7 @@ def _describe_change(skills: Sequence[Skill]) -> str:
 
 
 def _describe_diagnostics(results: TableResults) -> list[str]:
-    """What explains a difference: means over the seeds, of the rows that have any of them."""
+    """Return what explains a difference: means over the seeds, of the rows that have any of them."""
     names = list(results.rows[0].diagnostics)
     rows = [one for one in results.rows if any(_present(one.diagnostics[name]) for name in names)]
     if not rows:
@@ -326,7 +326,7 @@ def _describe_difference(pair: str, found: Difference, margin: float) -> str:
 
 
 def read_difference(found: Difference, margin: float) -> str:
-    """What a difference shows after correction: a direction, equality within the margin, both, or nothing."""
+    """Return what a difference shows after correction: a direction, equality within the margin, both, or nothing."""
     findings = []
     if found.is_decided:
         findings.append("above" if found.mean > 0 else "below")

@@ -154,7 +154,7 @@ CELL_OUTPUT = ("output.sampled_episodes=0",)
 
 @dataclass(frozen=True)
 class ExperimentTable:
-    """What is run and which columns are shown: rows are configurations, `changes` apply to every one of them, `row_changes` to
+    """The runs of a table and its columns: rows are configurations, `changes` apply to every one of them, `row_changes` to
     one."""
 
     name: str
@@ -271,7 +271,7 @@ def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[Tabl
 
 RESULT = "result.json"
 STORED = ("config.yaml", RESULT, "metrics.jsonl")
-"""What a table reads of a run."""
+"""The parts of a run that a table reads."""
 
 
 def store_record(cell: TableCell, store: Path) -> None:

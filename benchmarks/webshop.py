@@ -320,7 +320,7 @@ def measure_expert(env: WebShopEnv, plays: int, error: float = 0.0) -> tuple[flo
 
 
 def _measure_misled(env: WebShopEnv, queries: int, drop: bool) -> float:
-    """How often the first result of a query made of a goal's wishes is not the target."""
+    """Return how often the first result of a query made of a goal's wishes is not the target."""
     draw, misled = stream(1, "figures", "searching"), 0
     for _ in range(queries):
         goal = env.pool[draw.integers(len(env.pool))].payload

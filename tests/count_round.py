@@ -25,6 +25,7 @@ CONFIG = {
     "agent": "untrained-tiny",
     "learning": {"tasks_per_step": 2, "group_size": 3},
     "federation": {"rounds": 1},
+    "evaluation": {"tasks": 10},
     "plugins": ["fedagentgym.testing.untrained"],
 }
 

@@ -47,7 +47,7 @@ FinishReason = Literal["stop", "length", "context"]
 
 
 class Decoding(Settings):
-    """How tokens are drawn. With temperature 0 the most likely token is taken, and all log-probabilities are 0."""
+    """The settings of drawing tokens. With temperature 0 the most likely token is taken, and all log-probabilities are 0."""
 
     temperature: float = Field(default=1.0, ge=0.0, description="divides the logits; 0 takes the most likely token")
     top_p: float = Field(
@@ -209,7 +209,7 @@ class TrainablePolicy(Policy, Protocol):
 
 
 class Move(NamedTuple):
-    """What an agent does in one turn of one episode.
+    """An agent's part in one turn of one episode.
 
     The tokens of an episode are the `context_ids` (given, without loss) and `token_ids` (generated) of its moves, one after the
     other. Agents without tokens set `reply`, `action` and `format` alone.

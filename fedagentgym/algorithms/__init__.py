@@ -21,9 +21,9 @@ __getattr__, __dir__, __all__ = attach(
 )
 
 APPLICATION = "fedagentgym.algorithms.recipe:build_algorithm"
-"""What workers and clients' machines build for a run: the algorithm with its operations."""
+"""The target that workers and clients' machines build for a run: the algorithm with its operations."""
 HELD_APPLICATION = "fedagentgym.algorithms.held:build_held"
-"""What clients' machines build for a run whose tasks they hold themselves."""
+"""The target that clients' machines build for a run whose tasks they hold themselves."""
 
 ALGORITHMS = Registry(
     "algorithm",

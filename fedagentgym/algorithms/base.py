@@ -50,11 +50,11 @@ class BaseAlgorithm(Generic[S]):
     settings_class: ClassVar[type[Settings]]
     metered: ClassVar[bool] = True
     trains_local_models: ClassVar[bool] = False
-    """Whether clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
+    """True if clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
     assumed: ClassVar[Sequence[str]] = ()
 
     keeps_policies: ClassVar[bool] = False
-    """Whether clients play with policies of their own (`client_parameters`)."""
+    """True if clients play with policies of their own (`client_parameters`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
@@ -309,7 +309,7 @@ class BaseAlgorithm(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What clients send to the server: the kind, by which the owner of tasks allows it, what it is, and who reads it."""
+    """A kind of what clients send: the kind, by which the owner of tasks allows it, what it is, and who reads it."""
 
     kind: str
     what: str
@@ -352,7 +352,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the counts depend on besides the method's own settings."""
+    """The numbers on which the counts depend, besides the method's own settings."""
 
     learning: LearningSettings
     clients: int

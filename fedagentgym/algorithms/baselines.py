@@ -1,4 +1,4 @@
-"""What federated methods are compared with: training on all tasks, training of one client alone, and no training.
+"""Baselines of federated methods: training on all tasks, training of one client alone, and no training.
 
     centralized  one site with the tasks of all clients, in the unchanged environment: the upper baseline. `pool: split` gives it
                  every task of the divided split, including those that no client holds and those of the roles: what the papers'

@@ -219,7 +219,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     @property
     def written(self) -> bool:
-        """Whether the language model writes the candidates."""
+        """True if the language model writes the candidates."""
         generated = is_generated(self.runtime.client_split.pool.source)
         if self.settings.candidates_from == "generator" and not generated:
             raise OptionError(
@@ -319,7 +319,7 @@ def compute_epsilon(deviation: float, delta: float, iterations: int) -> float:
 
 
 def count_votes(private: Floats, candidates: Floats) -> NDArray[np.int64]:
-    """How many private examples are nearest to each candidate, by cosine; the lower index first among equals."""
+    """Return how many private examples are nearest to each candidate, by cosine; the lower index first among equals."""
     winners = np.argmax(private @ candidates.T, axis=1) if len(private) else np.zeros(0, dtype=np.int64)
     return np.bincount(winners, minlength=len(candidates)).astype(np.int64)
 

@@ -210,7 +210,7 @@ class Scorer:
         return report.metrics, self._local.get_state(optimizer=False).weights
 
     def solve_tasks(self, records: Sequence[Mapping[str, Any]], seed: int) -> list[bool]:
-        """Whether the client's model solves each of these tasks."""
+        """Return whether the client's model solves each of these tasks."""
         return [group[0].success for group in self._play(self._open_env(records), seed).groups]
 
     def score_questions(self, questions: Sequence[Mapping[str, Any]], seed: int) -> list[list[float]]:
@@ -230,7 +230,7 @@ class Scorer:
             self._believed[task.id] = env.with_belief(task, own.turns[-1].reply if own.turns else "")
 
     def may_check(self, question: Mapping[str, Any]) -> bool:
-        """Whether this client checks a question's candidates against the gold."""
+        """Return whether this client checks a question's candidates against the gold."""
         if self._answers in ("off", "all"):
             return self._answers == "all"
         return self._find_own(question) is not None

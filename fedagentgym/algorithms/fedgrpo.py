@@ -204,7 +204,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @property
     def asks_holders(self) -> bool:
-        """Whether clients report which of the server's questions they hold."""
+        """True if clients report which of the server's questions they hold."""
         return self.settings.answers == "holders_first"
 
     @property

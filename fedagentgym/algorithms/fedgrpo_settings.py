@@ -69,7 +69,7 @@ class FedGRPOSettings(Settings):
 
     @property
     def asks_models(self) -> bool:
-        """Whether an expert's model is used: for competence, or for scoring candidates."""
+        """True if an expert's model is used: for competence, or for scoring candidates."""
         return self.answers != "all" or self.selection != "random"
 
     @model_validator(mode="after")

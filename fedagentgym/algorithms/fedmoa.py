@@ -344,7 +344,7 @@ def average_shared_weights(objectives: Mapping[int, ObjectiveWeights], alpha: Ma
 
 
 def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """How equal the weights of a cluster's clients are: 1 if equal, 0 if one client has all the weight."""
+    """Return how equal the weights of a cluster's clients are: 1 if equal, 0 if one client has all the weight."""
     metrics = {"clusters": float(len(clusters))}
     for name, members in clusters.items():
         shares = np.array([alpha[m] for m in members])

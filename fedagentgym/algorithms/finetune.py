@@ -26,7 +26,7 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Form, Message, Parameters
 
 TUNED = "tuned"
-"""Whether the clients' fine-tuned parameters follow from the present mean, in the server's memory."""
+"""True if the clients' fine-tuned parameters follow from the present mean, in the server's memory."""
 
 
 class FineTuneSettings(AveragingSettings):

@@ -39,7 +39,7 @@ SECTIONS: Mapping[str, frozenset[str]] = {
     "text": frozenset({"answers"}),
     "report": frozenset({"metrics"}),
 }
-"""What the sections of a reply may carry; `control` holds the numbers that a method needs."""
+"""The admitted contents of a reply's sections; `control` holds the numbers that a method needs."""
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ SECTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class HeldApplication:
-    """What a machine that holds tasks builds for a run: the method's operations, limited to what the owner allows."""
+    """The application on a machine that holds tasks: the method's operations, limited to what the owner allows."""
 
     algorithm: BaseAlgorithm[Any]
 
@@ -71,7 +71,7 @@ def build_held(
     folder: Path | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> HeldApplication:
-    """What a worker builds for a run with held tasks. `held` are the owner's files, `folder` is for what its owner may read."""
+    """Build a worker's application for a run with held tasks. `held` are the owner's files, `folder` is for the owner."""
     loaded = spec if isinstance(spec, ExperimentSpec) else ExperimentSpec.load(spec, "spec")
     if held is None or folder is None:
         raise RefusedError(
@@ -97,7 +97,7 @@ def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
 
 
 def list_objections(method: type[BaseAlgorithm[Any]], settings: Any, owner: HeldSettings) -> list[str]:
-    """What the owner of tasks does not allow of what a method sends."""
+    """Return what the owner of tasks does not allow of what a method sends."""
     name = settings.name
     decides = getattr(method, "deciding_metrics", {})  # other metrics are left out
     found = [

@@ -1,4 +1,4 @@
-"""What a server may ask of a client's machine: the settings of a recipe, and who decides each of them.
+"""Limits of a server's requests to a client's machine: the settings of a recipe, and who decides each of them.
 
 A recipe is the part of a run's configuration that a Flower node gets from the server. `RULES` is the table of SECURITY.md, and a
 test holds it equal to the settings; `admit_recipe` applies it.
@@ -156,8 +156,8 @@ def build_algorithm(
     owner: Mapping[str, Any] | None = None,
     **held: Any,
 ) -> BaseAlgorithm[Any]:
-    """What a worker builds from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec is one
-    of others, which its decisions bind."""
+    """Build a worker's application from an `ApplicationSpec`: the algorithm, whose operations it serves. With an `owner` the spec
+    is one of others, which its decisions bind."""
     if held:
         raise RefusedError(
             "this machine holds tasks of its own, and this run divides others: it needs partition.sampler held"

@@ -1,4 +1,4 @@
-"""What clients report: the scores of their trained models, and how the server validates replies.
+"""Clients' reports: the scores of their trained models, and how the server validates replies.
 
 A client that trains a model of its own evaluates it before it is averaged, on its own mixture of held-out tasks: the
 distribution of its tasks over categories. The success in every category (or evaluation set of that name) is weighted by the
@@ -127,7 +127,7 @@ REFUSED = "report/refused"
 
 
 class Report(NamedTuple):
-    """What a client reports: numbers by name, and the episodes that it shows."""
+    """A client's report: numbers by name, and the episodes that it shows."""
 
     metrics: dict[str, float]
     episodes: list[dict[str, Any]]
@@ -154,7 +154,7 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
 
 
 def _is_metric(name: object, value: object) -> bool:
-    """Whether a client can report this: no number that follows from the configuration, such as an epsilon."""
+    """Return whether a client can report this: no number that follows from the configuration, such as an epsilon."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
         return False
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
@@ -184,10 +184,10 @@ def read_reports(
 
 
 def sum_costs(reported: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """What the reporting clients took together, as far as they report it."""
+    """Return what the reporting clients took together, as far as they report it."""
     return mean_metrics([{name: one[name] for name in COSTS if name in one} for one in reported])
 
 
 def is_idle(metrics: Mapping[str, float]) -> bool:
-    """Whether a client reports that none of its groups of episodes had a difference in rewards to learn from."""
+    """Return whether a client reports that none of its groups of episodes had a difference in rewards to learn from."""
     return "groups" in metrics and metrics.get("groups/constant", 0.0) >= metrics["groups"]

@@ -77,7 +77,7 @@ class Site:
     model: ResidentModel
     learning: LearningSettings
     tells_count: bool = True
-    """Whether the server may know how many tasks there are."""
+    """True if the server may know how many tasks there are."""
 
     @property
     def agent(self) -> TokenAgent:
@@ -107,7 +107,7 @@ class Site:
 
 @dataclass(frozen=True)
 class HeldFiles:
-    """What a client's machine holds itself: the owner's file of every client there, and where their results are kept."""
+    """The files of a client's own machine: the owner's file of every client there, and where their results are kept."""
 
     files: Mapping[int, str]
     folder: Path
@@ -310,7 +310,7 @@ class PartitionSettings(Settings):
 
     @property
     def is_held(self) -> bool:
-        """Whether the clients' own machines hold the tasks."""
+        """True if the clients' own machines hold the tasks."""
         return self.sampler == HELD and self.file is None
 
     @model_validator(mode="after")

@@ -62,7 +62,7 @@ class CandidateSource(Protocol):
 
 
 def is_generated(source: Mapping[str, Any]) -> bool:
-    """Whether a pool was made by a generator (all members of a mixture) rather than loaded."""
+    """Return whether a pool was made by a generator (all members of a mixture) rather than loaded."""
     members = source.get("mixture")
     if isinstance(members, Mapping):
         return all(is_generated(member) for member in members.values())
@@ -202,7 +202,7 @@ def make_payload(question: str, answer: str, solution: str) -> dict[str, Any]:
 
 
 def takes_written_tasks(env: TextEnv) -> bool:
-    """Whether a question with its answer is a task of this environment."""
+    """Return whether a question with its answer is a task of this environment."""
     parse = getattr(env, "parse_payload", None)
     if env.takes != "reply" or parse is None:
         return False

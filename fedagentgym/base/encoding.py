@@ -144,7 +144,7 @@ def join_pieces(data: bytes | Pieces) -> bytes:
 
 
 def is_fixed(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array's memory is read-only: the array itself and everything that it is a view of."""
+    """Return whether an array's memory is read-only: the array itself and everything that it is a view of."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -156,7 +156,7 @@ def is_fixed(array: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of an encoded value declares: the tree, and dtype and shape of each array."""
+    """The declarations in the header of an encoded value: the tree, and dtype and shape of each array."""
 
     tree: Any
     arrays: tuple[tuple[str, tuple[int, ...]], ...]

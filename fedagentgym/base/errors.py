@@ -31,7 +31,7 @@ class DataError(FedAgentGymError):
 
 
 class RefusedError(FedAgentGymError):
-    """What the owner of a client's machine does not allow. The server reads its text, which quotes nothing of that machine."""
+    """The owner of a client's machine does not allow it. The server reads its text, which quotes nothing of that machine."""
 
 
 class ProcessUnusableError(FedAgentGymError):
@@ -119,7 +119,7 @@ _INVISIBLE = re.compile(
 
 
 def is_clean_text(text: str) -> bool:
-    """Whether a text can be encoded as UTF-8 and used in a path: no NUL, no lone surrogates.
+    """Return whether a text can be encoded as UTF-8 and used in a path: no NUL, no lone surrogates.
 
     >>> is_clean_text("caf\u00e9"), is_clean_text("a\\0"), is_clean_text("\\ud800")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""How texts that others wrote are put into each kind of output: titles, names, categories, tasks, file names, errors.
+"""Escaping of texts that others wrote, for each kind of output: titles, names, categories, tasks, file names, errors.
 
 HTML is written by the templates of `fedagentgym.pages.render`, which escape every expression; JSON and YAML by their libraries.
 Each of the others has one function here.

@@ -87,7 +87,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def _name_kind(mode: int) -> str:
-    """What a path holds if it is not a plain file."""
+    """Return what a path holds if it is not a plain file."""
     if stat.S_ISDIR(mode):
         return "a folder"
     if stat.S_ISLNK(mode):
@@ -308,7 +308,7 @@ def check_format(found: object, expected: str, where: str, what: str) -> None:
 
 
 def stamp_file(path: str | Path) -> tuple[int, int, int]:
-    """What changes when a file is written: its size, the time of the write, and that of the change, which cannot be set back."""
+    """Return what a write changes: the size, the time of the write, and that of the change, which cannot be set back."""
     status = os.stat(path)  # noqa: PTH116 - called for thousands of files
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -368,7 +368,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _is_too_deep(value: object) -> bool:
-    """Whether lists and mappings are nested more than `MOST_DEEP` levels deep; goes level by level, without recursion."""
+    """Return whether lists and mappings are nested more than `MOST_DEEP` levels deep; goes level by level, without recursion."""
     level = [value]
     for _ in range(MOST_DEEP + 1):
         containers = [node for node in level if isinstance(node, list | dict)]

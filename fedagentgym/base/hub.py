@@ -88,7 +88,7 @@ def _check_size(name: str, kind: Kind, sizes: dict[str, int]) -> None:
 
 
 def _is_taken(path: str) -> bool:
-    """Whether a file is data, and its path stays inside the folder."""
+    """Return whether a file is data, and its path stays inside the folder."""
     parts = PurePosixPath(path).parts
     inside = bool(parts) and not path.startswith("/") and all(part not in ("..", ".") for part in parts)
     return inside and (PurePosixPath(path).suffix in TAKEN or parts[-1] == "LICENSE") and not parts[-1].startswith(".")

@@ -87,7 +87,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
 }
-"""What each extra brings, by the names under which it is imported."""
+"""The packages of each extra, by the names under which it is imported."""
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -266,7 +266,7 @@ class Registry:
         return tuple(self._entries)
 
     def is_added(self, name: str) -> bool:
-        """Whether a plugin registered the name."""
+        """Return whether a plugin registered the name."""
         return name in self and name not in self._own
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""What concerns a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
+"""The state of a whole process: its log lines, Ctrl-C, its end with its parent, its processor, and reports of its progress.
 
 The library configures no handlers of its logger tree below `fedagentgym`; a command does so once (`log_to_stderr`).
 
@@ -65,7 +65,7 @@ def own_process() -> None:
 
 
 def is_own_process() -> bool:
-    """Whether global switches of this process may be set."""
+    """Return whether global switches of this process may be set."""
     return _OWNED.is_set()
 
 
@@ -133,7 +133,7 @@ _CPU_FILE = Path("/proc/cpuinfo")
 
 
 class Ability(NamedTuple):
-    """Whether the processor has a capability, and how this is known."""
+    """True if the processor has a capability, and how this is known."""
 
     present: bool
     reason: str
@@ -232,7 +232,7 @@ def tell_step(step: int, steps: int) -> None:
 
 @dataclass
 class Generated:
-    """How many tokens the models of this process have generated: what progress shows before an episode is over."""
+    """The number of tokens that the models of this process have generated; progress shows it before an episode is over."""
 
     tokens: int = 0
 

@@ -37,7 +37,7 @@ class Progress(Protocol):
 
 
 def is_quiet() -> bool:
-    """Whether progress is silenced."""
+    """Return whether progress is silenced."""
     return _verbosity == "quiet"
 
 
@@ -222,7 +222,7 @@ class _Bar:
 
 @dataclass
 class _Count:
-    """How much of a task is done, and how long the rest takes if it goes on like this."""
+    """The part of a task that is done, and the time that the rest takes if it goes on like this."""
 
     total: int | None
     most_tokens: int | None = None
@@ -242,7 +242,7 @@ class _Count:
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 
     def describe_tokens(self) -> str:
-        """How many tokens were generated, and the longest time that the rest takes at this speed."""
+        """Return how many tokens were generated, and the longest time that the rest takes at this speed."""
         tokens, seconds = GENERATED.tokens - self.tokens, time.monotonic() - self.start
         if not tokens:
             return ""

@@ -24,15 +24,15 @@ from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_
 
 T = TypeVar("T")
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
-"""How long ranks wait for each other within a computation that all of them make."""
+"""The time for which ranks wait for each other within a computation that all of them make."""
 PLAY_TIMEOUT = timedelta(days=7)
-"""How long the others wait for rank 0; if it ends, they learn so from its closed connections."""
+"""The time for which the others wait for rank 0; if it ends, they learn so from its closed connections."""
 FAILURE_TIMEOUT = timedelta(seconds=20)
-"""How long a rank that failed waits for the others to have failed alike."""
+"""The time for which a rank that failed waits for the others to have failed alike."""
 
 
 class Place(NamedTuple):
-    """What `torchrun` tells a process in its environment."""
+    """The place of a process among its ranks, as `torchrun` writes it into the environment."""
 
     rank: int
     size: int
@@ -67,7 +67,7 @@ class Group:
     """The group by which objects are sent: rank 0 may play for hours before it sends one."""
     failures: Any
     alone: bool = False
-    """Whether rank 0 computes while the others wait for the outcome."""
+    """True if rank 0 computes while the others wait for the outcome."""
     interrupted: bool = False
     shared_error: BaseException | None = None
     """The error of rank 0 that all ranks raised last."""
@@ -157,7 +157,7 @@ def _take_signals(group: Group) -> Iterator[None]:
 
 
 def share(make: Callable[[], T], policy: object = None) -> T:
-    """What rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
+    """Return what rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
 
     All weights of a `policy` that is sharded are gathered for it.
     """
@@ -200,7 +200,7 @@ def _make_sendable(error: BaseException) -> BaseException:
 
 
 def make_first(make: Callable[[], T]) -> T:
-    """What `make` makes: first on rank 0, then on the others, which find what it left in caches."""
+    """Return what `make` makes: first on rank 0, then on the others, which find what it left in caches."""
     made: list[T] = []
     share(lambda: made.append(make()))
     return made[0] if made else make()

@@ -27,7 +27,7 @@ LEVEL = 0.05
 """Comparisons are decided at this level, after correction."""
 FEWEST_REPLICATES = 5
 POWER = 0.8
-"""What a suite can decide is what it would find this often."""
+"""A suite can decide a difference if it would find it this often."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
 Values = NDArray[np.float64]
@@ -74,12 +74,12 @@ class Difference:
 
     @property
     def is_decided(self) -> bool:
-        """Whether there is a difference."""
+        """True if there is a difference."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
     @property
     def is_equal(self) -> bool:
-        """Whether the two are equal within the margin."""
+        """True if the two are equal within the margin."""
         return self.adjusted_unequal is not None and self.adjusted_unequal < LEVEL
 
 
@@ -238,7 +238,7 @@ def _describe_difference(mean: float, error: float, freedom: float, margin: floa
 
 
 def _find_tail(distance: float, error: float, freedom: float) -> float:
-    """How often a mean is this far or further on one side of its expectation; rounding errors are no distance."""
+    """Return how often a mean is this far or further on one side of its expectation; rounding errors are no distance."""
     if error == 0:
         return 0.5 if abs(distance) < 1e-12 else float(distance < 0)
     from scipy.special import stdtr
@@ -277,7 +277,7 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
 
 def count_replicates(spread: float, difference: float, comparisons: int = 1) -> int:
-    """How many replicates find a difference in four of five experiments; see `find_decidable`.
+    """Return how many replicates find a difference in four of five experiments; see `find_decidable`.
 
     >>> count_replicates(0.134, 0.04)
     91

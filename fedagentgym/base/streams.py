@@ -166,7 +166,7 @@ class Stream:
         return on_grid(weights / weights.sum()) / GRID
 
     def multinomial(self, n: int, probabilities: ArrayLike) -> Ints:
-        """How often each of the outcomes occurred in n draws."""
+        """Return how often each of the outcomes occurred in n draws."""
         outcomes = np.asarray(probabilities).size
         return np.bincount(self.weighted(probabilities, size=n), minlength=outcomes).astype(np.int64)
 

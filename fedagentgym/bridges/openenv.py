@@ -45,7 +45,7 @@ class TextAction(_types.Action):  # type: ignore[misc]
 
 
 class TextObservation(_types.Observation):  # type: ignore[misc]
-    """What an agent sees; at the end also the grade and the rest of gymnasium's `info`."""
+    """An agent's observation; at the end also the grade and the rest of gymnasium's `info`."""
 
     text: str = Field(description="the observation")
     instructions: str | None = Field(default=None, description="role, actions and form of a reply, at reset")

@@ -25,13 +25,13 @@ Completion = str | Sequence[Mapping[str, Any]]
 
 
 class PromptTemplate(Protocol):
-    """How the first observation becomes a prompt."""
+    """A function that makes a prompt of the first observation."""
 
     def render_first(self, env: Any, view: Any) -> str: ...
 
 
 class TaskReward:
-    """What an environment says of replies to its tasks; `make_reward` makes one.
+    """The rewards of an environment for replies to its tasks; `make_reward` makes one.
 
     Called as TRL calls reward functions, it returns one reward per completion. `compute_score` is verl's form.
 

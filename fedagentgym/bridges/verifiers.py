@@ -37,13 +37,13 @@ class GymConfig(vf.TasksetConfig):  # type: ignore[misc]
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the environment, such as `split`; `client_split` (a file) and `client` name one client."""
     think: bool = False
-    """Whether thoughts are asked for before an action."""
+    """True if thoughts are asked for before an action."""
     seed: int = 0
     """Seed of the episodes."""
 
 
 class GymData(vf.TaskData):  # type: ignore[misc]
-    """What one task is made of, on every machine."""
+    """The parts of one task, the same on every machine."""
 
     env: str
     options: dict[str, Any]

@@ -171,7 +171,7 @@ def _print_replicates(suite: Suite) -> None:
 
 
 def _describe_counts(suite: Suite, scenario: str) -> str:
-    """How many tasks choose and rank; a suite that would rank by nothing is refused."""
+    """Return how many tasks choose and rank; a suite that would rank by nothing is refused."""
     counts = count_tasks(suite, scenario)
     return ", ".join(
         f"{' or '.join(f'{size:,}' for size in sorted(set(sizes)))} tasks of {split}"
@@ -350,7 +350,7 @@ def _find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _name_runs(doing: str, runs: Sequence[SuiteRun]) -> None:
-    """What is about to be written, before it is."""
+    """Return what is about to be written, before it is."""
     for one in runs:
         get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 

@@ -1,4 +1,4 @@
-"""What surrounds every command: a check of its arguments, and errors that become one sentence and an exit code.
+"""The frame of every command: a check of its arguments, and errors that become one sentence and an exit code.
 
 0    success
 2    the user can fix it: an input, a file, a machine without space

@@ -1,4 +1,4 @@
-"""What commands share: the class of their groups, options with the same meaning everywhere, and how these are read."""
+"""Shared by commands: the class of their groups, options with the same meaning everywhere, and how these are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Group(click.Group):
             formatter.write_dl([(name, self.get_summary(ctx, name)) for name in self.list_commands(ctx)])
 
     def get_summary(self, ctx: click.Context, name: str) -> str:
-        """What the group's help says about a command."""
+        """Return what the group's help says about a command."""
         command = self.get_command(ctx, name)
         return " ".join((command.help or "").partition("\n\n")[0].split()) if command is not None else ""
 

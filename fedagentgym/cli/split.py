@@ -215,7 +215,7 @@ def show(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bool
 
 
 def _has_pool(record: SplitRecord) -> bool:
-    """Whether the tasks that were divided are made or installed here, so that the split itself is at fault."""
+    """Return whether the tasks that were divided are made or installed here, so that the split itself is at fault."""
     from fedagentgym.partitions.table import open_pool
 
     try:
@@ -474,7 +474,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
 
 
 def _describe_record(record: SplitRecord, where: str) -> list[tuple[str, str]]:
-    """What a split says without its tasks."""
+    """Return what a split says without its tasks."""
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
     options = "".join(f", {key} {value}" for key, value in record.env_options.items())
     rows = [

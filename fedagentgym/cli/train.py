@@ -207,7 +207,7 @@ def _print_plan(
 
 
 def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as_json: bool) -> None:
-    """What the agent does before learning; the exit code is 1 if the run cannot learn."""
+    """Return what the agent does before learning; the exit code is 1 if the run cannot learn."""
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.gates import measure_gates
 

@@ -64,7 +64,7 @@ class Episode(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether no further action can be taken."""
+        """True if no further action can be taken."""
         return self.terminated or self.truncated
 
 
@@ -76,7 +76,7 @@ class Expert(Protocol):
 
 
 class Handicap(Settings):
-    """What keeps an expert from solving everything, so that hardness labels are not one-sided."""
+    """A handicap that keeps an expert from solving everything, so that hardness labels are not one-sided."""
 
     error: float = Field(ge=0, le=1, description="probability of a random admissible action instead of the expert's")
     turns: int = Field(ge=1, description="turns after which an attempt has failed")
@@ -135,13 +135,13 @@ class TextEnv(gymnasium.Env[str, str]):
     split_aliases: ClassVar[Mapping[str, str]] = {}
     default_max_turns: ClassVar[int] = 30
     runs_programs: bool = False
-    """Whether grading runs untrusted programs; records then say how they were confined."""
+    """True if grading runs untrusted programs; records then say how they were confined."""
     reward_names: ClassVar[tuple[str, ...]] = ()
     """The components that `View.rewards` may contain, for methods with several objectives."""
     payload_type: ClassVar[Any] = Any
     """The type of the payloads, by which tasks are read from files; JSON values need none."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
-    """How the environments of clients can differ; `federate(variant=...)` takes one of these."""
+    """The ways in which the environments of clients can differ; `federate(variant=...)` takes one of these."""
     play_options: ClassVar[tuple[str, ...]] = ("max_turns", "reward", "order", "render_mode")
     """Options of this class that change no task, such as how observations are shown; beside a client split only these can be
     given. A subclass lists its own; those of its base classes are added."""
@@ -153,14 +153,14 @@ class TextEnv(gymnasium.Env[str, str]):
     handicap: ClassVar[Handicap] = Handicap(error=0.4, turns=20)
     """With this handicap the expert solves a third to a half of the default pool; `fedagentgym label` uses it."""
     published_action_tail: ClassVar[int] = 30
-    """How many final characters of a reply without tags the published agent code takes as the action."""
+    """The number of final characters of a reply without tags the published agent code takes as the action."""
 
     _spec: EnvSpec | None = None
     _steps: Sequence[Step] = ()
     """The history that `render` shows; kept only in a render mode."""
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     shares_pools: ClassVar[bool] = False
-    """Whether `load_pool` depends only on its split and the options of the environment: then all environments of a process
+    """True if `load_pool` depends only on its split and the options of the environment: then all environments of a process
     that were made with the same options share one pool."""
 
     @classmethod
@@ -319,7 +319,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def has_expert(self) -> bool:
-        """Whether `expert` returns a player."""
+        """True if `expert` returns a player."""
         return type(self).expert is not TextEnv.expert
 
     def goal(self, task: Task) -> str:
@@ -744,7 +744,7 @@ class EnvOpener(Protocol):
 
 
 EnvLike = str | gymnasium.Env[Any, Any] | EnvOpener
-"""What functions take for an environment: its id or short name, an environment, wrapped or not, or a client."""
+"""The forms in which functions take an environment: its id or short name, an environment, wrapped or not, or a client."""
 
 
 def open_env(env: EnvLike, **options: Any) -> TextEnv:

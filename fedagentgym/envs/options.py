@@ -88,7 +88,7 @@ def _check_type(cls: type, env_id: str, name: str, value: Any) -> None:
 
 @cache
 def _make_adapter(cls: type, name: str) -> TypeAdapter[Any] | None:
-    """What checks the values of an option; None if its annotation cannot be checked."""
+    """Return what checks the values of an option; None if its annotation cannot be checked."""
     from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter
     from pydantic.errors import PydanticUserError
 

@@ -50,7 +50,7 @@ class EpisodeStarter(Protocol):
 
 
 class PromptTemplate(Protocol):
-    """What renders the first prompt of an episode; `fedagentgym.agents.text.prompts.Template` is one."""
+    """A renderer of the first prompt of an episode; `fedagentgym.agents.text.prompts.Template` is one."""
 
     def render_first(self, env: Any, view: View) -> str: ...
 
@@ -209,7 +209,7 @@ class TaskPool:
 
     @property
     def categories(self) -> dict[str, int]:
-        """How many tasks each category has."""
+        """The number of tasks of each category."""
         counts = np.bincount(self.category_codes, minlength=len(self.category_names))
         return {name: int(count) for name, count in zip(self.category_names, counts, strict=True) if count}
 

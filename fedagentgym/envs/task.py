@@ -190,7 +190,7 @@ Value = str | int
 
 
 def is_value(value: object) -> bool:
-    """Whether tasks can be grouped by it: a text or a whole number."""
+    """Return whether tasks can be grouped by it: a text or a whole number."""
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
@@ -211,7 +211,7 @@ def list_payload_fields(payload: object) -> list[str]:
 
 
 def get_payload_field(payload: object, name: str) -> Any:
-    """What a payload has under a name: an entry of a mapping or a field of a record; None where it has no such thing."""
+    """Return what a payload has under a name: an entry of a mapping or a field of a record; None where it has no such thing."""
     if name not in _get_names(payload):
         return None
     return payload[name] if isinstance(payload, Mapping) else getattr(payload, name)

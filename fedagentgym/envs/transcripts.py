@@ -23,7 +23,7 @@ _HEADING = re.compile(r"(.+), seed (\d+)")
 
 
 class Transcript(NamedTuple):
-    """What determines an episode: play it with `replay`."""
+    """All that determines an episode: play it with `replay`."""
 
     task: str
     seed: int

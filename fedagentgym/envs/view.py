@@ -1,4 +1,4 @@
-"""What an environment shows after a reset or a step, and the text that `render()` makes of it."""
+"""The view that an environment shows after a reset or a step, and the text that `render()` makes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOT = re.compile(r"<[a-z_]+>")
 
 
 class View(NamedTuple):
-    """What an environment shows after a reset or an action, and how it grades the episode so far.
+    """The view of an environment after a reset or an action, with the grade of the episode so far.
 
     Attributes:
         observation: What the agent reads.

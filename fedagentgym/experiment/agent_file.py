@@ -97,7 +97,7 @@ def write_agent_file(file: AgentFile, folder: Path) -> None:
 
 
 def has_agent_file(folder: str | Path) -> bool:
-    """Whether this names a folder that was exported with its agent."""
+    """Return whether this names a folder that was exported with its agent."""
     text = str(folder)
     return "\0" not in text and Path(text).expanduser().joinpath(AGENT_FILE).is_file()
 

@@ -56,7 +56,7 @@ ROUNDS = "federation.rounds"
 
 
 class OutputSettings(Settings):
-    """What a run writes."""
+    """The files that a run writes."""
 
     folder: str = Field(default="runs/run", description="the run's folder")
     keep_rounds: int = Field(default=3, ge=1, description="newest commits that are kept, besides the best one")

@@ -1,4 +1,4 @@
-"""What is evaluated, in which environments, and how: an agent by name, an exported folder, or the policy of a run.
+"""Evaluations of policies, in the environments that are chosen: an agent by name, an exported folder, or the policy of a run.
 
 A folder and a run contain their prompt, their environment and the tasks on which the run was evaluated; given options replace
 these. Without options the run's own evaluation is repeated, episode for episode. `check_episodes` replays a file of episodes.
@@ -246,7 +246,7 @@ def check_episodes(
 
 
 def _read_heads(path: Path) -> dict[str, dict[str, Any]]:
-    """What the first line of each evaluation set contains besides its episode."""
+    """Return what the first line of each evaluation set contains besides its episode."""
     heads: dict[str, dict[str, Any]] = {}
     for _, about in read_json_lines(path):
         heads.setdefault(str(about.get("set", "")), about)

@@ -62,7 +62,7 @@ class OpenedPolicy:
         )
 
     def _describe_privacy(self) -> dict[str, Any]:
-        """What was spent up to this round, beside what the accountant assumes."""
+        """Return what was spent up to this round, beside what the accountant assumes."""
         chain = read_chain(self.run.folder)
         records = [] if chain is None else [one for one in chain.list_records() if one["round"] <= self.round]
         return describe_privacy(records, self.run.algorithm.assumed)

@@ -1,4 +1,4 @@
-"""What `train` returns: the record of a run with its success, its learning curve, and its episodes."""
+"""The result that `train` returns: the record of a run with its success, its learning curve, and its episodes."""
 
 from __future__ import annotations
 

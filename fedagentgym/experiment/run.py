@@ -314,7 +314,7 @@ class Run:
     sets: tuple[OpenedSet, ...]
     agent_note: Mapping[str, Any]
     plugins: tuple[str, ...] = ()
-    """What workers load: the configuration's plugins, where the user has them."""
+    """The plugins that workers load: the configuration's, where the user has them."""
 
     @classmethod
     def open(cls, config: RunConfig, folder: Path, plugins: tuple[str, ...] | None = None) -> Run:

@@ -36,7 +36,7 @@ ASK = "or pass --trust-plugins if you trust whoever made the folder"
 
 @dataclass(frozen=True)
 class Trust:
-    """What a user lets a run's folder decide. `plugins` are those that they named, which are loaded already; with `folder` its
+    """Decisions left to a run's folder. `plugins` are those that the user named, which are loaded already; with `folder` its
     own are loaded, and all that it says holds."""
 
     plugins: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def _choose_plugins(stored: StoredConfig, trust: Trust) -> tuple[str, ...]:
 
 
 def is_own_plugin(plugin: str) -> bool:
-    """Whether a plugin is a module of this package that a configuration may name: it is installed with it."""
+    """Return whether a plugin is a module of this package that a configuration may name: it is installed with it."""
     return plugin.startswith(OWN_PLUGINS) and not plugin.endswith(".py")
 
 
@@ -177,7 +177,7 @@ def _name_plugin(plugin: str) -> str:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Whether running a folder's configuration needs more than the folder: code, or what only the user decides."""
+    """Return whether running a folder's configuration needs more than the folder: code, or what only the user decides."""
     try:
         _choose_plugins(stored := read_stored_config(folder), NO_TRUST)
         check_foreign_config(resolve_config(stored.plain), stored.where)

@@ -121,7 +121,7 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a method returns for a round.
+    """A method's result of a round.
 
     Attributes:
         state: The next global state.

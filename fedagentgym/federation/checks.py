@@ -116,7 +116,7 @@ ASSUMED = (
     "who took part is known to nobody but the server",
     "nothing is published but models, what follows from them, and records of a private run",
 )
-"""What the accountant assumes; every epsilon is shown beside it."""
+"""The accountant's assumptions; every epsilon is shown beside it."""
 
 
 def format_privacy(found: Mapping[str, Any]) -> str:

@@ -94,7 +94,7 @@ class Application(Protocol[R]):
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """How a worker builds the application: `module:function` called with keyword arguments, plain values or settings.
+    """The application as a worker builds it: `module:function` called with keyword arguments, plain values or settings.
 
     What is sent is plain (`plain`): settings are validated again where they arrive, since a client's machine must not unpickle
     what a server sends. `plugins` are modules or files of the user; see `base/plugins.py`.

@@ -73,7 +73,7 @@ def update_norm(
 
 
 def is_finite(array: Array) -> bool:
-    """Whether an array is free of NaN and infinity."""
+    """Return whether an array is free of NaN and infinity."""
     if array.dtype.kind != "f":
         return True
     flat = array.reshape(-1)
@@ -94,7 +94,7 @@ _HEADER_PER_TEXT = 6
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What a server and a client send each other, and what they store: arrays and plain values by kind.
+    """A message between a server and a client, or a stored state: arrays and plain values by kind.
 
     Bytes are counted by kind. The report is for people; no method may use it, and its bytes are counted apart.
 
@@ -149,7 +149,7 @@ class Message:
 
     @property
     def empty(self) -> bool:
-        """Whether the message holds nothing."""
+        """True if the message holds nothing."""
         return not any(getattr(self, kind) for kind in (*KINDS, "report"))
 
     def get_arrays(self) -> dict[str, Array]:

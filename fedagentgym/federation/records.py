@@ -119,7 +119,7 @@ _FIELDS: dict[str, Any] = {
 
 
 def fits(kind: Any, value: object) -> bool:
-    """Whether a value of a file is of this kind, without any conversion."""
+    """Return whether a value of a file is of this kind, without any conversion."""
     try:
         _make_adapter(kind).validate_python(value, strict=True)
     except ValidationError:

@@ -56,7 +56,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What `run_rounds` needs besides the method and the backend.
+    """The arguments of `run_rounds` besides the method and the backend.
 
     Attributes:
         folder: The run's folder.

@@ -150,7 +150,7 @@ def measure_run(suite: Suite, data: CellData) -> dict[str, float]:
 
 
 def measure_spent(spent: Spent) -> dict[str, float]:
-    """What a run took, if everything was counted."""
+    """Return what a run took, if everything was counted."""
     counts = [(name, getattr(spent, name)) for name in ("episodes", "optimizer_steps", "labelled", "looks")]
     return {} if any(value is None for _, value in counts) else {name: float(value) for name, value in counts}
 
@@ -200,7 +200,7 @@ def find_area(points: Sequence[CurvePoint], budget: int | None) -> float:
 
 
 def find_forgetting(points: Sequence[CurvePoint]) -> float:
-    """How far the success in a category fell from its best to the end; mean over categories."""
+    """Return how far the success in a category fell from its best to the end; mean over categories."""
     last = points[-1].categories
     falls = [max(point.categories.get(category, 0.0) for point in points) - last[category] for category in last]
     return mean(falls)

@@ -70,7 +70,7 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """What is played, and where it is stored."""
+    """A cell of a suite: what is played, and where it is stored."""
 
     suite: Suite
     entry: Entry
@@ -178,7 +178,7 @@ def write_identity(cell: Cell) -> None:
 
 
 class Played(Settings):
-    """How far a cell of the agents track is: its first tasks and the bytes of their episodes, and what they took."""
+    """The progress of a cell of the agents track: its first tasks and the bytes of their episodes, and what they took."""
 
     tasks: int = 0
     bytes: int = 0

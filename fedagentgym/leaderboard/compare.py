@@ -191,7 +191,7 @@ def _tell_runs(runs: int) -> str:
 
 @dataclass(frozen=True)
 class _Comparing:
-    """How a measure is compared, from `values[seed, task]` of each scenario."""
+    """The comparison of one measure, from `values[seed, task]` of each scenario."""
 
     measure: str
     runs: int

@@ -350,7 +350,7 @@ def _make_series(
 
 
 def _describe_source(path: Path) -> tuple[str, str, str]:
-    """What was compared, and what can be done with it, with the command for that."""
+    """Return what was compared, and what can be done with it, with the command for that."""
     place = shlex.quote(str(path))
     if (path / MANIFEST).is_file():
         suite = ResultFolder(path).manifest.suite

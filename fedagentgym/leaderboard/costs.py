@@ -1,4 +1,4 @@
-"""What a hosted model takes for a suite of the agents track: sampling, episodes, tokens and price, before anything is asked."""
+"""The costs of a hosted model for a suite of the agents track: sampling, episodes, tokens and price, before anything is asked."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
 
 
 def describe_sampling(suite: Suite) -> str:
-    """How a hosted model is sampled."""
+    """Return how a hosted model is sampled."""
     return f"temperature {suite.ranking.temperature:g}, replies of at most {HOSTED_TOKENS} tokens"
 
 

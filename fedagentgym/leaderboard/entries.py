@@ -35,7 +35,7 @@ HOSTED_TOKENS = 512
 
 
 class Entry(Settings):
-    """What is played. `changes` define the method, on the methods track; `agent` is the player on the other, in `scenarios`
+    """An entry of a suite. `changes` define the method, on the methods track; `agent` is the player on the other, in `scenarios`
     or, if none is named, in all that it can play."""
 
     name: Name

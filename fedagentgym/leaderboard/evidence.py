@@ -374,7 +374,7 @@ def _find_plugin_paths(packed: Mapping[str, Any], plugins: Sequence[str]) -> tup
 
 
 def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig, algorithm: str) -> None:
-    """What can be checked where the method's code is at hand: the whole file, its digest, and the method's name."""
+    """Return what can be checked where the method's code is at hand: the whole file, its digest, and the method's name."""
     if text != format_config(expected.plain()):
         raise RefutedError("configuration", f"{place}: not written as this package writes it")
     if record.config != expected.digest:
@@ -385,7 +385,7 @@ def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig,
 
 
 def is_known(folder: Checked) -> bool:
-    """Whether the method belongs to this package, or to plugins that the verifier has loaded."""
+    """Return whether the method belongs to this package, or to plugins that the verifier has loaded."""
     method = folder.manifest.entry.method
     return method is not None and method.plugins == describe_plugins(folder.plugins)
 
@@ -400,14 +400,14 @@ def _read_rounds(expected: RunConfig, packed: Mapping[str, Any], place: str) -> 
 
 
 def _list_spent(record: CellRecord, points: Sequence[CurvePoint]) -> list[Spent]:
-    """What is said to be spent up to every evaluated round, and in all."""
+    """Return what is said to be spent up to every evaluated round, and in all."""
     return [*(point.spent for point in points), record.spent]
 
 
 def _find_odd_work(
     plan: WorkPlan | None, record: CellRecord, points: Sequence[CurvePoint], labelled: int | None
 ) -> str | None:
-    """Whether more is said to be spent than the configuration takes, or other counts that follow from it are wrong."""
+    """Return whether more is said to be spent than the configuration takes, or other counts that follow from it are wrong."""
     for number, spent in enumerate(_list_spent(record, points), start=1):
         if spent.looks not in (None, min(number, len(points))):
             return f"{spent.looks} evaluations are said to be made until round {spent.rounds}, there are {number}"
@@ -422,14 +422,14 @@ def _find_odd_work(
 
 
 def _is_all(plan: WorkPlan, spent: Spent) -> bool:
-    """Whether all episodes to prepare and to learn from are counted; where clients fail there are fewer. An expert that is asked
-    a question twice in a round answers it once, so those that are played to score in a round may be fewer."""
+    """Return whether all episodes to prepare and to learn from are counted; where clients fail there are fewer. An expert that is
+    asked a question twice in a round answers it once, so those that are played to score in a round may be fewer."""
     answered = plan.preparation.judged * plan.count_preparations(spent.rounds)
     return spent.episodes >= plan.count_until(spent.rounds).episodes + answered
 
 
 def _is_private(algorithm: Mapping[str, Any]) -> bool:
-    """Whether a method's noise is secret, so that it tells an epsilon."""
+    """Return whether a method's noise is secret, so that it tells an epsilon."""
     privacy = algorithm.get("privacy")
     settings = (
         privacy if isinstance(privacy, Mapping) else algorithm if {"epsilon", "delta"} <= set(algorithm) else None
@@ -438,7 +438,7 @@ def _is_private(algorithm: Mapping[str, Any]) -> bool:
 
 
 def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint], config: RunConfig) -> str | None:
-    """Whether the usage does not grow, end where the run ends, and stay within the budget."""
+    """Return whether the usage does not grow, end where the run ends, and stay within the budget."""
     spent = record.spent
     for before, after in pairwise(_list_spent(record, points)):
         if any((getattr(before, name) or 0) > (getattr(after, name) or 0) for name in Spent.model_fields):

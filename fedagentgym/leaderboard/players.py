@@ -1,4 +1,4 @@
-"""Whether a named agent produced a result: it plays the same episodes again, and must give the same replies.
+"""True if a named agent produced a result: it plays the same episodes again, and must give the same replies.
 
 An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
 a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
@@ -50,12 +50,12 @@ class PlayedAgain(NamedTuple):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether more episodes differ than arithmetic explains."""
+        """True if more episodes differ than arithmetic explains."""
         return self.total - self.same > max(int(MOST_DIFFERENT * self.total), int(self.total >= 10))
 
 
 class Spoken(NamedTuple):
-    """How the player was verified, whether for all cells, and whether every episode was the same, to the numbers of tokens."""
+    """The verification of the player: how, if for all cells, and if every episode was the same, to the numbers of tokens."""
 
     about: str
     everywhere: bool
@@ -195,7 +195,7 @@ def play_ranked(folder: Checked, cell: Examined, player: Player, kind: str) -> P
 
 
 def _measure_cell(folder: Checked, cell: Examined, groups: tuple[Group, ...]) -> dict[str, float]:
-    """What ranks a cell with these episodes: the suite's measure, and the success of every category."""
+    """Return what ranks a cell with these episodes: the suite's measure, and the success of every category."""
     client_split = folder.opened[cell.data.scenario].at(cell.data.seed).client_split
     clients = () if client_split is None else describe_clients(client_split, groups)
     record = describe_cell(folder.suite, replace(cell.data, groups=groups, clients=clients))

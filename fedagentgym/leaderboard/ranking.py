@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is compared: runs on the methods track, tasks on the agents track."""
+    """The compared units: runs on the methods track, tasks on the agents track."""
 
     track: Track
     measure: str
@@ -109,7 +109,7 @@ def _find_near(left: Sequence[str], runs: Mapping[str, Sequence[float]], reach: 
 
 
 def find_reach(runs: Sequence[Sequence[float]]) -> float:
-    """How far apart the means of equal entries can be, if runs vary alike in all of them; infinite if no entry has two runs."""
+    """Return how far apart the means of equal entries can be if runs vary alike in all; infinite if no entry has two runs."""
     spread = pool_spread(runs)
     if spread is None or len(runs) < 2:
         return math.inf
@@ -179,7 +179,7 @@ def list_numbers(entry: ResultFolder, scenario: str) -> dict[str, list[float]]:
 
 
 def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, str]:
-    """What came out of an expectation in each of its scenarios that both entries have played."""
+    """Return what came out of an expectation in each of its scenarios that both entries have played."""
     pair, sign = (expected.first, expected.second), {"above": 1, "below": -1, "equal to": 0}[expected.relation]
     outcomes = {}
     for one in found:
@@ -195,7 +195,7 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 
 
 def read_compared(suite: Suite, difference: Difference) -> str:
-    """What a planned difference shows; if nothing, how many runs would decide the smallest difference that counts."""
+    """Return what a planned difference shows; if nothing, how many runs would decide the smallest difference that counts."""
     margin = suite.smallest_difference
     reading = read_difference(difference, margin)
     if (
@@ -209,7 +209,7 @@ def read_compared(suite: Suite, difference: Difference) -> str:
 
 
 def read_difference(difference: Difference, margin: float = 0.0) -> str:
-    """What a difference shows: a direction, or equality within the margin, or both, or neither.
+    """Return what a difference shows: a direction, or equality within the margin, or both, or neither.
 
     >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), 0.04)
     ('above', 'equal within 4 points')

@@ -11,7 +11,7 @@ from fedagentgym.base.settings import Settings
 
 Track = Literal["agents", "methods"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$")]
-"""What names a suite, a scenario or an entry; it is part of file names. ASCII, since letters of other scripts look alike."""
+"""The name of a suite, a scenario or an entry; it is part of file names. ASCII, since letters of other scripts look alike."""
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, Field(max_length=2000)]
 FileName = Annotated[str, Field(pattern=r"^(?:[a-z]+/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}$")]
@@ -309,7 +309,7 @@ class Verification(Settings):
 
     @property
     def replayed(self) -> bool:
-        """Whether every episode was replayed with the recorded rewards."""
+        """True if every episode was replayed with the recorded rewards."""
         return any(claim.name == "replayed" and claim.status == "proven" for claim in self.claims)
 
 

@@ -26,13 +26,13 @@ MOST_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class Speaker:
-    """How replies become actions; `parser` is None for a program, whose reply is its action. `most_tokens` of a reply."""
+    """The way from replies to actions; `parser` is None for a program, whose reply is its action. `most_tokens` of a reply."""
 
     parser: Literal["strict", "published"] | None
     think: bool = False
     most_tokens: int = 0
     runs_out: bool = False
-    """Whether its episodes can end because its context is full."""
+    """True if its episodes can end because its context is full."""
 
 
 def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
@@ -65,7 +65,7 @@ class Expected:
 
 
 def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
-    """How an episode is not the expected one: missing, repeated, of another task or seed."""
+    """Return how an episode is not the expected one: missing, repeated, of another task or seed."""
     if (found.task, found.seed, found.sample) == due:
         return None
     task, seed, sample = due
@@ -74,7 +74,7 @@ def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
 
 
 def find_odd_line(line: Mapping[str, Any], trajectory: Trajectory, about: Mapping[str, Any], text: str) -> str | None:
-    """How a line differs from the canonical form of its episode."""
+    """Return how a line differs from the canonical form of its episode."""
     if {name: line.get(name) for name in about} != dict(about):
         odd = next(name for name in about if line.get(name) != about[name])
         return f"{odd!r} is {str(line.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
@@ -124,7 +124,7 @@ def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> 
 
 
 def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
-    """Whether the action is the one in the reply."""
+    """Return whether the action is the one in the reply."""
     if speaker.parser is None or env.takes == "reply":
         action, form = turn.reply, True
     else:
@@ -154,5 +154,5 @@ def _find_odd_end(trajectory: Trajectory, episode: Episode, speaker: Speaker) ->
 
 
 def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
-    """Whether an episode ended although the environment would have continued: its context was full, which cannot be checked."""
+    """Return whether an episode ended before the environment ended it: its context was full, which cannot be checked."""
     return not trajectory.terminated and len(trajectory.turns) < env.max_turns

@@ -182,7 +182,7 @@ class ResultFolder:
 
     @cached_property
     def verification(self) -> Verification | None:
-        """What was found about this manifest, if the reader keeps it."""
+        """The findings about this manifest, if the reader keeps it."""
         if self.verified is None or not self.verification_file.is_file():
             return None
         found = read_document(Verification, self.verification_file)
@@ -194,7 +194,7 @@ class ResultFolder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every scenario of the suite was played."""
+        """True if every scenario of the suite was played."""
         return len(self.manifest.scenarios) == len(self.suite.scenarios)
 
     @property

@@ -140,7 +140,7 @@ def begin_run(run: SuiteRun) -> None:
 
 
 def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
-    """Whether two entries are played alike: a hosted model's requests and prices, and descriptions of an entry, may change."""
+    """Return whether two entries are played alike: a hosted model's requests and prices, and descriptions, may change."""
     if not isinstance(before, dict) or not isinstance(before.get("entry"), dict):
         return False
     entries = [Entry.load(one, "entry") for one in (before["entry"], now["entry"])]
@@ -148,7 +148,7 @@ def _is_same(before: Any, now: Mapping[str, Any]) -> bool:
 
 
 def _has_finished(run: SuiteRun, before: Any) -> bool:
-    """Whether the run that is recorded in this one's folder has a finished cell; one that cannot be read counts as such."""
+    """Return whether the run recorded in this one's folder has a finished cell; one that cannot be read counts as such."""
     names = before.get("cells") if isinstance(before, dict) else None
     if not isinstance(names, dict) or not all(isinstance(name, str) and name.isalnum() for name in names.values()):
         return True

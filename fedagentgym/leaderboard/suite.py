@@ -70,14 +70,14 @@ DESCRIPTIONS = (
 )
 """The parts of a suite that do not decide what is played."""
 STREAM_STEP = 1_000_000
-"""What a run's seed is raised by for every further random stream of one method."""
+"""The number by which a run's seed is raised for every further random stream of one method."""
 SALT_BYTES = 32
 SEED_BITS = 48
 MOST_ROUNDS = 1_000_000
 
 
 class Ranking(Settings):
-    """How the ranked number is measured: on `test`, or on another split that is used for nothing else."""
+    """The measurement of the ranked number: on `test`, or on another split that is used for nothing else."""
 
     split: str = Field(default="test", description="split whose tasks are played")
     tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")
@@ -93,7 +93,7 @@ class Selection(Ranking):
 
 
 class Scenario(Settings):
-    """What is played. Agents: `env` with `options`. Methods: `changes` to the suite's configuration."""
+    """A scenario of a suite. Agents: `env` with `options`. Methods: `changes` to the suite's configuration."""
 
     about: Text = ""
     env: str | None = Field(default=None, description="agents: environment id")
@@ -118,7 +118,7 @@ class TaskDigests(Settings):
 
 
 class Replicate(Settings):
-    """What a suite with worlds publishes of one seed: the agent from which its runs start, and the tasks of its scenarios."""
+    """The published seed of a suite with worlds: the agent from which its runs start, and the tasks of its scenarios."""
 
     agent: Digest | None = Field(
         default=None, description="digest of the agent's weights, on the processor that made it"
@@ -138,7 +138,7 @@ class Baseline(Settings):
 
 
 class Expectation(Settings):
-    """What is expected of two entries: a difference, or equality within the suite's smallest difference."""
+    """An expectation about two entries: a difference, or equality within the suite's smallest difference."""
 
     first: Name
     relation: Literal["above", "below", "equal to"]
@@ -331,7 +331,7 @@ class Suite(Settings):
 
     @property
     def in_own_worlds(self) -> bool:
-        """Whether every client's policy is ranked in the client's own world."""
+        """True if every client's policy is ranked in the client's own world."""
         return self.rank_by == OWN_WORLD
 
     @property

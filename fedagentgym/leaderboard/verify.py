@@ -273,7 +273,7 @@ def compare(place: str, expected: Any, found: Any) -> None:
 
 
 def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
-    """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
+    """Return what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     agent = folder.manifest.entry.agent
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]

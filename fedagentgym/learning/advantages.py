@@ -74,7 +74,7 @@ class AdvantageEstimator(NamedSettings):
 
     @property
     def compares_turns(self) -> bool:
-        """Whether `estimate_turns` is written: turns of one episode can have values of their own."""
+        """True if `estimate_turns` is written: turns of one episode can have values of their own."""
         return False
 
     def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
@@ -266,7 +266,7 @@ def step_advantages(anchors: Sequence[Sequence[Hashable]], step_returns: PerTurn
 
 
 def is_constant(rewards: PerTurn, penalties: PerTurn | None = None) -> bool:
-    """Whether all episodes of a group (or its turns, if they have penalties of their own) have equal values."""
+    """Return whether all episodes of a group (or its turns, if they have penalties of their own) have equal values."""
     if penalties is None:
         values = [float(part.sum()) for part in rewards]
     else:

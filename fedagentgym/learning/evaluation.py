@@ -222,7 +222,7 @@ def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
 
 
 def is_share(name: str) -> bool:
-    """Whether a measure lies between 0 and 1."""
+    """Return whether a measure lies between 0 and 1."""
     return name in SHARES or name.startswith("pass^")
 
 
@@ -297,7 +297,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:
-    """What is wrong with a reply, according to its parser."""
+    """Return what is wrong with a reply, according to its parser."""
     template, limit = getattr(agent, "template", None), _get_limit(agent)
     reply = turn.reply.lower()
     if not reply.strip():
@@ -334,7 +334,7 @@ class OpenedSet:
     category: str | None = None
     """The run's category that it evaluates, if its name differs from the set's."""
     select: bool | None = None
-    """Whether it takes part in choosing the best round; `None`: unless it is a test split."""
+    """True if it takes part in choosing the best round; `None`: unless it is a test split."""
 
     @property
     def selects(self) -> bool:
@@ -367,7 +367,7 @@ class SetsEvaluation:
     """The names of the sets by which the best round is chosen."""
 
     def describe_choice(self) -> dict[str, float | None]:
-        """What chooses the best round, if it is another number than the mean success of all sets; `None` if nothing does."""
+        """Return what chooses the best round if it is not the mean success of all sets; `None` if nothing does."""
         if set(self.selecting) == set(self.sets):
             return {}
         means = [self.sets[name].overall["success"].mean for name in self.selecting]

@@ -58,7 +58,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """What a site keeps from one call to the next: arrays and a number, which can be stored and loaded anywhere.
+    """The state of a site from one call to the next: arrays and a number, which can be stored and loaded anywhere.
 
     Attributes:
         weights: The trainable parameters.
@@ -369,7 +369,7 @@ class LocalTraining:
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
     def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
-        """What advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
+        """Return what advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
         if self.settings.format_penalty_on == "episode":
             return self.compute_rewards(group, weights), None
         rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)

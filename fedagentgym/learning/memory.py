@@ -1,4 +1,4 @@
-"""How many tokens go through a model at a time, and what is kept for the backward pass.
+"""The number of tokens that go through a model at a time, and what is kept for the backward pass.
 
 The number of tokens determines the order in which gradients are summed, so it follows only from the model's sizes and a
 configured budget: a run that is resumed next to other programs, or with another number of workers, reaches the same bits. Free
@@ -80,7 +80,7 @@ _GROUP_FILES = (
 
 
 def _read_group_rest() -> int | None:
-    """What a container's limit leaves, without reclaimable file cache; None without a limit."""
+    """Return what a container's limit leaves, without reclaimable file cache; None without a limit."""
     for folder, limit, usage, cache in _GROUP_FILES:
         try:
             most, used = (Path(folder, name).read_text("ascii").strip() for name in (limit, usage))
@@ -121,7 +121,7 @@ CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
 
 
 def count_token_bytes(layers: int, hidden: int, attention: int, inner: int) -> int:
-    """What the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
+    """Return what the decoder blocks keep per token, in single precision: their inputs, both norms, queries, keys and values, the
     attention's output, and the inner layer three times."""
     return 4 * layers * (6 * hidden + 4 * attention + 3 * inner)
 

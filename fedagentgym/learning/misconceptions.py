@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Misconception:
-    """What is demonstrated in a category: its own procedure in this share of the tasks, else the other one."""
+    """The demonstrations of a category: its own procedure in this share of the tasks, else the other one."""
 
     own: str
     other: str
@@ -107,7 +107,7 @@ class MisledExperts:
         return self.env.misled_expert(shown.other)
 
     def shows_right(self, task: Task, shown: Misconception) -> bool:
-        """Whether the category's own procedure is demonstrated for this task; depends on the task alone."""
+        """Return whether the category's own procedure is demonstrated for this task; depends on the task alone."""
         return stream(self.seed, "misconceptions", "task", task.id).uniform() < shown.right
 
 

@@ -1,4 +1,4 @@
-"""How the rows of a step go through the model: all of them here, or a share of them on each of several devices.
+"""Passes of a step's rows through the model: all of them here, or a share of them on each of several devices.
 
 A step is written once, for both. What it may not know is which of its rows are computed here: it asks for its batches, scores
 them, and adds up what it finds. With a model that is whole there is one share, and adding up changes nothing. A policy that is
@@ -24,7 +24,7 @@ from fedagentgym.learning.weights import TrainedModel
 
 @runtime_checkable
 class Passes(Protocol):
-    """What a step asks of the model that it trains."""
+    """The calls of a step on the model that it trains."""
 
     @property
     def rank(self) -> int:
@@ -33,7 +33,7 @@ class Passes(Protocol):
 
     @property
     def recomputes(self) -> bool:
-        """Whether activations are recomputed in the backward pass, whatever is configured."""
+        """True if activations are recomputed in the backward pass, whatever is configured."""
         ...
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:

@@ -44,7 +44,7 @@ class Penalty:
     name: ClassVar[str] = ""
     """Name of the metric of a term of the tokens."""
     uses_start: bool = False
-    """Whether the term refers to the weights at the start of the round."""
+    """True if the term refers to the weights at the start of the round."""
     of_parameters: ClassVar[bool] = False
     coefficient: float = 1.0
 

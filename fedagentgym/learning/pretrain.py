@@ -45,7 +45,7 @@ VERSION = 6
 PLAYING = ("decoding", "adapter", "device", "threads", "forward", "rollouts", "options")
 """Settings of an agent that change how it plays and learns, and nothing of how a tiny agent is made."""
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
-"""How a new tiny agent is evaluated."""
+"""The evaluation of a new tiny agent."""
 
 
 class PretrainResult(NamedTuple):
@@ -95,7 +95,7 @@ def start_tiny(
 
 
 def _explain_making(imitation: _Imitation) -> str:
-    """What is made, why, how long it takes, and how to do without."""
+    """Return what is made, why, how long it takes, and how to do without."""
     env, settings = imitation.env, imitation.settings
     words = format_env_words(env.id, imitation.options)
     shipped = [one for one in list_shipped() if one.note["env"] == env.id]
@@ -261,7 +261,7 @@ def _find_or_make(
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the bits of a model depend on, besides its recipe."""
+    """Return what the bits of a model depend on, besides its recipe."""
     import torch
 
     processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"

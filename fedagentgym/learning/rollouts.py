@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RolloutStats:
-    """How the time was spent, and how much was played."""
+    """The time that was spent, and the amount that was played."""
 
     steps: int = 0
     tokens: int = 0

@@ -18,7 +18,7 @@ MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
 
 
 class LossSettings(Settings):
-    """How the losses of single tokens are averaged."""
+    """The settings of averaging the losses of single tokens."""
 
     name: Literal["token", "sequence", "constant"] = Field(
         default="token",
@@ -246,7 +246,7 @@ class EvaluationSet(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How a policy is evaluated: the section `evaluation` of a configuration, and the settings of `evaluate`."""
+    """The settings of an evaluation: the section `evaluation` of a configuration, and the settings of `evaluate`."""
 
     split: str = Field(
         default="val", description="split whose tasks are played, one of the environment's evaluation splits"
@@ -318,7 +318,7 @@ class EvaluationSettings(Settings):
 
 
 class SupervisedSettings(Settings):
-    """How demonstrations are imitated."""
+    """The settings of imitating demonstrations."""
 
     steps: int = Field(default=400, ge=1, description="optimizer steps")
     batch_size: int = Field(default=16, ge=1, description="segments per step")
@@ -357,7 +357,7 @@ PRETRAINED_ADAPTER_RATE = 1e-3
 
 
 class ImitationSettings(SupervisedSettings):
-    """How a method imitates solutions: it takes `local_steps` steps."""
+    """The settings of a method's imitation of solutions: it takes `local_steps` steps."""
 
     @model_validator(mode="after")
     def _refuse_steps(self) -> Self:
@@ -378,7 +378,7 @@ class MisconceptionSettings(Settings):
 
 
 class WarmStartSettings(SupervisedSettings):
-    """How many demonstrations, how noisy, and how they are imitated."""
+    """The settings of a warm start: the number of demonstrations, their noise, and their imitation."""
 
     size: str = Field(
         default="0.1m", description="named size of a tiny model made from scratch (agents/engines/tiny.py)"

@@ -292,7 +292,7 @@ class Row:
 
     @property
     def active(self) -> bool:
-        """Whether the policy gradient of this row can differ from zero."""
+        """True if the policy gradient of this row can differ from zero."""
         return bool(np.any(self.advantages))
 
 

@@ -60,7 +60,7 @@ class OwnedWeights:
         self._narrow = [name for name, value in self._parameters.items() if value.dtype in NARROW_DTYPES]
         self._saved: Tensors | None = None
         self.full: Tensors = dict(self._parameters)
-        """What the optimizer updates; valid while the model holds these weights."""
+        """The tensors that the optimizer updates; valid while the model holds these weights."""
         for name in self._narrow:
             parameter = self._parameters[name]
             self.full[name] = (
@@ -134,7 +134,7 @@ def to_parameter_tensors(arrays: Arrays, parameters: Tensors) -> Tensors:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is a shard."""
+    """Return whether a tensor is a shard."""
     return hasattr(tensor, "full_tensor")
 
 

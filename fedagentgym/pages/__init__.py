@@ -1,1 +1,1 @@
-"""What the pages share: templates, the style sheet, scripts, charts, and the data of the episode browser."""
+"""Shared by the pages: templates, the style sheet, scripts, charts, and the data of the episode browser."""

@@ -60,7 +60,7 @@ def load_environment() -> Environment:
 
 
 def show(value: object) -> object:
-    """What an expression of a template writes, before it is escaped.
+    """Return what an expression of a template writes, before it is escaped.
 
     >>> show("\\u202e"), show(None), show(0.5)
     ('⟨U+202E⟩', '', '0.5')

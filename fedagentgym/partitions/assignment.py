@@ -101,11 +101,11 @@ class Assignment:
         return Assignment(self.offsets, names[self.items])
 
     def same_as(self, other: Assignment) -> bool:
-        """Whether every client holds the same items in both."""
+        """Return whether every client holds the same items in both."""
         return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.items, other.items)
 
     def has_repeats(self) -> bool:
-        """Whether some client holds an item twice."""
+        """Return whether some client holds an item twice."""
         owners, items = self.owners, np.asarray(self.items)
         return bool(np.any((items[1:] == items[:-1]) & (owners[1:] == owners[:-1])))
 

@@ -58,7 +58,7 @@ class Sampler(Settings):
     """
 
     axes: ClassVar[frozenset[Axis]] = frozenset()
-    """What this sampler makes clients differ in; the other axes follow from chance."""
+    """The axis in which this sampler makes clients differ; the other axes follow from chance."""
 
     needs_labels: ClassVar[bool] = False
 

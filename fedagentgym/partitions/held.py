@@ -44,7 +44,7 @@ class HeldEnv(Settings):
 
 
 class HeldSettings(Settings):
-    """What the owner of a client's machine decides: the file `client.yaml`."""
+    """The decisions of the owner of a client's machine: the file `client.yaml`."""
 
     client: int = Field(ge=0, description="the client's number in the federation")
     env: HeldEnv = Field(description="the environment of the tasks")
@@ -77,7 +77,7 @@ class HeldTasks:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether no file has been written since."""
+        """True if no file has been written since."""
         try:
             return all(stamp_file(file) == stamp for file, stamp in self.files.items())
         except OSError:

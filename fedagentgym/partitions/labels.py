@@ -116,7 +116,7 @@ class LabelFile:
 
 
 def is_count(value: object, most: int = 1 << 62) -> TypeGuard[int]:
-    """Whether a value read from a file is a whole number from 0 to `most`."""
+    """Return whether a value read from a file is a whole number from 0 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
@@ -232,7 +232,7 @@ PlayFunction = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """How a pool is to be labelled; written as the header of the label file."""
+    """The plan of labelling a pool; written as the header of the label file."""
 
     policy: dict[str, Any]
     options: dict[str, Any]

@@ -274,7 +274,7 @@ def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """How many clients share a task."""
+    """Return how many clients share a task."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     values, counts = np.unique(statistics.copies, return_counts=True)
     axes.bar(values, counts / counts.sum(), 0.62, color=MEDIUM_COLOR, linewidth=0)
@@ -320,7 +320,7 @@ def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """How many clients have which solved share."""
+    """Return how many clients have which solved share."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     edges = np.linspace(0, 1, 21)

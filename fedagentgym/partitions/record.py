@@ -287,7 +287,7 @@ def _check_types(data: Mapping[str, Any], where: str) -> None:
 
 
 def is_id_list(row: Any) -> bool:
-    """Whether a value is a list of task ids."""
+    """Return whether a value is a list of task ids."""
     return isinstance(row, list) and all(isinstance(name, str) for name in row)
 
 
@@ -348,7 +348,7 @@ _RANGES: dict[str, Callable[[Any], str | None]] = {
 
 
 def _find_odd_value(value: Any) -> str | None:
-    """What is wrong with a small plain value: too large, or a text with characters that cannot be printed."""
+    """Return what is wrong with a small plain value: too large, or a text with characters that cannot be printed."""
     waiting = [value]
     seen = 0
     while waiting:

@@ -97,7 +97,7 @@ def find_in(path: Path) -> Path:
 
 
 def compute_fingerprint(path: Path) -> str:
-    """What changes with the content of a split file: the digest of the file, or of the header that a folder or zip holds,
+    """Return what changes with the content of a split file: the digest of the file, or of the header that a folder or zip holds,
     since the header covers the rest. Empty if it cannot be read, which `load` explains."""
     try:
         if path.is_dir() or _is_zip(path):

@@ -20,7 +20,7 @@ _JACCARD_CLIENTS = 500
 
 
 class ChanceComparison(NamedTuple):
-    """How far counts deviate from drawing without replacement: `ratio` is 1 by chance, `z` is in standard errors."""
+    """The deviation of counts from drawing without replacement: `ratio` is 1 by chance, `z` is in standard errors."""
 
     ratio: float
     z: float
@@ -165,7 +165,7 @@ def compute_statistics(assignment: Assignment, table: TaskTable, sampler: str) -
 
 
 def count_labels(assignment: Assignment, labels: Ints, count: int) -> Ints:
-    """How many items of each label every client holds."""
+    """Return how many items of each label every client holds."""
     cells = assignment.owners * count + labels[assignment.items]
     return np.bincount(cells, minlength=len(assignment) * count).reshape(len(assignment), count)
 

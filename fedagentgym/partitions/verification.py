@@ -201,7 +201,7 @@ def _explain_difference(
 
 
 def can_resample(published: bool) -> bool:
-    """Whether the random numbers of all samplers are the same here as where the library was tested."""
+    """Return whether the random numbers of all samplers are the same here as where the library was tested."""
     return _compute_fingerprint(published) == _FINGERPRINTS[published]
 
 
@@ -267,7 +267,7 @@ def _check_chance(name: str, assignment: Assignment, labels: np.ndarray, strata:
 
 @dataclass(frozen=True)
 class SplitDifference:
-    """How two splits differ in what they were made of, and how far apart their clients are."""
+    """The differences of two splits in what they were made of, and the distance of their clients."""
 
     digests: tuple[str, str]
     fields: dict[str, tuple[Any, Any]]

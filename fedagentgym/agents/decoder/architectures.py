@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Architecture(NamedTuple):
-    """What an architecture adds to the common layer: norm, attention with rotary positions, sum, norm, gated SiLU, sum.
+    """An architecture's additions to the common layer: norm, attention with rotary positions, sum, norm, gated SiLU, sum.
 
     `biases` are those of queries, keys and values, `head_norms` those of every query and key head; `head_width` and `window`
     are what `config.json` may leave out.

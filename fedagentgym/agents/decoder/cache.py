@@ -31,7 +31,7 @@ class Chunks:
         """Columns that each row's last token sees."""
         self.columns = int(self.seen.max())
         self.single = len(ids) == len(slots)
-        """Whether every row is given one token."""
+        """True if every row is given one token."""
 
     @property
     def in_front(self) -> bool:

@@ -179,7 +179,7 @@ class Fork(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """What follows when the rows of a lane differ."""
+    """The changes of lanes after a step in which rows of a lane differ."""
 
     handed: list[tuple[int, int]]
     """An owner that has ended, and the row that gets its slot."""

@@ -45,7 +45,7 @@ _MIN_SHARED_PREFIX = 8
 
 
 class BaseSession:
-    """What the sessions of all engines share: they end once, and refuse a prompt without space for a reply.
+    """Base class of the sessions of all engines: they end once, and refuse a prompt without space for a reply.
 
     ``_rows`` are the engine's; ``on_close`` returns what the policy lent.
     """
@@ -86,7 +86,7 @@ class _Row:
     ids: list[int]
     cached: int
     fresh: bool = True
-    """Whether it has not been run yet."""
+    """True if it has not been run yet."""
 
 
 class TorchSession(BaseSession):

@@ -209,7 +209,7 @@ def _repack_head(model: Any) -> None:
 
 
 class Engine(Protocol):
-    """What continues whole prompts: a `VllmEngine`, or somebody else's vLLM."""
+    """An engine that continues whole prompts: a `VllmEngine`, or somebody else's vLLM."""
 
     context_length: int
 

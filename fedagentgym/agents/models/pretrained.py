@@ -37,7 +37,7 @@ class PretrainedModel(NamedTuple):
 
     @property
     def is_misled(self) -> bool:
-        """Whether it imitated experts that went wrong on purpose."""
+        """True if it imitated experts that went wrong on purpose."""
         return "misconceptions" in self.note
 
 

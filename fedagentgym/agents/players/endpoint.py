@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 ENDPOINT_THINKS = True
-"""Whether a hosted model is prompted for a thought, by default."""
+"""True if a hosted model is prompted for a thought, by default."""
 _RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _REFUSALS = (400, 422)
 _REPLACED = {"max_tokens": "max_completion_tokens"}

@@ -231,8 +231,8 @@ class ALFWorldEnv(MisleadableEnv):
         return HouseholdExpert(check_choice("procedure", procedure, tuple(APPLIANCE)))
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether the last treatment that was given is the procedure's; in a room that has not what it takes, whether something
-        was put somewhere without any."""
+        """Return whether the last treatment that was given is the procedure's; in a room that has not what it takes, whether
+        something was put somewhere without any."""
         verbs = [action.partition(" ")[0].capitalize() for action in actions]
         treated = [verb for verb in verbs if verb in APPLIANCE]
         if treated or not isinstance(task.payload, Game) or APPLIANCE[procedure] in task.payload.receptacle_kinds:
@@ -246,7 +246,7 @@ class ALFWorldEnv(MisleadableEnv):
         super().close()
 
     def _replay(self, game: Game, commands: tuple[str, ...], valid: bool) -> tuple[ReplayState, View]:
-        """What the real engine shows after these commands."""
+        """Return what the real engine shows after these commands."""
         if self._real is None:
             raise OptionError("this snapshot is of an environment with engine='textworld'")
         answer = self._real.play(load_game_content(game), commands, self.plan)

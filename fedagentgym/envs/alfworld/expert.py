@@ -259,7 +259,7 @@ def _read_target(payload: object) -> Target | None:
 
 @lru_cache(maxsize=4096)
 def _estimate_chances(places: tuple[str, ...], wanted: tuple[str, ...], target: Target | None) -> dict[str, float]:
-    """How likely one of the wanted kinds lies in each of a room's places."""
+    """Return how likely one of the wanted kinds lies in each of a room's places."""
     kinds = [strip_number(place) for place in places]
     chances = dict.fromkeys(places, 0.0)
     for want in wanted:

@@ -42,7 +42,7 @@ class WeightedChoice(Generic[T]):
 
 @dataclass(frozen=True)
 class ObjectStatistics:
-    """How a type of object occurs in a kind of room."""
+    """The occurrences of a type of object in a kind of room."""
 
     scenes: int
     """In how many of the room's 30 scenes there are any."""
@@ -50,7 +50,7 @@ class ObjectStatistics:
     places: Mapping[str, int]
     """Receptacle kind -> weight of starting there, among the kinds that the room has."""
     floor: int
-    """How many of a thousand lie on the floor, out of reach."""
+    """The number of a thousand that lie on the floor, out of reach."""
 
 
 @dataclass(frozen=True)

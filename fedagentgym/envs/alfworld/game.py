@@ -102,7 +102,7 @@ class Game:
     """The file that the game was read from, if it was read from one."""
 
     derived: dict[str, object] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What was worked out about the game and is kept with it (see `tables`), never pickled."""
+    """Derived from the game and kept with it (see `tables`), never pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**{column.name: getattr(self, column.name) for column in fields(self)}, "derived": {}}

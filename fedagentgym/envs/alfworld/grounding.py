@@ -83,7 +83,7 @@ def check_form(goal: Any) -> None:
 
 
 def evaluate(node: Node, state: State) -> bool:
-    """Whether a grounded goal holds in a state."""
+    """Return whether a grounded goal holds in a state."""
     if isinstance(node, bool):
         return node
     if isinstance(node, Fact):
@@ -106,7 +106,7 @@ def collect_fact_kinds(node: Node) -> frozenset[str]:
 
 
 def can_hold(node: Node, reachable: Callable[[Fact], bool]) -> bool:
-    """Whether a relaxed goal can come true when each fact alone can."""
+    """Return whether a relaxed goal can come true when each fact alone can."""
     if isinstance(node, bool):
         return node
     if isinstance(node, Fact):
@@ -358,7 +358,7 @@ def _can_contain(grounder: _Grounder, holder: Entity, held: Entity) -> Node:
 
 
 def _fits(entity: Entity, type_name: str) -> bool:
-    """Whether an entity may be in a place of a type. The agent may be named, by a name that no game keeps."""
+    """Return whether an entity may be in a place of a type. The agent may be named, by a name that no game keeps."""
     return type_name in ("any", entity.type) or (type_name == "agent" and entity.type == "type")
 
 

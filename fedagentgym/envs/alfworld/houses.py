@@ -131,7 +131,7 @@ def _get_trials(room: Layout) -> int:
 
 
 def fits(room: Layout, errand: HouseTask) -> bool:
-    """Whether the errand can be run in a room: destination or lamp are there, and the object has somewhere to start."""
+    """Return whether the errand can be run in a room: destination or lamp are there, and the object has somewhere to start."""
     if room.room != errand.room:
         return False
     there = errand.place in room.lamps if errand.category == "Look" else bool(room.find_receptacles(errand.place))
@@ -184,7 +184,7 @@ def _build_game(key: HouseKey, errand: HouseTask, room: Layout, draws: Stream) -
 
 
 def _make_containment_table(room: Layout, present: set[str]) -> dict[str, frozenset[str]]:
-    """What may be put where, of the kinds that there are in the room."""
+    """Return what may be put where, of the kinds that there are in the room."""
     table = {kind: load_statistics().may_hold.get(kind, frozenset()) & present for kind in room.get_receptacle_kinds()}
     return {kind: held for kind, held in table.items() if held}
 
@@ -354,12 +354,12 @@ def _get_house(key: HouseKey) -> Game:
 
 @lru_cache(maxsize=8192)
 def _plan_length(key: HouseKey) -> float:
-    """How difficult a task is: the number of commands of its shortest plan."""
+    """Return how difficult a task is: the number of commands of its shortest plan."""
     return float(len(find_shortest_plan(_get_house(key)) or ()))
 
 
 def get_category_counts(size: str, split: str) -> tuple[int, ...]:
-    """How many games of each category a split has."""
+    """Return how many games of each category a split has."""
     if size == "tiny":
         return _apportion(TINY_SIZES[split], (1,) * len(CATEGORIES))
     return _apportion(WARMUP, ALFWORLD_MIXTURE["train"]) if split == "warmup" else ALFWORLD_MIXTURE[split]

@@ -152,7 +152,7 @@ def _collect_seen_appearances(key: LayoutKey) -> frozenset[tuple[tuple[str, bool
 
 
 def _compute_appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
-    """What a player can tell a room by: its receptacles and which of them open."""
+    """Return what a player can tell a room by: its receptacles and which of them open."""
     return tuple(sorted((receptacle.kind, receptacle.openable) for receptacle in room.receptacles))
 
 

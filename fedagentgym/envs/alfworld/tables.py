@@ -1,4 +1,4 @@
-"""What is derived from a game once: shown names, positions, what may go where, the grounded goal, and whether it is
+"""Tables that are derived from a game once: shown names, positions, what may go where, the grounded goal, and whether it is
 reachable.
 
 A goal is reachable if each fact that it needs is the effect of some action. This is the test that the real engine's
@@ -130,7 +130,7 @@ def list_names(names: Sequence[str], bits: int) -> list[str]:
 
 
 def is_reachable(game: Game) -> bool:
-    """Whether every fact that the goal of a game needs holds at the start or can be brought about."""
+    """Return whether every fact that the goal of a game needs holds at the start or can be brought about."""
     return can_hold(ground(game, relaxed=True), _Reach(game, tables_of(game)).can_become_true)
 
 
@@ -149,7 +149,7 @@ class _Reach:
             self.usable |= self.holdable & tables.accepts[number]
 
     def can_become_true(self, fact: Fact) -> bool:
-        """Whether a fact holds at the start or is the effect of some action."""
+        """Return whether a fact holds at the start or is the effect of some action."""
         game, where = self.game, fact.where
         bit = 1 << fact.what if fact.what != NOWHERE else 0
         match fact.kind:

@@ -116,7 +116,7 @@ class CodeEnv(ReplyEnv):
         return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
 
     def gives_answer(self, record: Program, reply: str) -> bool:
-        """Whether a reply's program equals the record's: procedures are distinguished without running a program."""
+        """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
         return (extract_program(reply) or "").split() == record.solution.split()
 
     def run_tool(self, state: State, call: ToolCall) -> str:

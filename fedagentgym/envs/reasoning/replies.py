@@ -78,7 +78,7 @@ class ReplyEnv(MisleadableEnv):
     local_options = ("data",)
     accuracy: ClassVar[str]
     answer_form: ClassVar[str]
-    """What belongs between the answer tags."""
+    """The content that belongs between the answer tags."""
     tool_examples: ClassVar[Mapping[str, str]]
     """A call of each tool, and what it does."""
     tool_help: ClassVar[Mapping[str, str]]
@@ -87,7 +87,7 @@ class ReplyEnv(MisleadableEnv):
     generator_versions: ClassVar[Mapping[str, int]]
     """Version of the generator by size."""
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]]
-    """How many generated tasks each split has, by size."""
+    """The number of generated tasks of each split, by size."""
     misleading: ClassVar[str]
     """The procedure by which a misled expert goes about any task; see `misled`."""
 
@@ -147,7 +147,7 @@ class ReplyEnv(MisleadableEnv):
         merge_splits: bool,
         holdout: int | Mapping[str, int],
     ) -> Request | None:
-        """What these options request from a data set; None for generated tasks, which take none of them."""
+        """Return what these options request from a data set; None for generated tasks, which take none of them."""
         if self.source is None and data is None:
             given = {"holdout": holdout, "subset": subset, "merge_splits": merge_splits, "columns": columns}
             if wrong := [name for name, value in given.items() if value not in (0, None)]:
@@ -204,7 +204,7 @@ class ReplyEnv(MisleadableEnv):
 
     @abstractmethod
     def run_tool(self, state: State, call: ToolCall) -> str:
-        """What a tool answers."""
+        """Return what a tool answers."""
 
     @staticmethod
     @abstractmethod
@@ -307,13 +307,13 @@ class ReplyEnv(MisleadableEnv):
         return self.expert() if procedure == AS_ASKED else MisledExpert(self.expert(), self._mislead_payload)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether the last reply gives the procedure's answer."""
+        """Return whether the last reply gives the procedure's answer."""
         record = self.parse_payload(task.payload)
         believed = record if procedure == AS_ASKED else self.mislead(record)
         return bool(actions) and believed is not None and self.gives_answer(believed, actions[-1])
 
     def gives_answer(self, record: Any, reply: str) -> bool:
-        """Whether a reply's answer is the record's."""
+        """Return whether a reply's answer is the record's."""
         return self.grade(record, reply)[0].correct
 
     def _mislead_payload(self, payload: Any) -> Any:
@@ -391,7 +391,7 @@ def _divide_counts(published: Mapping[str, int], options: Mapping[str, Any]) -> 
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """How many training tasks are moved to which split; `both` means the two that the data may lack."""
+    """Return how many training tasks are moved to which split; `both` means the two that the data may lack."""
     counts = {"both": holdout} if not isinstance(holdout, Mapping) else dict(holdout)
     for split, count in counts.items():
         if split not in ("both", "val", "test") or (isinstance(holdout, Mapping) and split == "both"):

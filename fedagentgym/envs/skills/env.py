@@ -184,7 +184,7 @@ def write_reply(task: SkillTask, procedure: str, turn: int, layout: str = "think
 
 
 def follows_procedure(task: SkillTask, given: Sequence[str], procedure: str, replies: str = TAGGED) -> bool:
-    """Whether every given reply has the result of this procedure."""
+    """Return whether every given reply has the result of this procedure."""
     if not given or len(given) > len(task.numbers):
         return False
     for reply, numbers in zip(given, task.numbers, strict=False):

@@ -206,7 +206,7 @@ class _Comparison:
 
 
 def _states_a_falsehood(answer: str) -> bool:
-    """Whether an answer such as `7 = 42` contradicts itself; the library would take its last side."""
+    """Return whether an answer such as `7 = 42` contradicts itself; the library would take its last side."""
     text = normal(answer)
     if "=" not in text or unreadable(answer) or refusal(text):
         return False

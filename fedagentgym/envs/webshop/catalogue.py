@@ -48,7 +48,7 @@ class Product(NamedTuple):
 
 
 class Instructions(NamedTuple):
-    """What goals are made from: one machine-written instruction, or sentences that people wrote about the product."""
+    """The source of goals: one machine-written instruction, or sentences that people wrote about the product."""
 
     text: str | None
     attributes: tuple[str, ...]

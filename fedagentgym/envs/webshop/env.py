@@ -221,7 +221,7 @@ class WebShopEnv(MisleadableEnv):
         return WebShopExpert(self.site, min(self.max_turns, TURNS), obeyed)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Whether exactly the wanted options that are usual in this category were chosen; in its own, all of them."""
+        """Return whether exactly the wanted options that are usual in this category were chosen; in its own, all of them."""
         goal = self._get_goal(task)
         chosen = list_chosen(goal, actions)
         obeyed = frozenset(goal.options) if procedure == goal.category else _collect_kinds(self.stock)[procedure]

@@ -151,7 +151,7 @@ class WebShopExpert:
         return f"click[{pages.BUY.lower()}]"
 
     def _is_late(self, wish: ParsedInstruction, turn: int) -> bool:
-        """Whether there is no time left to look at one more product and still buy with all options chosen."""
+        """Return whether there is no time left to look at one more product and still buy with all options chosen."""
         return turn + 4 + (len(wish.options) or ASSUMED_OPTIONS) > self._turns
 
     def _assess_product(self, state: State, page: list[Piece], wish: ParsedInstruction) -> ProductAssessment:

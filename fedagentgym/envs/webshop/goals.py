@@ -113,7 +113,7 @@ class Goals(Sequence[Goal]):
 
 
 def format_cap(cap: float) -> str:
-    """How an instruction names its price cap."""
+    """Return how an instruction names its price cap."""
     return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
 
 

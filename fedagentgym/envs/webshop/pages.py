@@ -97,7 +97,7 @@ def build_done_page(asin: str, options: Mapping[str, str], reward: float) -> lis
 
 
 def list_clickables(pieces: Iterable[Piece]) -> tuple[str, ...]:
-    """What can be clicked, in the original's order: buttons, product links, option values; each once."""
+    """Return what can be clicked, in the original's order: buttons, product links, option values; each once."""
     kinds: dict[str, list[str]] = {"button": [], "link": [], "option": []}
     for kind, text, _ in pieces:
         if kind == "option":

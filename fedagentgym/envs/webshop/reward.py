@@ -52,7 +52,7 @@ def token_set_ratio(first: str, second: str) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def exceeds(first: str, second: str, threshold: int) -> bool:
-    """Whether the ratio is above a threshold; most pairs are refused by their lengths and letters alone.
+    """Return whether the ratio is above a threshold; most pairs are refused by their lengths and letters alone.
 
     >>> exceeds("navy blue", "blue", 85), exceeds("small", "x-large", 85)
     (True, False)
@@ -163,7 +163,7 @@ COLORS = split_list(
 
 
 class KindMatch(NamedTuple):
-    """Whether two products are of one kind: same search category, two common shop categories, similar titles."""
+    """True if two products are of one kind: same search category, two common shop categories, similar titles."""
 
     r_type: float
     query_match: bool
@@ -232,7 +232,7 @@ def _split_path(product_category: str) -> set[str]:
 
 
 def count_matched_attributes(product: Product, wanted: Iterable[str]) -> int:
-    """How many wanted attributes the product lists, or has literally in its title, bullet points or description."""
+    """Return how many wanted attributes the product lists, or has literally in its title, bullet points or description."""
     texts: tuple[str, ...] | None = None
     count = 0
     for attribute in wanted:
@@ -246,7 +246,7 @@ def count_matched_attributes(product: Product, wanted: Iterable[str]) -> int:
 
 
 def count_matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[str]) -> int:
-    """How many wanted options some chosen value meets."""
+    """Return how many wanted options some chosen value meets."""
     values = [normalize_color(value) for value in chosen]
     goals = (
         [_reduce_pair(*pair) for pair in wanted.items()]

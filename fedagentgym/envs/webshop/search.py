@@ -92,7 +92,7 @@ class Searcher:
         return [place for _, _, place in sorted(found)[:k]]
 
     def _find_spans(self, text: str) -> tuple[np.float32, list[tuple[int, int]]]:
-        """How much a term is worth, and where its postings are in each segment."""
+        """Return how much a term is worth, and where its postings are in each segment."""
         spans = [segment.postings.find_span(hash_term(text)) for segment in self.segments]
         frequency = sum(stop - start for start, stop in spans)
         return np.float32(log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5))), spans

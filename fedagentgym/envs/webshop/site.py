@@ -66,7 +66,7 @@ def parse_action(action: str) -> tuple[str, str | None]:
 
 
 def is_expressible(value: str) -> bool:
-    """Whether an action can name this clickable at all: the grammar of actions has no way to quote brackets."""
+    """Return whether an action can name this clickable at all: the grammar of actions has no way to quote brackets."""
     return parse_action(f"click[{value}]") == ("click", value)
 
 
@@ -115,7 +115,7 @@ class Site:
         return pages.build_sub_page(instruction, product, state.label)
 
     def _get_page_rows(self, state: State) -> tuple[int, Sequence[int]]:
-        """How many products the last search found, and the rows on this page of them."""
+        """Return how many products the last search found, and the rows on this page of them."""
         found = state.found if state.found is not None else self.shop.find(state.query, state.seed) or ()
         return len(found), found[(state.number - 1) * PAGE_SIZE : state.number * PAGE_SIZE]
 

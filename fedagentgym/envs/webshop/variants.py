@@ -125,7 +125,7 @@ def _matches_any_goal(value: str, goals: Iterable[Goal], name: str) -> bool:
 
 
 def fails_exactly(copy: Product, goal: Goal, attacks: Sequence[str], nouns: NounFunction) -> bool:
-    """Whether the best purchase of the copy meets everything the goal wants except the attacked part, which it never meets."""
+    """Return whether the best purchase of the copy meets all of the goal except the attacked part, which it never meets."""
     lost = [attack for attack in attacks if attack != "price"]
     values = [value for offered in copy.options.values() for value in offered]
     if any(_matches_any_goal(value, [goal], name) for name in lost for value in values):

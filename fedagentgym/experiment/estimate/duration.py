@@ -1,4 +1,4 @@
-"""How long a run takes on this machine: a block of the model's shapes is timed for two seconds, and the run's tokens are counted.
+"""The time of a run on this machine: a block of the model's shapes is timed for two seconds, and the run's tokens are counted.
 
 Tokens are those that episodes have when the environment's expert plays them: prompts, observations and replies, and not the
 whole context. Copies of a task share its first prompt, and half of their replies are taken to be alike. A backward pass counts as

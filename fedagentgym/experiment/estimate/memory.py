@@ -121,12 +121,12 @@ def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple
 
 
 def _is_gpu(settings: AgentSettings) -> bool:
-    """Whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
+    """Return whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
     return settings.device != "cpu" and (settings.device != "auto" or settings.name not in ("tiny", "smollm2"))
 
 
 def _has_bfloat16(device: str) -> bool:
-    """Whether a base under an adapter is stored in half the bytes; without a named device a GPU is assumed."""
+    """Return whether a base under an adapter is stored in half the bytes; without a named device a GPU is assumed."""
     return device != "cpu" or check_bfloat16().present
 
 
@@ -233,8 +233,8 @@ def estimate_token_bytes(shape: ModelShape) -> int:
 
 
 def _count_block_bytes(agent: PlannedAgent, widths: Widths) -> int:
-    """What a block keeps per token: its input and the state after attention; queries, keys, values and the attention's output;
-    the inner layer's two parts; and the inputs of its products."""
+    """Return what a block keeps per token: its input and the state after attention; queries, keys, values and the attention's
+    output; the inner layer's two parts; and the inputs of its products."""
     shape = agent.shape
     queries, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
     normed = queries + keys if ARCHITECTURES[shape.architecture].head_norms else 0
@@ -385,7 +385,7 @@ def compute_peak(parts: tuple[Part, ...]) -> int:
 
 
 def compute_least(agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str]) -> int:
-    """What is needed in any case: weights, gradients, moments and copies, without caches and activations."""
+    """Return what is needed in any case: weights, gradients, moments and copies, without caches and activations."""
     parts = list_memory_parts(agent, learning, kept_copies, None)
     return compute_peak(tuple(part for part in parts if part.name in _NEEDED))
 

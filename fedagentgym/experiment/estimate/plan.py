@@ -47,7 +47,7 @@ SCORE_BYTES = 4
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """What the sites of a run do at most: to prepare, and in a round."""
+    """The most work of a run's sites: to prepare, and in a round."""
 
     clients: int
     asked: int
@@ -77,7 +77,7 @@ class RunPlan:
     vllm_share: VllmShare | None
     devices: int
     sent: tuple[Sent, ...]
-    """What clients send to the server, and who reads it."""
+    """All that clients send to the server, and who reads it."""
 
     @property
     def total(self) -> Work:

@@ -170,7 +170,7 @@ _COLUMNS: Mapping[str, Callable[[ClientRow], str]] = {
 
 
 def view_federation(records: Sequence[Record], background: Background | None) -> FederationView | None:
-    """What the report shows of the clients; None for a run with fewer than two."""
+    """Return what the report shows of the clients; None for a run with fewer than two."""
     rows = collect_clients(records, background)
     total = max(len(rows), background.clients if background is not None else 0)
     if total < 2:

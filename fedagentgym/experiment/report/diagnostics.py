@@ -28,7 +28,7 @@ _WAYS: dict[Direction, str] = {"down": "server to clients", "up": "clients to se
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What the report shows of a run's diagnostics. `constant` describes charts whose values are all equal."""
+    """The diagnostics of a run, as the report shows them. `constant` describes charts whose values are all equal."""
 
     rounds: int
     charts: Sequence[Captioned]

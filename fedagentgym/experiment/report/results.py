@@ -51,7 +51,7 @@ def read_estimate(part: Record, measure: str = "success") -> Estimate:
 
 
 def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) -> Estimate | None:
-    """How much more often tasks are solved, with its interval over the tasks that were played in both evaluations; several
+    """Return how much more often tasks are solved, with its interval over the tasks that were played in both evaluations; several
     evaluation sets have equal weight. None if the two did not play the same tasks."""
     first, second = _group_outcomes(before), _group_outcomes(after)
     if not first or first.keys() != second.keys():
@@ -68,7 +68,7 @@ def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) 
 
 
 def _group_outcomes(episodes: Sequence[ShownEpisode]) -> dict[str, dict[tuple[str, int], list[float]]]:
-    """Whether each episode was solved, by set and task."""
+    """Return whether each episode was solved, by set and task."""
     found: dict[str, dict[tuple[str, int], list[float]]] = {}
     for shown in episodes:
         one = shown.trajectory
@@ -271,7 +271,7 @@ LARGEST_MATRIX = 10
 
 
 def _describe_clients(evaluation: Record) -> str:
-    """What was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
+    """Return what was evaluated client by client: own mixtures of the held-out tasks, own worlds, every policy in every world."""
     sentences, at_clients = "", evaluation.get("at_clients") or {}
     for name, where in (("held_out", "by its own mixture of these tasks"), ("own_world", "in its own world")):
         found = at_clients.get(name, {})
@@ -388,7 +388,7 @@ def compare_alone(
     background: Background | None,
     neighbours: Sequence[Neighbour],
 ) -> AloneAndTogether | None:
-    """What the runs beside this one show; None where no client trained alone, or this run has only one itself."""
+    """Return what the runs beside this one show; None where no client trained alone, or this run has only one itself."""
     evaluated = list_evaluated(records)
     lone = [one for one in neighbours if one.algorithm == "local"]
     if not evaluated or not lone or not result or result["algorithm"] in ("local", "zero-shot"):

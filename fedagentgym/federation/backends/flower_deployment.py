@@ -53,7 +53,7 @@ from fedagentgym.federation.states import StateStore
 
 log = get_logger(__name__)
 GRACE_SECONDS = 10.0
-"""How long to wait for the other nodes when every client has a node: one of them may claim the same client."""
+"""The time to wait for the other nodes when every client has a node: one of them may claim the same client."""
 _POLL_SECONDS = 0.2
 _LONGEST_CLAIM = 1 << 20
 
@@ -280,7 +280,7 @@ def client_app(trusted: Sequence[str] = ()) -> Any:
 
 
 def is_simulated(node: Mapping[str, Any]) -> bool:
-    """Whether this ClientApp runs in Flower's simulation engine, in a process of Ray, on a node without a workplace."""
+    """Return whether this ClientApp runs in Flower's simulation engine, in a process of Ray, on a node without a workplace."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and "partition-id" in node and not node.get("workplace")
 

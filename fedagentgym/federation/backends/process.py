@@ -27,7 +27,7 @@ from fedagentgym.federation.exchange import LONGEST_ERROR, ApplicationSpec, Repl
 Pipe = Connection
 HEADER_LIMIT = 1 << 20
 STALL_SECONDS = 30
-"""How long a frame may be incomplete without new bytes: both ends are on one machine."""
+"""The time for which a frame may be incomplete without new bytes: both ends are on one machine."""
 ONE_THREAD_VARIABLES = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )

@@ -57,7 +57,7 @@ KEPT_RUNS = 4
 IDLE_SECONDS = 3600.0
 START_SECONDS = 120.0
 HIDDEN = "it failed on its own machine: see worker.log there"
-"""What the server is told of an error that may quote tasks or paths."""
+"""The server's text in place of an error that may quote tasks or paths."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class NodeConfig:
 
     @property
     def owner(self) -> dict[str, Any]:
-        """What an application is told of the owner's decisions."""
+        """The owner's decisions, as far as an application needs them."""
         return {"accept": self.accept}
 
 

@@ -97,7 +97,7 @@ def _describe_leader(page: SuitePage) -> list[str]:
 
 
 def _describe_tests(suite: Suite, comparisons: int) -> tuple[str, str]:
-    """What a band means, and how the differences are paired and tested."""
+    """Return what a band means, and how the differences are paired and tested."""
     unit, runs = "run" if suite.track == "methods" else "task", len(suite.seeds)
     if unit == "task" or runs >= FEWEST_REPLICATES:
         return (
@@ -150,7 +150,7 @@ def _list_differences(page: SuitePage) -> list[list[str]]:
 
 
 def _list_expected(page: SuitePage) -> list[str]:
-    """What was expected, and what came out of it where it was tested."""
+    """Return what was expected, and what came out of it where it was tested."""
     lines = []
     for one in page.found.suite.expected:
         found = {} if isinstance(one, str) else find_outcome(one, page.differences)

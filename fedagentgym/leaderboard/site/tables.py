@@ -52,7 +52,7 @@ def list_measures(entries: Sequence[ResultFolder]) -> list[str]:
 
 
 def tell_status(entry: ResultFolder) -> str:
-    """How far the result was checked, and how much of the suite it holds if it does not hold all."""
+    """Return how far the result was checked, and how much of the suite it holds if it does not hold all."""
     found = entry.verification
     if found is None:
         state = "not verified"
@@ -65,7 +65,7 @@ def tell_status(entry: ResultFolder) -> str:
 
 
 def describe_part(entry: ResultFolder) -> str:
-    """How many scenarios of the suite were played."""
+    """Return how many scenarios of the suite were played."""
     return f"{len(entry.manifest.scenarios)} of {len(entry.suite.scenarios)} scenarios"
 
 

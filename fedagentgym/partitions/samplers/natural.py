@@ -65,7 +65,7 @@ class Natural(Sampler):
         return Assignment.from_pairs(owner[owner >= 0], np.flatnonzero(owner >= 0), clients)
 
     def _size_groups(self, values: int) -> Ints:
-        """How many values every group has."""
+        """Return how many values every group has."""
         groups, rest = divmod(values, self.group_size)
         if not values or (not groups and self.remainder != "smaller"):
             raise OptionError(
@@ -127,7 +127,7 @@ class BySource(Sampler):
         return None if self.sources is None else sum(self.sources.values())
 
     def allocate_clients(self, table: TaskTable, clients: int) -> dict[str, int]:
-        """How many clients each category gets."""
+        """Return how many clients each category gets."""
         if self.sources is None:
             each, rest = divmod(clients, len(table.names))
             if rest or not each:

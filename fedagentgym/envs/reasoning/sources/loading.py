@@ -104,7 +104,7 @@ REPEATED, HIDDEN, EXCLUDED = "repeated problems", "answers not published", "excl
 
 
 class Request(NamedTuple):
-    """What is requested from a data set: the options of an environment that determine its tasks. Data of one's own has the
+    """A request to a data set: the options of an environment that determine its tasks. Data of one's own has the
     name `own`, the kind of its tasks and the columns that were named."""
 
     name: str
@@ -139,7 +139,7 @@ class Loaded:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def count_tasks(self) -> dict[str, int]:
-        """How many tasks each split has."""
+        """Return how many tasks each split has."""
         return dict(Counter(task.split for task in self.tasks))
 
 

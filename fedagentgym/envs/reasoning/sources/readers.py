@@ -235,7 +235,7 @@ def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
 
 
 def detect_first_option(rows: Sequence[Row]) -> int:
-    """Whether the options of MedMCQA are counted from 0 or from 1 in these rows."""
+    """Return whether the options of MedMCQA are counted from 0 or from 1 in these rows."""
     return 1 if any(row.get("cop") == 4 for row in rows) and not any(row.get("cop") == 0 for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""How the mathematics verifier reads answers and compares them.
+"""The mathematics verifier: it reads answers and compares them.
 
 - `numbers`: plain numbers with units or a sentence around them, the rule for decimals;
 - `tokens`, `syntax`, `values`: expressions, parsed into trees, and their values;

@@ -35,7 +35,7 @@ _BARE_LETTER = re.compile(r"\s*[A-Za-z](?![A-Za-z])")
 
 
 def is_units(text: str) -> bool:
-    """Whether this consists of units.
+    """Return whether this consists of units.
 
     >>> is_units(" kg m^2 s^{-2}"), is_units("cm"), is_units(" x")
     (True, True, False)

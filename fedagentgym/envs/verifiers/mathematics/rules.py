@@ -52,7 +52,7 @@ class Rules:
         self.reason = ""
 
     def equal(self, gold: Answer, answer: Answer) -> bool:
-        """Whether the answer equals the gold."""
+        """Return whether the answer equals the gold."""
         name = type(gold).__name__.lower()
         self.reason = self.reason or name
         if gold == answer:
@@ -332,7 +332,7 @@ def _symbols(text: str) -> bool:
 
 
 def _is_rounded(exact: str, decimals: str) -> bool:
-    """Whether this is a plain number that equals the value before it, rounded to this many places."""
+    """Return whether this is a plain number that equals the value before it, rounded to this many places."""
     shown, value = number(decimals), bound(exact)
     if shown is None or value is None or isinstance(value, float):
         return False
@@ -363,7 +363,7 @@ _TIMES = re.compile(r"(?<=\d)\s+x\s+(?=\d)")
 
 
 def contradicts_itself(text: str) -> bool:
-    """Whether a chain of equations says that two different numbers are equal.
+    """Return whether a chain of equations says that two different numbers are equal.
 
     >>> contradicts_itself("1 = 2 = 42"), contradicts_itself("7 = x = 42"), contradicts_itself("x = 6 * 7 = 42")
     (True, True, False)

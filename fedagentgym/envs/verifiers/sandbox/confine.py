@@ -36,11 +36,11 @@ PURPOSES: Mapping[str, str] = {
 }
 
 REMOVABLE = (CAPABILITIES, USER, USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES, ACCESS, CALLS)
-"""What a kernel may lack, and what a test may therefore leave out."""
+"""Protections that a kernel may lack, and that a test may therefore leave out."""
 
 
 class Protection(NamedTuple):
-    """Whether one protection is up, and why, or why not."""
+    """True if one protection is up, and why, or why not."""
 
     name: str
     up: bool
@@ -270,7 +270,7 @@ def _try_user_namespace() -> None:
 
 
 def _stat_needs_empty_path() -> bool:
-    """Whether this C library reads the metadata of an open file by an empty path."""
+    """Return whether this C library reads the metadata of an open file by an empty path."""
 
     def ask() -> None:
         kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)

@@ -17,7 +17,7 @@ LARGEST_FRAME = 4 << 20
 
 
 class Socket(Protocol):
-    """What frames need of a socket."""
+    """The methods of a socket that frames need."""
 
     def recv(self, size: int, /) -> bytes: ...
 

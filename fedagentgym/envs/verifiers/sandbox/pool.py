@@ -142,7 +142,7 @@ class SandboxError(FedAgentGymError):
 
 
 class Ended(NamedTuple):
-    """How a run ended: `ended`, `timeout`, `too much output`, `killed by a signal` or `lost`; exit code and what it wrote."""
+    """The end of a run: `ended`, `timeout`, `too much output`, `killed by a signal` or `lost`; exit code and what it wrote."""
 
     status: str
     code: int
@@ -151,7 +151,7 @@ class Ended(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a program may use: seconds of clock, bytes of memory beyond the interpreter's, bytes of output."""
+    """The resources of a program: seconds of clock, bytes of memory beyond the interpreter's, bytes of output."""
 
     seconds: float = 5.0
     memory: int = 512 << 20

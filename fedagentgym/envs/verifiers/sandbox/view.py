@@ -1,4 +1,4 @@
-"""What a program sees of the files: a root folder of its own, Landlock, and metadata of open files only.
+"""A program's view of the files: a root folder of its own, Landlock, and metadata of open files only.
 
 The root folder holds the standard library, read-only, a few devices, and a place for the folder of a run. It is made
 once, in a mount namespace of the server. The paths of the standard library stay what they are, but the folders above it
@@ -118,7 +118,7 @@ def build_root(root: str) -> None:
 
 
 def copy_tree(path: str) -> int:
-    """What is mounted at a path, read-only, not yet attached anywhere."""
+    """Return what is mounted at a path, read-only, not yet attached anywhere."""
     tree = kernel.call(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE | os.O_CLOEXEC)
     _set_attributes(tree, "", _EMPTY_PATH | _RECURSIVE, _READ_ONLY | _NO_SET_USER)
     return tree
