@@ -166,7 +166,7 @@ class _Evaluate:
         settings, held = runtime.spec.evaluation or EvaluationSettings(), runtime.open_held(client.id)
         if held.held_out is None or runtime.held is None:
             raise RefusedError("it holds no tasks back for evaluation (held_out)")
-        agent = runtime.make_evaluation_agent(message.weights, settings.temperature)
+        agent = runtime.load_weights(message.weights)
         alone = settings.model_copy(update={"sets": (), "at_clients": ()})
         file = runtime.held.folder / f"client-{client.id}" / f"{client.round:04d}.jsonl"
         seed = derive(runtime.seed, "evaluation")

@@ -258,11 +258,6 @@ class Runtime:
         """The unchanged environment over the tasks of a role; the server's tasks have no answers."""
         return self.open_env(pool=self.client_split.role(name))
 
-    def make_evaluation_agent(self, weights: Mapping[str, NDArray[Any]], temperature: float) -> TokenAgent:
-        """The resident agent with these parameters, decoding at another temperature."""
-        agent = self.load_weights(weights)
-        return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
-
     def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
         """The declaration of a message that carries the trainable parameters of the agent that learns."""
         return self.resident.make_weight_forms(prefix, optional=optional)

@@ -100,7 +100,7 @@ def play_worlds(
         if algorithm.keeps_policies and world.clients:
             (client,) = world.clients
             weights = algorithm.client_parameters(state, client, read_kept(client))
-        player = runtime.make_evaluation_agent(weights, settings.temperature)
+        player = runtime.load_weights(weights)
         env = world.open_env(settings.split)
         yield PlayedWorld(world, player, env, evaluate(player, env, settings, seed=seed))
 
@@ -134,7 +134,7 @@ def measure_matrix(
         env = world.open_env(settings.split)
         row = []
         for weights in policies:
-            player = runtime.make_evaluation_agent(weights, settings.temperature)
+            player = runtime.load_weights(weights)
             row.append(evaluate(player, env, settings, seed=seed).overall["success"].mean)
         rows |= dict.fromkeys(world.clients, row)
     return [rows[client] for client in clients]

@@ -425,13 +425,15 @@ class Run:
 
         settings = self.config.evaluation
         assert settings is not None
-        agent = self.runtime.make_evaluation_agent(self.algorithm.policy_parameters(state), settings.temperature)
+        agent = self.runtime.load_weights(self.algorithm.policy_parameters(state))
         policy = compute_policy_digest(agent)
         file = self.folder / "evaluation" / f"{round_number:04d}.jsonl"
         seed = derive(self.config.seed, "evaluation")
         about = {"round": round_number, "policy": policy}
         found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
-        plain = found.to_plain() | self._describe_beliefs(found)
+        plain = found.to_plain()
+        if "misconceptions" in self.agent_note:
+            plain["beliefs"] = self._measure_beliefs(found)
         choice = found.describe_choice()
         if settings.at_clients:
             plain["at_clients"] = self._evaluate_clients(round_number, state, found, file, backend)
@@ -483,11 +485,9 @@ class Run:
 
         return evaluate_at_clients(self.algorithm, backend, round_number, state, self.config.federation.deadline)
 
-    def _describe_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
+    def _measure_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
         """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several
         sets, set by set."""
-        if "misconceptions" not in self.agent_note:
-            return {}
         from fedagentgym.learning.misconceptions import measure_beliefs
 
         beliefs = {
@@ -495,7 +495,7 @@ class Run:
             for one in self.sets
             if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
         }
-        return {"beliefs": beliefs.get("", beliefs)}
+        return beliefs.get("", beliefs)
 
     def build_record(self, commit: Commit, records: Sequence[Record]) -> dict[str, Any]:
         """The record of the run as one plain value: configuration, versions, results, cost."""

@@ -374,7 +374,7 @@ def rank_run(cell: Cell, opened: OpenedScenario, config: RunConfig) -> str:
     (chosen,) = best_rounds(records) if cell.suite.ranked_round == "best" else {records[-1]["round"]}
     state = CommitStore(cell.run_folder / "rounds").read(chosen).state
     ranking = cell.suite.get_ranking(cell.scenario)
-    player = run.runtime.make_evaluation_agent(run.algorithm.policy_parameters(state), ranking.temperature)
+    player = with_temperature(run.runtime.load_weights(run.algorithm.policy_parameters(state)), ranking.temperature)
     found = collect(
         player, opened.env, opened.ids, group_size=ranking.repeats, seed=derive(cell.seed, "ranked"), parallel=PARALLEL
     )
