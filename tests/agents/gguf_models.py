@@ -1,4 +1,4 @@
-"""A Llama of two layers and its GGUF file, in the layout that llama.cpp's converter writes."""
+"""A Llama or Qwen of two layers and its GGUF file, in the layout that llama.cpp's converter writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import torch
 from tokenizers import pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen3Config
 
 from .models import sharpened
 
@@ -26,6 +26,8 @@ _LAYER_NAMES = {
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -58,6 +60,23 @@ def make_llama(seed: int = 1) -> Any:
     return sharpened(LlamaForCausalLM(config), seed).eval()
 
 
+def make_qwen(kind: str, head_dim: int = 128) -> Any:
+    """A Qwen2 (queries with a bias) or a Qwen3 (queries and keys normalized)."""
+    config = {"qwen2": Qwen2Config, "qwen3": Qwen3Config}[kind](
+        vocab_size=len(list_tokens()),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        **({"head_dim": head_dim} if kind == "qwen3" else {}),
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_theta": 5000.0, "rope_type": "default"},
+    )
+    return sharpened(AutoModelForCausalLM.from_config(config), 1).eval()
+
+
 def write_gguf(
     model: Any, file: Path, *, split: str = "smollm", quantized: bool = False, architecture: str = "llama"
 ) -> None:
@@ -70,7 +89,10 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
+    if architecture == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+    if architecture == "qwen3":
+        writer.add_key_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     tokens = list_tokens()
@@ -98,8 +120,9 @@ def _add_weight(writer: Any, config: Any, name: str, weight: torch.Tensor, quant
     if name in _OTHER_NAMES:
         writer.add_tensor(_OTHER_NAMES[name], values)
         return
-    _, _, layer, part = name.removesuffix(".weight").split(".", 3)
-    target = f"blk.{layer}.{_LAYER_NAMES[part]}.weight"
+    _, _, layer, part = name.split(".", 3)
+    part, _, kind_of_value = part.rpartition(".")
+    target = f"blk.{layer}.{_LAYER_NAMES[part]}.{kind_of_value}"
     if quantized and values.ndim == 2:
         kind = gguf.GGMLQuantizationType.Q8_0
         packed = gguf.quantize(_interleave(values, part, config), kind)
@@ -114,8 +137,8 @@ def _heads(part: str, config: Any) -> int:
 
 
 def _interleave(values: np.ndarray[Any, Any], part: str, config: Any) -> np.ndarray[Any, Any]:
-    """llama.cpp turns neighbouring numbers of queries and keys, transformers turns the halves of a head."""
-    if values.ndim != 2 or part not in ("self_attn.q_proj", "self_attn.k_proj"):
+    """llama.cpp turns neighbouring numbers of a Llama's queries and keys, transformers turns the halves of a head."""
+    if config.model_type != "llama" or values.ndim != 2 or part not in ("self_attn.q_proj", "self_attn.k_proj"):
         return values
     rows, columns = values.shape
     return np.ascontiguousarray(

@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Tokenizer
 
 from fedagentgym.agents.engines.loading import load_model, load_tokenizer
 from fedagentgym.agents.models import sources, store
@@ -35,7 +35,7 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
 
-from .gguf_models import MERGES, SPECIAL, list_tokens, make_llama, write_gguf
+from .gguf_models import MERGES, SPECIAL, list_tokens, make_llama, make_qwen, write_gguf
 from .models import make_policy
 
 TEXTS = st.text(st.sampled_from("the a12\n <|im_start|>éč\t"), max_size=30)
@@ -81,6 +81,35 @@ def test_a_converted_model_is_the_original_to_the_bit(quantized: bool, tmp_path:
         assert torch.allclose(plain(ids).logits, original(ids).logits, atol=1e-6)
     config = json.loads((tmp_path / "made" / "config.json").read_text("utf-8"))
     assert "quantization_config" not in config and config["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_a_converted_qwen_is_the_original_with_its_own_tokenizer(kind: str, tmp_path: Path) -> None:
+    original = make_qwen(kind)
+    write_gguf(original, tmp_path / "weights.gguf", split="qwen2", architecture=kind)
+    (tmp_path / "made").mkdir()
+    convert_gguf(tmp_path / "weights.gguf", tmp_path / "made")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
+    assert type(plain) is type(original)
+    for name, weight in original.state_dict().items():
+        assert torch.equal(plain.state_dict()[name], weight), name
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        assert torch.allclose(plain(ids).logits, original(ids).logits, atol=1e-6)
+    ours = load_tokenizer(tmp_path / "made")
+    theirs = Qwen2Tokenizer(
+        {token: index for index, token in enumerate(list_tokens())}, list(map(tuple, (one.split() for one in MERGES)))
+    )
+    for text in ("the  the\n\n12", "a  1 the", "I'll\r\n  the, the!", "e\u0301"):
+        assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, add_special_tokens=False), text
+
+
+def test_a_gguf_whose_weights_do_not_fit_its_settings_is_refused(tmp_path: Path) -> None:
+    write_gguf(make_qwen("qwen3", head_dim=16), tmp_path / "weights.gguf", split="qwen2", architecture="qwen3")
+    with pytest.raises(
+        DataError, match=r"weights\.gguf: its weights are not those that its settings ask for, .*self_attn"
+    ):
+        convert_gguf(tmp_path / "weights.gguf", tmp_path)
 
 
 def test_a_converted_tokenizer_splits_as_the_model_learnt(converted: Path) -> None:

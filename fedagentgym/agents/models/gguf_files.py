@@ -15,10 +15,10 @@ from fedagentgym.agents.engines.loading import disable_progress_bars
 from fedagentgym.base.errors import DataError, describe_error, join_names
 from fedagentgym.base.imports import require
 
-ARCHITECTURES = ("llama",)
-SPLITS = ("smollm",)
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+SPLITS = ("smollm", "qwen2")
 """Supported ways of splitting text before merges (`tokenizer.ggml.pre`)."""
-_CONTROL_TOKEN = 3
+_CONTROL_TOKEN, _ADDED_TOKEN = 3, 4
 _NAMED_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
@@ -66,17 +66,27 @@ def _read_model(file: Path) -> Any:
     The reader of `transformers` draws a progress bar that no setting turns off; errors are raised instead of printed.
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
+    logging = transformers.utils.logging
     try:
-        with disable_progress_bars(), contextlib.redirect_stderr(io.StringIO()):
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+        with disable_progress_bars(), contextlib.redirect_stderr(io.StringIO()), contextlib.ExitStack() as stack:
+            stack.callback(logging.set_verbosity, logging.get_verbosity())
+            logging.set_verbosity_error()
+            model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
                 str(file.parent),
                 gguf_file=file.name,
                 dtype=torch.float32,
                 local_files_only=True,
                 trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
             )
     except Exception as error:
         raise DataError(f"cannot convert {file}: {describe_error(error, named=False)}") from error
+    unread = sorted(str(one) for key in ("missing_keys", "mismatched_keys") for one in loaded[key])
+    if unread:
+        raise DataError(
+            f"cannot convert {file}: its weights are not those that its settings ask for, for example {unread[0]}"
+        )
     for name in ("hf_quantizer", "quantization_method", "is_quantized"):
         if name in vars(model):
             delattr(model, name)
@@ -86,7 +96,7 @@ def _read_model(file: Path) -> Any:
 
 
 def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models
 
     transformers = require("transformers", "train")
     try:
@@ -101,12 +111,14 @@ def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
     except Exception as error:
         raise DataError(f"{file}: the tokenizer is incomplete: {describe_error(error)}") from error
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    _set_split(tokenizer, fields["tokenizer.ggml.pre"])
     tokenizer.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
+    for kind in (_CONTROL_TOKEN, _ADDED_TOKEN):
+        is_special, added = (
+            kind == _CONTROL_TOKEN,
+            [token for token, one in zip(tokens, kinds, strict=True) if one == kind],
+        )
+        tokenizer.add_tokens([AddedToken(token, normalized=False, special=is_special) for token in added])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         **named,
@@ -114,3 +126,16 @@ def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
         model_max_length=fields[f"{fields['general.architecture']}.context_length"],
         clean_up_tokenization_spaces=False,
     )
+
+
+def _set_split(tokenizer: Any, split: str) -> None:
+    """Let the tokenizer split text before merges as the model learnt it."""
+    from tokenizers import pre_tokenizers
+
+    if split == "qwen2":
+        original = require("transformers", "train").Qwen2Tokenizer().backend_tokenizer
+        tokenizer.normalizer, tokenizer.pre_tokenizer = original.normalizer, original.pre_tokenizer
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
