@@ -18,10 +18,12 @@ from benchmarks.measurement import Measurement
 from benchmarks.skills_results import TableResults, collect_results, load_results, save_results, write_page
 from benchmarks.tables import (
     ExperimentTable,
+    Record,
     difference,
     list_cells,
     run_folder,
     run_table,
+    success,
     to_markdown,
     to_measurements,
 )
@@ -46,9 +48,16 @@ def _make_world(seed: int, source: str) -> Sequence[str]:
     return (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
 
 
+def start(folder: Path, record: Record) -> float:
+    """Held-out success of the agent that has only imitated."""
+    return float(record["first"]["overall"]["success"]["mean"])
+
+
+COLUMNS = {"held-out success": success, "at the start": start}
 CURVES = ExperimentTable(
     "small-skills",
     {TOGETHER: "small-skills", ALONE: "small-skills:local-0"},
+    COLUMNS,
     seeds=1,
     changes=("evaluation.every=3", "federation.workers=0"),
     processes=1,
@@ -62,6 +71,7 @@ FACTORS = ExperimentTable(
         "8 x 8": "small-skills:wide",
         "rate 3e-4": "small-skills:slow",
     },
+    COLUMNS,
     pairs=[(row, "as it is") for row in ("no bonus", "named once", "8 x 8", "rate 3e-4")],
     seeds=2,
     changes=("federation.workers=0", "evaluation={every: 8, tasks: 128}"),
@@ -75,8 +85,8 @@ FACTORS = ExperimentTable(
 )
 MATH = ExperimentTable(
     "small-math",
-    {"imitation alone": "small-math:imitation", "fedagent": "small-math"},
-    pairs=[("fedagent", "imitation alone")],
+    {"fedagent": "small-math"},
+    COLUMNS,
     seeds=3,
     changes=("federation.workers=0",),
     processes=1,

@@ -68,11 +68,11 @@ def test_a_real_model_in_small_has_all_its_rows(monkeypatch: pytest.MonkeyPatch)
     kept = [one for one in small_model.QUICK_CHANGES if not one.startswith("warm_start.")]
     monkeypatch.setattr(small_model, "QUICK_CHANGES", (*kept, *smaller))
     figures = by_name(BENCHMARKS.get("small-math")(True))
-    assert list(figures) == ["imitation alone: held-out success", "fedagent: held-out success"]
+    assert list(figures) == ["fedagent: held-out success", "fedagent: at the start"]
     assert all(0.0 <= value <= 1.0 for value in figures.values())
     results = load_results(tables.RUNS / "small-math-quick" / "results.json")
     told = small_model.describe(small_model.MATH, results)
-    assert "| fedagent - imitation alone |" in told and told.startswith("`small-math`, seeds 0\n")
+    assert "| fedagent |" in told and told.startswith("`small-math`, seeds 0\n")
 
 
 def test_a_shops_figures_are_shares_and_the_expert_beats_itself_with_errors(monkeypatch: pytest.MonkeyPatch) -> None:
