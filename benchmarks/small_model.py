@@ -105,7 +105,7 @@ def run_curves(quick: bool = False) -> list[Measurement]:
 
 
 def run_factors(quick: bool = False) -> list[Measurement]:
-    """What decides whether small-skills learns: each setting changed by itself."""
+    """Each setting that may decide whether small-skills learns, changed by itself."""
     return _run(FACTORS, quick)
 
 
