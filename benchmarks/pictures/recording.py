@@ -1,0 +1,109 @@
+"""A command in a terminal of 80 columns, recorded with its times, and the recording as an animated drawing.
+
+`python -m benchmarks record-demo` writes demo.jsonl beside this file; a viewer without animation sees the last state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.measurement import Measurement
+from benchmarks.pictures.canvas import Drawing
+from fedagentgym.base.files import write_atomic
+
+KEPT = Path(__file__).with_name("demo.jsonl")
+COLUMNS, LINE = 80, 21
+CLEAR = "\r\x1b[2K"
+"""What a terminal is sent before a line of progress is written again."""
+APART = 2.0
+"""Seconds between two lines of progress that are kept."""
+PLAYED = 16.0
+"""Seconds that the drawing takes."""
+MOTION = """
+@keyframes show{from{opacity:0}to{opacity:1}}@keyframes pass{from,to{opacity:1}}
+.l{animation:show 1ms backwards}.p{opacity:0;animation:pass 1s}
+@media (prefers-reduced-motion:reduce){.l,.p{animation:none}}"""
+
+
+def record_demo(quick: bool = False) -> list[Measurement]:
+    """Run the demo in a terminal and keep what it prints, for the drawing; some minutes."""
+    with TemporaryDirectory() as folder:
+        place = os.path.join(folder, "demo-report")
+        events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo", "--report", place]))
+    events = [(seconds, text.replace(folder + os.sep, "")) for seconds, text in events]
+    write_atomic(KEPT, "".join(f"{json.dumps(event)}\n" for event in events).encode())
+    return [Measurement("length of the demo", events[-1][0], "s")]
+
+
+def record(command: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Seconds since the start, and the text that a command then writes into a terminal."""
+    began = time.monotonic()
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp(command[0], command)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    last = -APART
+    while text := _read(terminal):
+        now = round(time.monotonic() - began, 1)
+        if "\n" in text or now - last >= APART:
+            last = now
+            yield now, text
+    os.waitpid(child, 0)
+
+
+def _read(terminal: int) -> str:
+    """The next text, or none at the end."""
+    try:
+        return os.read(terminal, 65_536).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def draw_demo() -> Drawing:
+    events = [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()]
+    return draw_recording("make demo", [(float(seconds), str(text)) for seconds, text in events])
+
+
+def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing:
+    """The lines of a recording, each from the time on at which it was written; lines of progress pass."""
+    written, passing = _read_screen(events)
+    drawing = Drawing(f"What {command} prints", 70 + LINE * len(written), style=MOTION)
+    pace = PLAYED / max(events[-1][0], 1e-9)
+    drawing.add_text(24, 36, f"$ {command}", bold=True, mono=True)
+    for number, (seconds, line) in enumerate(written):
+        if line.strip():
+            extra = f' style="animation-delay:{seconds * pace:.2f}s"'
+            drawing.add_text(24, 64 + LINE * number, line, mono=True, kind="l", extra=extra)
+    for number, begins, ends, line in passing:
+        extra = f' style="animation-delay:{begins * pace:.2f}s;animation-duration:{(ends - begins) * pace:.2f}s"'
+        drawing.add_text(24, 64 + LINE * number, line, "muted", mono=True, kind="p", extra=extra)
+    return drawing
+
+
+def _read_screen(events: Sequence[tuple[float, str]]) -> tuple[list[tuple[float, str]], list[tuple[int, float, float, str]]]:
+    """The lines that stay with their times, and lines of progress: number, times of begin and end, text."""
+    written: list[tuple[float, str]] = []
+    passing: list[tuple[int, float, float, str]] = []
+    now, since = "", 0.0
+    for seconds, text in events:
+        for part in text.replace("\r\n", "\n").replace(CLEAR, "\0").splitlines(keepends=True):
+            *cleared, rest = part.split("\0")
+            if cleared:
+                if shown := (now + cleared[0]).strip():
+                    passing.append((len(written), since, seconds, shown))
+                now, since = "", seconds
+            now += rest
+            if now.endswith("\n"):
+                written.append((seconds, now.rstrip()))
+                now, since = "", seconds
+    return written, passing
