@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.curves import Point
 from benchmarks.skills_results import RowResults, TableResults
 from benchmarks.tables import half_width, mean
-from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.imports import require
-from fedagentgym.experiment.config import load_config
 from fedagentgym.partitions.plots import save_figure
 
 if TYPE_CHECKING:
@@ -167,67 +165,3 @@ def _finish(figure: Figure, axes: Axes, across: str, up: str) -> Figure:
 
 def _color(number: int) -> str:
     return f"C{number % COLOURS}"
-
-
-# ---- the picture of README -----------------------------------------------------------------------------------------
-
-PRESET = "tiny-skills:skills-32,fedavg-grpo,tau-5x16"
-ROWS = {
-    "centralized": ("all tasks in one place", "#1b7837"),
-    "FedAgent, tau = 5": ("federated", "#2166ac"),
-    "a client alone": ("one client alone", "#b2182b"),
-    "zero-shot": ("before training", "#777777"),
-}
-
-
-def draw_overview(results: TableResults, path: Path) -> None:
-    """Write docs/overview.svg: who holds which tasks, and success alone, together, and with all tasks in one place."""
-    plots = require("matplotlib.figure", "plots")
-    figure = plots.Figure(figsize=(9, 3.1), facecolor="white", layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    _draw_clients(left)
-    _draw_curves(right, results)
-    save_figure(figure, path)
-
-
-def draw_small_model(results: TableResults, path: Path) -> None:
-    """Write docs/small-model.svg: success of a real language model over the rounds, four clients together and one alone."""
-    plots = require("matplotlib.figure", "plots")
-    figure = plots.Figure(figsize=(9, 2.6), facecolor="white", layout="constrained")
-    axes = figure.subplots()
-    for one, color in zip(results.rows, ("tab:blue", "tab:red"), strict=True):
-        (curve,) = one.curves
-        success = [point.success for point in curve]
-        axes.plot([point.round for point in curve], success, color=color, marker="o", markersize=3)
-        axes.annotate(f" {one.row.name}: {success[-1]:.2f}", (curve[-1].round, success[-1]), color=color, va="center")
-    last = results.rows[0].curves[0][-1].round
-    axes.set_title("SmolLM2-135M: success on 128 unseen tasks of all four towns, one seed", fontsize=10)
-    axes.set(xlabel="rounds of two local steps", xlim=(0, 1.25 * last), ylim=(0.3, 1.0), xticks=range(0, last + 1, 3))
-    axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, path)
-
-
-def _draw_clients(axes: Axes) -> None:
-    """Clients by towns; a town belongs to the client that holds its tasks."""
-    measured = Runtime(load_config(PRESET).spec()).client_split.statistics()
-    order = np.argsort(measured.counts.argmax(axis=0), kind="stable")
-    axes.imshow(measured.counts[:, order], cmap="Blues", aspect="auto", interpolation="nearest")
-    axes.set(xlabel="32 towns, each with a rule of its own", ylabel="client", xticks=[])
-    axes.set_title("Who holds which tasks", fontsize=10)
-    axes.set_yticks(range(len(measured.sizes)))
-
-
-def _draw_curves(axes: Axes, results: TableResults) -> None:
-    """Mean success over the seeds with its 95 % interval."""
-    for name, (label, color) in ROWS.items():
-        episodes, success, width = compute_band(results.get(name))
-        if len(episodes) == 1:
-            axes.plot((0, 20_480), (success[0], success[0]), color=color, linestyle=":")
-        else:
-            axes.plot(episodes, success, color=color, marker="o", markersize=3)
-            axes.fill_between(episodes, success - width, success + width, color=color, alpha=0.15, linewidth=0)
-        axes.annotate(f" {label}: {success[-1]:.2f}", (20_480, success[-1]), color=color, va="center", fontsize=9)
-    seeds = len(results.get("FedAgent, tau = 5").seeds)
-    axes.set_title(f"Success on held-out tasks of all towns ({seeds} seeds, 95 %)", fontsize=10)
-    axes.set(xlabel="episodes", xlim=(0, 32_000), ylim=(0.4, 1.0), xticks=(0, 5_120, 10_240, 15_360, 20_480))
-    axes.spines[["top", "right"]].set_visible(False)

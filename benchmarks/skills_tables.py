@@ -381,7 +381,9 @@ def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measureme
 
 def write_pages(quick: bool = False) -> list[Measurement]:
     """Write the tables and pictures of docs/experiments, and README's two pictures, from the kept results."""
-    from benchmarks.skills_figures import draw_overview, draw_results, draw_small_model
+    from benchmarks.pictures import PICTURES
+    from benchmarks.pictures.results import draw_overview, draw_small_model
+    from benchmarks.skills_figures import draw_results
     from benchmarks.small_model import CURVES, load_kept, write_small_page
 
     written = []
@@ -394,10 +396,10 @@ def write_pages(quick: bool = False) -> list[Measurement]:
         write_page(PAGES / f"{short}.md", describe_figures(experiment, results, pictures))
         written.append(Measurement(f"docs/experiments/{short}.md", len(results.rows), "rows"))
         if experiment is FEDAGENT:
-            draw_overview(results, ROOT / "docs" / "overview.svg")
+            draw_overview(results).save(PICTURES / "overview.svg")
     write_small_page()
     if (small := load_kept().get(CURVES.name)) is not None:
-        draw_small_model(small, ROOT / "docs" / "small-model.svg")
+        draw_small_model(small).save(PICTURES / "small-model.svg")
     return written
 
 

@@ -6,24 +6,40 @@ Drawings are SVG with a background of their own, light or dark as the reader's s
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from benchmarks.pictures.canvas import Drawing
+
 PICTURES = ROOT / "docs" / "pictures"
 
 
-def draw_all(quick: bool = False) -> list[Measurement]:
-    """Draw the diagrams, the divisions of tasks, README's picture, and the recording of the demo."""
-    from benchmarks.pictures.diagrams import draw_round, draw_whole
-    from benchmarks.pictures.divisions import DIVISIONS
-    from benchmarks.pictures.overview import draw_kept_overview
-    from benchmarks.pictures.recording import draw_demo
-
-    drawings = {"whole": draw_whole, "round": draw_round, "overview": draw_kept_overview, "demo": draw_demo, **DIVISIONS}
+def draw_all(quick: bool = False, folder: Path = PICTURES) -> list[Measurement]:
+    """Draw the diagrams, the divisions of tasks, the recording of the demo, and README's pictures."""
     measured = []
-    for name, draw in drawings.items():
-        path = PICTURES / f"{name}.svg"
-        draw().save(path)
+    for name, drawing in make_drawings().items():
+        path = folder / f"{name}.svg"
+        drawing.save(path)
         measured.append(Measurement(f"docs/pictures/{path.name}", path.stat().st_size / 1000, "kB", "at most 60"))
     return measured
+
+
+def make_drawings() -> dict[str, Drawing]:
+    """Every drawing by its name, made from the package and from the results that are kept with the source."""
+    from benchmarks.pictures.diagrams import draw_round, draw_whole
+    from benchmarks.pictures.divisions import DIVISIONS
+    from benchmarks.pictures.recording import draw_demo
+    from benchmarks.pictures.results import draw_overview, draw_small_model
+    from benchmarks.skills_tables import FEDAGENT, load_kept_results
+    from benchmarks.small_model import CURVES, load_kept
+
+    drawn = {"whole": draw_whole(), "round": draw_round(), "demo": draw_demo()}
+    drawn |= {name: draw() for name, draw in DIVISIONS.items()}
+    if (results := load_kept_results(FEDAGENT)) is not None:
+        drawn["overview"] = draw_overview(results)
+    if (small := load_kept().get(CURVES.name)) is not None:
+        drawn["small-model"] = draw_small_model(small)
+    return drawn

@@ -58,13 +58,15 @@ class Drawing:
 
     def add_text(
         self, x: float, y: float, words: str, color: str = "text", size: float = SIZE, anchor: Anchor = "start",
-        *, bold: bool = False, mono: bool = False, kind: str = "", extra: str = "",
+        *, bold: bool = False, mono: bool = False, kind: str = "", style: str = "", turned: bool = False,
     ) -> None:  # fmt: skip
-        """Words whose baseline is at y. `kind` is a class of the drawing's own style."""
+        """Words whose baseline is at y, or that are turned to read upwards. `kind` is a class of the drawing's own style."""
         classes = " ".join(["f-" + color, *(["b"] if bold else []), *(["m"] if mono else []), *([kind] if kind else [])])
         place = f'x="{_short(x)}" y="{_short(y)}"' + (f' font-size="{_short(size)}"' if size != SIZE else "")
         place += f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self.parts.append(f'<text {place} class="{classes}"{extra}>{escape(words)}</text>')
+        place += f' style="{style}"' if style else ""
+        place += f' transform="rotate(-90 {_short(x)} {_short(y)})"' if turned else ""
+        self.parts.append(f'<text {place} class="{classes}">{escape(words)}</text>')
 
     def add_lines(self, x: float, y: float, lines: Sequence[str], color: str = "muted", anchor: Anchor = "start") -> None:
         """Several lines of words, the first at y."""

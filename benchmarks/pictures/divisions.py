@@ -97,9 +97,7 @@ def _start(title: str, up: str, height: float = 306) -> Drawing:
     drawing = Drawing(title, height)
     drawing.add_text(20, 30, title, size=17, bold=True)
     for left in LEFTS:
-        middle = TOP + HEIGHT / 2
-        turn = f' transform="rotate(-90 {left - 14} {middle:g})"'
-        drawing.add_text(left - 14, middle, up, "muted", anchor="middle", extra=turn)
+        drawing.add_text(left - 14, TOP + HEIGHT / 2, up, "muted", anchor="middle", turned=True)
     return drawing
 
 

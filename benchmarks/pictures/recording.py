@@ -82,11 +82,11 @@ def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing
     drawing.add_text(24, 36, f"$ {command}", bold=True, mono=True)
     for number, (seconds, line) in enumerate(written):
         if line.strip():
-            extra = f' style="animation-delay:{seconds * pace:.2f}s"'
-            drawing.add_text(24, 64 + LINE * number, line, mono=True, kind="l", extra=extra)
+            style = f"animation-delay:{seconds * pace:.2f}s"
+            drawing.add_text(24, 64 + LINE * number, line, mono=True, kind="l", style=style)
     for number, begins, ends, line in passing:
-        extra = f' style="animation-delay:{begins * pace:.2f}s;animation-duration:{(ends - begins) * pace:.2f}s"'
-        drawing.add_text(24, 64 + LINE * number, line, "muted", mono=True, kind="p", extra=extra)
+        style = f"animation-delay:{begins * pace:.2f}s;animation-duration:{(ends - begins) * pace:.2f}s"
+        drawing.add_text(24, 64 + LINE * number, line, "muted", mono=True, kind="p", style=style)
     return drawing
 
 

@@ -13,7 +13,6 @@ import pytest
 from benchmarks import partitions
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
-from benchmarks.skills_figures import draw_overview
 from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import FEDAGENT, load_kept_results
 from benchmarks.tables import half_width, mean
@@ -165,12 +164,3 @@ def test_readme_states_the_kept_results(root: Path) -> None:
         assert f"{mean(results.get(row).row.values[column]):.2f}" in text
     (found,) = compare_pairs(results, [(together, central)], column)
     assert f"{found.mean:.2f} ± {half_width(found.values):.2f}" in text
-
-
-@pytest.mark.slow
-def test_the_picture_of_readme_is_that_of_the_kept_results(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    results = load_kept_results(FEDAGENT)
-    assert results is not None
-    draw_overview(results, tmp_path / "overview.svg")
-    assert (tmp_path / "overview.svg").read_bytes() == (root / "docs" / "overview.svg").read_bytes()

@@ -1,0 +1,116 @@
+"""README's two pictures of results: tiny agents of eight clients, and a language model of four."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.pictures.canvas import Drawing, spread_apart
+from benchmarks.skills_figures import compute_band
+from benchmarks.skills_results import TableResults
+from fedagentgym.algorithms.runtime import Runtime
+from fedagentgym.experiment.config import load_config
+
+PRESET = "tiny-skills:skills-32,fedavg-grpo,tau-5x16"
+TOGETHER = "FedAgent, tau = 5"
+ROWS = {
+    "centralized": ("all tasks in one place", "green"),
+    TOGETHER: ("federated", "blue"),
+    "a client alone": ("one client alone", "red"),
+    "zero-shot": ("before training", "muted"),
+}
+LOW, HIGH = 0.4, 1.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Success with half of its interval at the points of a curve; a single point is drawn as a level."""
+
+    label: str
+    color: str
+    points: Sequence[tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rectangle in which curves are drawn; the labels of their ends are to its right."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def draw_overview(results: TableResults) -> Drawing:
+    """Who holds which tasks, and success alone, together, and with all tasks in one place."""
+    drawing = Drawing("Left: the tasks of eight clients. Right: success over training, alone, federated, in one place", 300)
+    _draw_clients(drawing, Frame(64, 52, 264, 192))
+    curves = []
+    for name, (label, color) in ROWS.items():
+        episodes, success, half = compute_band(results.get(name))
+        points = zip(episodes.tolist(), success.tolist(), half.tolist(), strict=True)
+        curves.append(Curve(label, color, list(points)))
+    last, seeds = max(curve.points[-1][0] for curve in curves), len(results.get(TOGETHER).seeds)
+    drawing.add_text(372, 32, "Success on held-out tasks of all 32 categories", bold=True)
+    draw_curves(drawing, curves, Frame(404, 52, 190, 192), f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)")
+    return drawing
+
+
+def draw_small_model(results: TableResults) -> Drawing:
+    """Success of a language model over the rounds, four clients together and one alone; one seed."""
+    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 290)
+    curves = []
+    for one, color in zip(results.rows, ("blue", "red"), strict=True):
+        curves.append(Curve(one.row.name, color, [(point.round, point.success, 0.0) for point in one.curves[0]]))
+    last = curves[0].points[-1][0]
+    drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks of all four clients", bold=True)
+    draw_curves(drawing, curves, Frame(64, 52, 560, 180), f"rounds, 0 to {last:g} (one seed)", low=0.2)
+    return drawing
+
+
+def draw_curves(drawing: Drawing, curves: Sequence[Curve], frame: Frame, across: str, low: float = LOW) -> None:
+    """Curves with their bands and the values of their ends."""
+    last = max(curve.points[-1][0] for curve in curves)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        share = (HIGH - min(max(y, low), HIGH)) / (HIGH - low)
+        return frame.left + frame.width * x / last, frame.top + frame.height * share
+
+    for tick in np.arange(low, HIGH + 0.1, 0.2).tolist():
+        _, y = place(0, tick)
+        drawing.add_line([(frame.left, y), (frame.left + frame.width, y)], "edge", 1)
+        drawing.add_text(frame.left - 8, y + 5, f"{tick:.1f}", "muted", anchor="end")
+    for curve in curves:
+        middle = [place(x, y) for x, y, _ in curve.points]
+        if len(middle) == 1:
+            drawing.add_line([middle[0], place(last, curve.points[0][1])], curve.color, dashed=True)
+            continue
+        upper, lower = ([place(x, y + side * half) for x, y, half in curve.points] for side in (1, -1))
+        drawing.add_area([*upper, *reversed(lower)], curve.color, 0.18)
+        drawing.add_line(middle, curve.color)
+        for x, y in middle:
+            drawing.add_circle(x, y, 3, curve.color)
+    ends = [curve.points[-1][1] for curve in curves]
+    heights = spread_apart([place(last, end)[1] for end in ends], 19)
+    for curve, end, y in zip(curves, ends, heights, strict=True):
+        drawing.add_text(frame.left + frame.width + 8, y + 5, f"{end:.2f} {curve.label}", curve.color)
+    below = frame.top + frame.height + 28
+    drawing.add_text(frame.left + frame.width / 2, below, across, "muted", anchor="middle")
+
+
+def _draw_clients(drawing: Drawing, frame: Frame) -> None:
+    """Clients by categories; a category belongs to the client that holds its tasks."""
+    counts = Runtime(load_config(PRESET).spec()).client_split.statistics().counts
+    order = np.argsort(counts.argmax(axis=0), kind="stable")
+    wide, high = frame.width / counts.shape[1], frame.height / counts.shape[0]
+    drawing.add_text(frame.left, 32, "Who holds which tasks", bold=True)
+    for client, row in enumerate(counts[:, order].tolist()):
+        drawing.add_text(frame.left - 10, frame.top + high * (client + 0.72), str(client), "muted", anchor="end")
+        for column, count in enumerate(row):
+            fill = "blue" if count else "panel"
+            drawing.add_box(frame.left + wide * column, frame.top + high * client, wide - 1, high - 1, fill)
+    below = f"{counts.shape[1]} categories, each with its own rule"
+    drawing.add_text(frame.left + frame.width / 2, frame.top + frame.height + 28, below, "muted", anchor="middle")
+    drawing.add_text(22, frame.top + frame.height / 2, "client", "muted", anchor="middle", turned=True)

@@ -1,0 +1,67 @@
+"""Screenshots of the demo's report, its episodes, and the leaderboard's page, by a headless Chromium.
+
+`make screenshots` first makes the pages: demo-report and build/leaderboard.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.measurement import Measurement
+from benchmarks.pictures import PICTURES
+from benchmarks import ROOT
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.imports import require
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WIDTH = 1000
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A page, the height that is shown of it, and a script that brings the part to be shown to its top."""
+
+    page: str
+    height: int
+    script: str = ""
+
+
+SKIP_TO = """
+const main = document.querySelector("main"), heads = [...main.querySelectorAll("h2")];
+const from = heads.find(one => one.textContent === {title!r});
+while (main.firstChild !== from) main.firstChild.remove();
+"""
+SCREENS = {
+    "report": Screen("demo-report/index.html", 900),
+    "alone-and-together": Screen("demo-report/index.html", 620, SKIP_TO.format(title="Alone and together")),
+    "episodes": Screen("demo-report/index.html", 760, SKIP_TO.format(title="Episodes")),
+    "leaderboard": Screen("build/leaderboard/index.html", 1000, 'location.hash = "methods-tiny-skills-v1";'),
+}
+
+
+def take_all(quick: bool = False) -> list[Measurement]:
+    """Take the screenshots of the documentation; needs Chromium, demo-report and build/leaderboard."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise DataError(f"screenshots need one of {', '.join(BROWSERS)}")
+    missing = [screen.page for screen in SCREENS.values() if not (ROOT / screen.page).is_file()]
+    if missing:
+        raise DataError(f"{missing[0]} is not there: make screenshots makes it")
+    return [_take(browser, name, screen) for name, screen in SCREENS.items()]
+
+
+def _take(browser: str, name: str, screen: Screen) -> Measurement:
+    page, taken = (ROOT / screen.page).read_text("utf-8"), PICTURES / f"{name}.png"
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "page.html"
+        copy.write_text(page.replace("</body>", f"<script>{screen.script}</script></body>"), "utf-8")
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=3000"]
+        size = [f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{screen.height}", f"--screenshot={taken}"]
+        subprocess.run([browser, *options, *size, copy.as_uri()], check=True, capture_output=True, timeout=120)
+    image = require("PIL.Image", "plots")
+    image.open(taken).convert("RGB").quantize(64).save(taken, optimize=True)
+    return Measurement(f"docs/pictures/{taken.name}", taken.stat().st_size / 1000, "kB", "at most 100")

@@ -1,0 +1,63 @@
+"""The pictures of README and the documentation: they are what the scripts draw, in both colour schemes, and their words can be read."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pictures import PICTURES, draw_all
+from benchmarks.pictures.canvas import COLORS, Drawing, spread_apart
+from benchmarks.pictures.recording import draw_recording, record
+
+SVG = "{http://www.w3.org/2000/svg}"
+READABLE = 15
+
+
+def test_every_picture_is_what_its_script_draws(tmp_path: Path) -> None:
+    draw_all(folder=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in PICTURES.glob("*.svg")}
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (PICTURES / path.name).read_bytes(), f"{path.name}: make pictures draws it again"
+
+
+def test_every_picture_is_small_and_readable_on_light_and_dark() -> None:
+    for path in PICTURES.glob("*.svg"):
+        text = path.read_text("utf-8")
+        assert len(text) < 60_000 and "prefers-color-scheme:dark" in text and COLORS["card"][1] in text, path.name
+        sizes = [float(size) for size in re.findall(r'font-size[:=]"?([\d.]+)', text)]
+        assert sizes and min(sizes) >= READABLE, path.name
+        root = ElementTree.fromstring(text)
+        width, height = float(root.attrib["width"]), float(root.attrib["height"])
+        for word in root.iter(f"{SVG}text"):
+            assert 0 < float(word.attrib["x"]) < width and 0 < float(word.attrib["y"]) < height, (path.name, word.text)
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    root = PICTURES.parents[1]
+    shown = "".join(page.read_text("utf-8") for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))))
+    assert [path.name for path in sorted(PICTURES.iterdir()) if f"pictures/{path.name}" not in shown] == []
+
+
+def test_a_recording_shows_the_last_lines_and_passing_progress() -> None:
+    drawn = draw_recording("go", [(0.0, "one\r\n"), (1.0, "\r\x1b[2Kstep 1"), (2.0, "\r\x1b[2Kstep 2"), (3.0, "\r\x1b[2Ktwo <&>\r\n")])
+    words = [word.text for word in ElementTree.fromstring(drawn.format()).iter(f"{SVG}text")]
+    assert words == ["$ go", "one", "two <&>", "step 1", "step 2"]
+
+
+def test_a_command_is_recorded_as_a_terminal_of_80_columns_shows_it() -> None:
+    events = list(record(["stty", "size"]))
+    assert "".join(text for _, text in events).split() == ["50", "80"]
+
+
+def test_labels_are_moved_apart_in_their_order() -> None:
+    places = spread_apart([10.0, 12.0, 50.0], 19)
+    assert places[1] - places[0] == pytest.approx(19, abs=0.1) and places[2] == pytest.approx(50)
+
+
+def test_words_are_escaped() -> None:
+    drawing = Drawing('a "title" <b>', 50)
+    drawing.add_text(5, 20, "<script>&")
+    assert "<script>" not in drawing.format() and ElementTree.fromstring(drawing.format()) is not None
