@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs
+.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -60,6 +60,13 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/reference/commands.md
 	$(BIN)/fedagentgym settings --markdown > docs/reference/settings.md
 	$(BIN)/zensical build --strict --clean
+	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/site/results-page --link https://github.com/fedagentgym/fedagentgym/tree/main/leaderboard/results
+
+pictures: $(VENV)/.dev
+	$(BIN)/python -m benchmarks pictures
+
+screenshots: demo leaderboard
+	$(BIN)/python -m benchmarks screenshots
 
 wheel: $(VENV)/.dev
 	PYTHON=$(PYTHON) BIN=$(BIN) tests/wheel.sh

@@ -61,20 +61,30 @@ class Drawing:
         *, bold: bool = False, mono: bool = False, kind: str = "", style: str = "", turned: bool = False,
     ) -> None:  # fmt: skip
         """Words whose baseline is at y, or that are turned to read upwards. `kind` is a class of the drawing's own style."""
-        classes = " ".join(["f-" + color, *(["b"] if bold else []), *(["m"] if mono else []), *([kind] if kind else [])])
+        classes = " ".join(
+            ["f-" + color, *(["b"] if bold else []), *(["m"] if mono else []), *([kind] if kind else [])]
+        )
         place = f'x="{_short(x)}" y="{_short(y)}"' + (f' font-size="{_short(size)}"' if size != SIZE else "")
         place += f' text-anchor="{anchor}"' if anchor != "start" else ""
         place += f' style="{style}"' if style else ""
         place += f' transform="rotate(-90 {_short(x)} {_short(y)})"' if turned else ""
         self.parts.append(f'<text {place} class="{classes}">{escape(words)}</text>')
 
-    def add_lines(self, x: float, y: float, lines: Sequence[str], color: str = "muted", anchor: Anchor = "start") -> None:
+    def add_lines(
+        self, x: float, y: float, lines: Sequence[str], color: str = "muted", anchor: Anchor = "start"
+    ) -> None:
         """Several lines of words, the first at y."""
         for number, line in enumerate(lines):
             self.add_text(x, y + 1.35 * SIZE * number, line, color, anchor=anchor)
 
     def add_line(
-        self, points: Sequence[tuple[float, float]], color: str, width: float = 2, *, dashed: bool = False, arrow: bool = False
+        self,
+        points: Sequence[tuple[float, float]],
+        color: str,
+        width: float = 2,
+        *,
+        dashed: bool = False,
+        arrow: bool = False,
     ) -> None:
         """A line through points, with an arrow at its end if one is asked for."""
         path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
@@ -98,7 +108,9 @@ class Drawing:
     def format(self) -> str:
         """The whole file."""
         size = f'width="{_short(self.width)}" height="{_short(self.height)}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_short(self.width)} {_short(self.height)}"'
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_short(self.width)} {_short(self.height)}"'
+        )
         outline = f'x=".5" y=".5" width="{_short(self.width - 1)}" height="{_short(self.height - 1)}" rx="8"'
         return "\n".join(
             [

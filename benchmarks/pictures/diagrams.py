@@ -76,7 +76,9 @@ PICTOGRAMS = (_draw_tasks, _draw_split, _draw_clients, _draw_server, _draw_repor
 
 def draw_round() -> Drawing:
     """One round: what the server and the clients do, and what is sent."""
-    drawing = Drawing("One round: the server sends a policy, clients play and learn, the server checks and averages", 372)
+    drawing = Drawing(
+        "One round: the server sends a policy, clients play and learn, the server checks and averages", 372
+    )
     drawing.add_box(20, 20, 290, 332, "panel", "edge", radius=8)
     drawing.add_text(40, 50, "Server", size=17, bold=True)
     lines = (
@@ -95,14 +97,14 @@ def draw_round() -> Drawing:
             y += 1.35 * SIZE
             drawing.add_text(72, y, second, "muted")
         y += 34 if not second else 33
-    for number, color in enumerate(SERIES[:3]):
-        _draw_client(drawing, 480, 20 + 114 * number, number, color)
+    for place, (client, color) in enumerate(zip((2, 5, 9), SERIES, strict=False)):
+        _draw_client(drawing, 480, 20 + 114 * place, client, color)
     return drawing
 
 
-def _draw_client(drawing: Drawing, left: float, top: float, number: int, color: str) -> None:
+def _draw_client(drawing: Drawing, left: float, top: float, client: int, color: str) -> None:
     drawing.add_box(left, top, WIDTH - 20 - left, 104, "card", color, radius=8)
-    drawing.add_text(left + 20, top + 28, f"Client {(2, 5, 9)[number]}", bold=True)
+    drawing.add_text(left + 20, top + 28, f"Client {client}", bold=True)
     drawing.add_text(left + 94, top + 28, "its tasks stay here", "muted")
     for place in range(4):
         drawing.add_box(left + 246 + 16 * place, top + 16, 13, 13, color, radius=2)

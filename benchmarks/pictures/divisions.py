@@ -14,7 +14,7 @@ from fedagentgym.partitions import ClientSplit
 CLIENTS = 12
 PANEL, TOP, HEIGHT = 340, 66, 170
 LEFTS = (60, 460)
-Stacks = Sequence[Sequence[tuple[float, str]]]
+Stacks = Sequence[list[tuple[float, str]]]
 """For every client its parts from the bottom: the height as a share of the panel, and the colour."""
 
 
@@ -45,7 +45,9 @@ def draw_coverage() -> Drawing:
     drawing = _start("Coverage: some clients know many tasks, others few", "number of tasks", 276)
     for left, split, xi in zip(LEFTS, made, (256, 1), strict=True):
         sizes = split.statistics().sizes
-        _add_panel(drawing, left, f"xi = {xi}", [[(size / most, "blue")] for size in sizes.tolist()], _describe_sizes(split))
+        _add_panel(
+            drawing, left, f"xi = {xi}", [[(size / most, "blue")] for size in sizes.tolist()], _describe_sizes(split)
+        )
     return drawing
 
 
@@ -66,12 +68,13 @@ def draw_worlds() -> Drawing:
     for left, degree in zip(LEFTS, (0.5, 1.0), strict=True):
         worlds = _divide(None, tasks_per_client=8, env="fedagentgym/Skills-v0",
                          variant={"kind": "swapped_procedures", "degree": degree})  # fmt: skip
-        rules = [list(client.make().unwrapped.list_procedures().values()) for client in worlds]
+        opened: list[Any] = [client.open_env() for client in worlds]
+        rules = [list(env.list_procedures().values()) for env in opened]
         wide, high = PANEL / len(rules[0]), HEIGHT / len(rules)
         drawing.add_text(left, 54, f"degree = {degree}", "muted")
-        for row, towns in enumerate(rules):
-            for column, town in enumerate(towns):
-                fill = "blue" if town.own == "+" else "orange"
+        for row, client in enumerate(rules):
+            for column, category in enumerate(client):
+                fill = "blue" if category.own == "+" else "orange"
                 drawing.add_box(left + wide * column, TOP + high * row, wide - 2, high - 2, fill)
         drawing.add_text(left + PANEL / 2, TOP + HEIGHT + 24, f"{len(rules[0])} categories", "muted", anchor="middle")
     _add_key(drawing, [("the rule is to add", "blue"), ("the rule is to subtract", "orange")])
@@ -108,7 +111,7 @@ def _add_panel(drawing: Drawing, left: float, title: str, stacks: Stacks, sizes:
     if sizes:
         drawing.add_text(left + PANEL, 54, sizes, "muted", anchor="end")
     for number, parts in enumerate(sorted(stacks, reverse=True)):
-        y = TOP + HEIGHT
+        y = float(TOP + HEIGHT)
         for share, color in parts:
             y -= HEIGHT * share
             drawing.add_box(left + wide * number, y, wide - 3, HEIGHT * share, color)

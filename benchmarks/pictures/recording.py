@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -24,7 +25,9 @@ from fedagentgym.base.files import write_atomic
 KEPT = Path(__file__).with_name("demo.jsonl")
 COLUMNS, LINE = 80, 21
 CLEAR = "\r\x1b[2K"
-"""What a terminal is sent before a line of progress is written again."""
+"""Begins the line of progress again."""
+WEIGHT = re.compile(r"\x1b\[[\d;]*m")
+"""Bold and plain."""
 APART = 2.0
 """Seconds between two lines of progress that are kept."""
 PLAYED = 16.0
@@ -38,24 +41,23 @@ MOTION = """
 def record_demo(quick: bool = False) -> list[Measurement]:
     """Run the demo in a terminal and keep what it prints, for the drawing; some minutes."""
     with TemporaryDirectory() as folder:
-        place = os.path.join(folder, "demo-report")
-        events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo", "--report", place]))
-    events = [(seconds, text.replace(folder + os.sep, "")) for seconds, text in events]
+        events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo"], folder))
     write_atomic(KEPT, "".join(f"{json.dumps(event)}\n" for event in events).encode())
     return [Measurement("length of the demo", events[-1][0], "s")]
 
 
-def record(command: Sequence[str]) -> Iterator[tuple[float, str]]:
+def record(command: Sequence[str], folder: str = ".") -> Iterator[tuple[float, str]]:
     """Seconds since the start, and the text that a command then writes into a terminal."""
     began = time.monotonic()
     child, terminal = pty.fork()
     if child == 0:
-        os.execvp(command[0], command)
+        os.chdir(folder)
+        os.execvp(command[0], list(command))
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     last = -APART
     while text := _read(terminal):
         now = round(time.monotonic() - began, 1)
-        if "\n" in text or now - last >= APART:
+        if "\n" in text or text == CLEAR or now - last >= APART:
             last = now
             yield now, text
     os.waitpid(child, 0)
@@ -75,7 +77,7 @@ def draw_demo() -> Drawing:
 
 
 def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing:
-    """The lines of a recording, each from the time on at which it was written; lines of progress pass."""
+    """The lines of a recording, each from the time at which it was written; a line of progress gives way to the next."""
     written, passing = _read_screen(events)
     drawing = Drawing(f"What {command} prints", 70 + LINE * len(written), style=MOTION)
     pace = PLAYED / max(events[-1][0], 1e-9)
@@ -90,13 +92,15 @@ def draw_recording(command: str, events: Sequence[tuple[float, str]]) -> Drawing
     return drawing
 
 
-def _read_screen(events: Sequence[tuple[float, str]]) -> tuple[list[tuple[float, str]], list[tuple[int, float, float, str]]]:
+def _read_screen(
+    events: Sequence[tuple[float, str]],
+) -> tuple[list[tuple[float, str]], list[tuple[int, float, float, str]]]:
     """The lines that stay with their times, and lines of progress: number, times of begin and end, text."""
     written: list[tuple[float, str]] = []
     passing: list[tuple[int, float, float, str]] = []
     now, since = "", 0.0
     for seconds, text in events:
-        for part in text.replace("\r\n", "\n").replace(CLEAR, "\0").splitlines(keepends=True):
+        for part in WEIGHT.sub("", text).replace("\r\n", "\n").replace(CLEAR, "\0").splitlines(keepends=True):
             *cleared, rest = part.split("\0")
             if cleared:
                 if shown := (now + cleared[0]).strip():

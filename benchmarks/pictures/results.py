@@ -45,7 +45,9 @@ class Frame:
 
 def draw_overview(results: TableResults) -> Drawing:
     """Who holds which tasks, and success alone, together, and with all tasks in one place."""
-    drawing = Drawing("Left: the tasks of eight clients. Right: success over training, alone, federated, in one place", 300)
+    drawing = Drawing(
+        "Left: the tasks of eight clients. Right: success over training, alone, federated, in one place", 300
+    )
     _draw_clients(drawing, Frame(64, 52, 264, 192))
     curves = []
     for name, (label, color) in ROWS.items():

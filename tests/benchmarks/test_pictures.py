@@ -1,4 +1,4 @@
-"""The pictures of README and the documentation: they are what the scripts draw, in both colour schemes, and their words can be read."""
+"""The pictures of README and the documentation are what the scripts draw, with two sets of colours and words that can be read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_every_picture_is_shown_on_a_page() -> None:
 
 
 def test_a_recording_shows_the_last_lines_and_passing_progress() -> None:
-    drawn = draw_recording("go", [(0.0, "one\r\n"), (1.0, "\r\x1b[2Kstep 1"), (2.0, "\r\x1b[2Kstep 2"), (3.0, "\r\x1b[2Ktwo <&>\r\n")])
+    drawn = draw_recording(
+        "go", [(0.0, "one\r\n"), (1.0, "\r\x1b[2Kstep 1"), (2.0, "\r\x1b[2Kstep 2"), (3.0, "\r\x1b[2Ktwo <&>\r\n")]
+    )
     words = [word.text for word in ElementTree.fromstring(drawn.format()).iter(f"{SVG}text")]
     assert words == ["$ go", "one", "two <&>", "step 1", "step 2"]
 
