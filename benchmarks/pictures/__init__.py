@@ -1,4 +1,4 @@
-"""The pictures of README and the documentation: `make pictures` draws docs/pictures/*.svg, `make screenshots` takes the PNG files.
+"""The pictures of README and the documentation: `make pictures` draws docs/pictures/*.svg, `make screenshots` takes the PNG.
 
 Drawings are SVG with a background of their own, light or dark as the reader's system asks, and the same bytes every time.
 """

@@ -16,6 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 READABLE = 15
 
 
+@pytest.mark.slow
 def test_every_picture_is_what_its_script_draws(tmp_path: Path) -> None:
     draw_all(folder=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in PICTURES.glob("*.svg")}

@@ -34,7 +34,7 @@ def test_the_layout_that_contributors_read_is_the_layout() -> None:
 
 def test_the_tests_lie_as_the_package_does() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    sentence = page[page.index("What belongs to no") :].partition("\n\n")[0]
+    sentence = page[page.index("Tests of more than one package") :].partition("\n\n")[0]
     of_no_package = set(re.findall(r"`(\w+)`", sentence))
     for level, apart in (("", of_no_package), ("envs", set[str]())):
         files = [path.relative_to(ROOT / "tests" / level) for path in (ROOT / "tests" / level).rglob("*.*")]
