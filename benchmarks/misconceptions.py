@@ -41,7 +41,7 @@ class MisledPreset:
     misled: tuple[str, ...]
     local_steps: int
     rounds: int
-    judged: int
+    evaluated: int
     quick: tuple[str, ...]
     repeats: int = 1
 
@@ -61,7 +61,7 @@ class MisledPreset:
             {"all": success, **{category: make_success_column(category) for category in self.categories}},
             [(row, START) for row in alone],
             seeds,
-            changes=("evaluation.every=100", f"evaluation.tasks={self.judged}", f"evaluation.repeats={self.repeats}"),
+            changes=("evaluation.every=100", f"evaluation.tasks={self.evaluated}", f"evaluation.repeats={self.repeats}"),
             row_changes={START: nothing, **alone},
         )
 
@@ -85,7 +85,7 @@ HOUSES = MisledPreset(
     ("Cool", "Heat"),
     local_steps=4,
     rounds=4,
-    judged=200,
+    evaluated=200,
     quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=24"),
 )
 MATH = MisledPreset(
@@ -95,7 +95,7 @@ MATH = MisledPreset(
     ("number theory", "series"),
     local_steps=10,
     rounds=2,
-    judged=400,
+    evaluated=400,
     quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=24"),
 )
 SHOP = MisledPreset(
@@ -105,7 +105,7 @@ SHOP = MisledPreset(
     ("electronics", "fashion", "garden"),
     local_steps=10,
     rounds=3,
-    judged=100,
+    evaluated=100,
     quick=("warm_start.steps=2", "warm_start.episodes=8", "evaluation.tasks=100", "evaluation.repeats=1"),
     repeats=3,
 )

@@ -50,16 +50,16 @@ def run(quick: bool = False) -> list[Measurement]:
             assert results is not None
             for name, measured in measure_pair(results.get(first), results.get(second)).items():
                 found[name].append(measured)
-    told = []
+    lines = []
     for name, pairs in found.items():
-        told += [
+        lines += [
             Measurement(f"{name}: spread of a difference", median(spread for spread, _ in pairs), "median over pairs"),
             Measurement(
                 f"{name}: runs for 0.05", median(count_runs(spread) for spread, _ in pairs), "median over pairs"
             ),
             Measurement(f"{name}: effect in spreads", median(abs(each) / spread for spread, each in pairs), "median"),
         ]
-    return told
+    return lines
 
 
 def measure_pair(first: RowResults, second: RowResults) -> dict[str, tuple[float, float]]:

@@ -99,11 +99,11 @@ def _collect_row(
 ) -> RowResults:
     row = summary(name, table.columns, runs)
     curves = tuple(read_curve(folder) for folder, _ in runs)
-    told = {
+    beliefs = {
         AREA: tuple(compute_area(curve) for curve in curves),
         REACHED: tuple(find_round_reaching(curve, target) for curve in curves),
     }
-    extended = Row(**{**asdict(row), "values": {**row.values, **told}})
+    extended = Row(**{**asdict(row), "values": {**row.values, **beliefs}})
     return RowResults(
         extended,
         tuple(int(record["seed"]) for _, record in runs),
@@ -159,11 +159,13 @@ def save_results(results: TableResults, path: Path) -> None:
 def _to_plain(
     values: Mapping[str, Sequence[float]], is_missing: Callable[[float], bool]
 ) -> dict[str, list[float | None]]:
-    return {name: [None if is_missing(value) else value for value in told] for name, told in values.items()}
+    return {name: [None if is_missing(value) else value for value in numbers] for name, numbers in values.items()}
 
 
 def _from_plain(plain: Mapping[str, Sequence[float | None]], missing: float) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(missing if value is None else float(value) for value in told) for name, told in plain.items()}
+    return {
+        name: tuple(missing if value is None else float(value) for value in numbers) for name, numbers in plain.items()
+    }
 
 
 def load_results(path: Path) -> TableResults:

@@ -111,7 +111,7 @@ def make_weight_column(objective: str) -> Column:
 
     def read_weight(folder: Path, record: Record) -> float:
         *_, last = read_metrics_log(folder / "metrics.jsonl")
-        weights = [float(told[f"weight/{objective}"]) for told in last.get("clients", {}).values()]
+        weights = [float(reported[f"weight/{objective}"]) for reported in last.get("clients", {}).values()]
         return sum(weights) / len(weights) if weights else 1 / len((*SHARED, *STYLES[0]))
 
     return read_weight
@@ -122,8 +122,8 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
     *_, last = read_metrics_log(folder / "metrics.jsonl")
     weights = [
         float(weight)
-        for told in last.get("clients", {}).values()
-        for name, weight in told.items()
+        for reported in last.get("clients", {}).values()
+        for name, weight in reported.items()
         if name.startswith("weight/style/")
     ]
     return sum(weights) / len(weights) if weights else 1 / len((*SHARED, *STYLES[0]))
@@ -132,7 +132,7 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
 def read_success_elsewhere(folder: Path, record: Record) -> float:
     """Held-out success in the towns that client 0 does not hold: what it learns alone was never practised there."""
     found, own = record["final"]["categories"], set(list_towns(record)[0])
-    elsewhere = [float(judged["success"]["mean"]) for town, judged in found.items() if town not in own]
+    elsewhere = [float(one["success"]["mean"]) for town, one in found.items() if town not in own]
     return sum(elsewhere) / len(elsewhere)
 
 

@@ -222,8 +222,13 @@ def run_table(
     ]
     compared = [(row, base) for row, base in table.pairs if row in table.rows and base in table.rows]
     differences = {f"{row} - {base}": difference(rows, row, base) for row, base in compared}
-    told = {"table": table.name, "changes": given, "rows": [asdict(row) for row in rows], "differences": differences}
-    write_atomic(folder / "table.json", canonical_json(told) + "\n")
+    document = {
+        "table": table.name,
+        "changes": given,
+        "rows": [asdict(row) for row in rows],
+        "differences": differences,
+    }
+    write_atomic(folder / "table.json", canonical_json(document) + "\n")
     write_atomic(folder / "table.md", to_markdown(rows, differences))
     return rows
 

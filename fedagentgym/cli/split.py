@@ -258,16 +258,16 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
 @split.command()
 @FILE
 @option("--client", type=NOT_NEGATIVE, help="The client whose tasks are written.")
-@option("--all", "everybody", is_flag=True, help="All clients, each in a folder of its own.")
+@option("--all", "every_client", is_flag=True, help="All clients, each in a folder of its own.")
 @option("--to", "folder", type=PATH, required=True, help="Folder to write; it must not exist.")
 @ENV_SET
 @PLUGINS
-def export(file: Path, client: int | None, everybody: bool, folder: Path, env_set: tuple[str, ...]) -> None:
+def export(file: Path, client: int | None, every_client: bool, folder: Path, env_set: tuple[str, ...]) -> None:
     """Write the tasks of a client, with their answers, into a folder that its own machine can hold."""
     from fedagentgym.base.files import atomic_folder
     from fedagentgym.partitions.held import export_client
 
-    if (client is None) != everybody:
+    if (client is None) != every_client:
         raise OptionError("name one client with --client, or write --all")
     opened = _open_split(file, env_set)
     if client is not None:
