@@ -2,7 +2,7 @@
 
 An agent that imitates them can carry out both procedures and has, for each category, a prior for one of them. If the prior is
 right, training strengthens it; if it is wrong, training on this category can correct it, and training on others cannot. This is
-why clients need each other (docs/learning.md).
+why clients need each other (docs/explanation/wrong-beliefs.md).
 
 The affected categories are drawn from the settings' own seed, evenly over their right procedures, so that no procedure is
 favoured overall. Whether a demonstration is wrong depends on its task alone.

@@ -1,6 +1,6 @@
 """Is this answer that number, expression, tuple, set or interval?
 
-The kind of the gold answer determines the rule of equality; the rules are in `docs/reference/verifiers.md`. Most answers
+The kind of the gold answer determines the rule of equality; the rules are in `docs/reference/mathematics.md`. Most answers
 are graded here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
 limits go to math-verify, in a worker with a clock and a memory limit.
 

@@ -1,4 +1,4 @@
-"""Equality, by the kind of the gold answer. `docs/reference/verifiers.md` describes the rules in words."""
+"""Equality, by the kind of the gold answer. `docs/reference/mathematics.md` describes the rules in words."""
 
 from __future__ import annotations
 
