@@ -46,10 +46,10 @@ class LineFormatter(logging.Formatter):
         return escape_terminal(super().format(record))
 
 
-def log_to_stderr(level: int = logging.WARNING) -> None:
+def log_to_stderr() -> None:
     """Print this package's warnings on standard error, one line each; called when a command starts."""
     root = logging.getLogger("fedagentgym")
-    root.setLevel(level)
+    root.setLevel(logging.WARNING)
     if not root.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(LineFormatter("%(levelname)s %(name)s: %(message)s"))

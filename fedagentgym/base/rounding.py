@@ -28,10 +28,10 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def count_things(number: int, one: str, many: str = "") -> str:
+def count_things(number: int, one: str) -> str:
     """A number with its noun.
 
-    >>> count_things(1, "round"), count_things(2000, "client"), count_things(0, "entry", "entries")
-    ('1 round', '2,000 clients', '0 entries')
+    >>> count_things(1, "round"), count_things(2000, "client")
+    ('1 round', '2,000 clients')
     """
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    return f"{number:,} {one}{'' if number == 1 else 's'}"

@@ -197,11 +197,11 @@ def estimate_replicates(values: Sequence[float]) -> Spread:
     return Spread(mean, mean - half, mean + half)
 
 
-def find_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+def find_half_width(values: Sequence[float]) -> float:
     """Half of Student's interval of a mean; infinite for a single value."""
     if len(values) < 2:
         return math.inf
-    return _find_error(values) * float(_quantile(confidence, len(values) - 1.0))
+    return _find_error(values) * float(_quantile(CONFIDENCE, len(values) - 1.0))
 
 
 def compare_replicates(values: Sequence[float], margin: float = 0.0) -> Difference:

@@ -37,17 +37,17 @@ class Meter:
         self._counting = counting
         self.counts: dict[str, dict[str, int]] = {way: dict.fromkeys(COLUMNS, 0) for way in DIRECTIONS}
 
-    def record(self, direction: Direction, message: Message, times: int = 1) -> None:
+    def record(self, direction: Direction, message: Message) -> None:
         if not self._counting:
             return
         counts = self.counts[direction]
         payload = message.count_payload()
         report = len(message.encoded_report)
         for kind, size in payload.items():
-            counts[kind] += size * times
-        counts["framing"] += (message.size - sum(payload.values()) - report) * times
-        counts["report"] += report * times
-        counts["messages"] += times
+            counts[kind] += size
+        counts["framing"] += message.size - sum(payload.values()) - report
+        counts["report"] += report
+        counts["messages"] += 1
 
 
 def payload_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:

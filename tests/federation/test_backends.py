@@ -64,7 +64,7 @@ def test_a_request_names_its_state_so_a_repeated_call_gives_the_same_answer(toy:
     clients = clients_of(toy, backend)
     clients.call("drift", {2: drift(0)})
     declared = toy.build().operations["drift"]
-    limits = declared.reply.limit, declared.state.limit
+    limits = declared.reply.limits.total, declared.state.limits.total
     request = Request(2, StateName(1, 1), "drift", drift(1).encoded, StateName(1, 0), 7, 2, *limits)
     first, second = (next(iter(backend.run([request], None))) for _ in range(2))
     assert (first.body, first.state) == (second.body, second.state)

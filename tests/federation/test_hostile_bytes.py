@@ -148,7 +148,7 @@ def test_plain_values_take_no_memory_beyond_what_was_declared() -> None:
     """A model's room for arrays is no room for a header, whose lists take many times their bytes."""
     roomy = Form({"weights/m": ArrayForm("float32", (1 << 20,))}, text=64)
     bomb = forge({**MESSAGE, "control": {"x": [[]] * 1_000_000}})
-    assert len(bomb) < roomy.limit
+    assert len(bomb) < roomy.limits.total
     tracemalloc.start()
     with pytest.raises(DataError, match="declares a header"):
         Message.decode(bomb, roomy)

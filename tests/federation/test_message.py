@@ -112,7 +112,8 @@ def test_payload_counts_array_and_text_bytes_by_kind_and_nothing_else() -> None:
     assert message.count_payload() == {"weights": 60, "text": 6 + 28, "scores": 16, "control": 3}
     meter = Meter()
     meter.record("up", message)
-    meter.record("down", message, times=3)
+    for _ in range(3):
+        meter.record("down", message)
     counts = meter.counts
     assert payload_bytes(counts, "up") == 60 + 34 + 16 + 3
     assert counts["down"]["weights"] == 180

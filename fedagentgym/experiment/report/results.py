@@ -42,8 +42,8 @@ def name_round(record: Record) -> str:
     return "before training" if record["round"] == 0 else f"after round {record['round']}"
 
 
-def read_estimate(part: Record, measure: str = "success") -> Estimate:
-    found = part[measure]
+def read_estimate(part: Record) -> Estimate:
+    found = part["success"]
     return Estimate(float(found["mean"]), float(found["low"]), float(found["high"]))
 
 
