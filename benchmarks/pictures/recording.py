@@ -30,7 +30,7 @@ WEIGHT = re.compile(r"\x1b\[[\d;]*m")
 """Bold and plain."""
 APART = 2.0
 """Seconds between two lines of progress that are kept."""
-PLAYED = 16.0
+PLAYED = 12.0
 """Seconds that the drawing takes."""
 MOTION = """
 @keyframes show{from{opacity:0}to{opacity:1}}@keyframes pass{from,to{opacity:1}}

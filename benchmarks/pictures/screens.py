@@ -18,14 +18,18 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import require
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH = 1000
+SCALE = 1.5
+"""Pixels of a picture for one of a page."""
 
 
 @dataclass(frozen=True)
 class Screen:
-    """A page, the height that is shown of it, and a script that brings the part to be shown to its top."""
+    """A page, the size that is shown of it, and a script that brings the part to be shown to its top.
+
+    The documentation shows pictures some 700 pixels wide."""
 
     page: str
+    width: int
     height: int
     script: str = ""
 
@@ -47,10 +51,10 @@ location.hash = "methods-tiny-skills-v1";
 for (const one of document.querySelectorAll(".facts, section.suite > details")) one.remove();
 """
 SCREENS = {
-    "report": Screen("demo-report/index.html", 800),
-    "alone-and-together": Screen("demo-report/index.html", 600, SKIP_TO.format(title="Alone and together")),
-    "episodes": Screen("demo-report/index.html", 760, SKIP_TO.format(title="Episodes") + NEWLY_SOLVED),
-    "leaderboard": Screen("build/leaderboard/index.html", 1140, ONE_TABLE),
+    "report": Screen("demo-report/index.html", 700, 690),
+    "alone-and-together": Screen("demo-report/index.html", 700, 600, SKIP_TO.format(title="Alone and together")),
+    "episodes": Screen("demo-report/index.html", 860, 700, SKIP_TO.format(title="Episodes") + NEWLY_SOLVED),
+    "leaderboard": Screen("build/leaderboard/index.html", 960, 1150, ONE_TABLE),
 }
 
 
@@ -70,9 +74,19 @@ def _take(browser: str, name: str, screen: Screen) -> Measurement:
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "page.html"
         copy.write_text(page.replace("</body>", f"<script>{screen.script}</script></body>"), "utf-8")
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=3000"]
-        size = [f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{screen.height}", f"--screenshot={taken}"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            f"--force-device-scale-factor={SCALE}",
+            "--virtual-time-budget=3000",
+        ]
+        size = [
+            f"--user-data-dir={folder}/profile",
+            f"--window-size={screen.width},{screen.height}",
+            f"--screenshot={taken}",
+        ]
         subprocess.run([browser, *options, *size, copy.as_uri()], check=True, capture_output=True, timeout=120)
     image = require("PIL.Image", "plots")
-    image.open(taken).convert("RGB").quantize(64).save(taken, optimize=True)
+    image.open(taken).convert("RGB").quantize(48).save(taken, optimize=True)
     return Measurement(f"docs/pictures/{taken.name}", taken.stat().st_size / 1000, "kB", "at most 100")
