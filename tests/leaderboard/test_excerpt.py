@@ -32,9 +32,12 @@ def test_the_best_entries_by_success_over_all_scenarios(tmp_path: Path) -> None:
     ]
     rows[1] = "s-v1,1,e2,entry 2,1,,verified,overall,success,0.7,,,0.6 0.8\n"
     rows.append("s-v1,1,e1,entry 1,1,1,verified,houses,success,0,0,0,\n")
-    (tmp_path / "s-v1.csv").write_text(head + "".join(rows))
-    lines = write_excerpt(tmp_path).splitlines()[2:]
-    assert [line.split(" | ")[2] for line in lines] == ["entry 1", "entry 2", "entry 3", "entry 4"]
+    (tmp_path / "s-v9.csv").write_text(head + rows[0])
+    (tmp_path / "s-v10.csv").write_text(head + "".join(rows))
+    (tmp_path / "mine.csv").write_text(head + rows[4])
+    first, *lines = write_excerpt(tmp_path).splitlines()[2:]
+    assert "entry 5" in first
+    assert [line.split(" | ")[2] for line in lines] == ["entry 1", "entry 2", "entry 3"]
     assert lines[:2] == [
         "| `s-v1` | 1 | entry 1 | 80.0 % [0.0, 100.0] | verified |",
         "| `s-v1` | 1 | entry 2 | 70.0 % (60.0, 80.0) | verified |",

@@ -23,7 +23,7 @@ from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
 
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
-MOST_IN_EXCERPT = 4
+MOST_IN_EXCERPT = 3
 """Entries of a suite that the excerpt shows."""
 COLUMNS = [
     "suite",
@@ -144,13 +144,20 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
 
 
 def write_excerpt(site: Path) -> str:
-    """The best entries of every suite over all scenarios, best first; entries without a place are left out."""
-    rows = [row for table in sorted(site.glob("*.csv")) for row in _read_entries(table)]
+    """The best entries of every suite's newest version over all scenarios, best first; entries without a place are left out."""
+    newest = {_split_name(table)[0]: table for table in sorted(site.glob("*.csv"), key=_split_name)}
+    rows = [row for _, table in sorted(newest.items()) for row in _read_entries(table)]
     lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
     for row in rows:
         title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
         lines.append(f"| `{row['suite']}` | {row['band']} | {title} | {_format_percent(row)} | {status} |")
     return "\n".join(lines)
+
+
+def _split_name(table: Path) -> tuple[str, int]:
+    """The name of a table's suite without its version, and the version (0 if the name has none)."""
+    name, _, version = table.stem.rpartition("-v")
+    return (name, int(version)) if version.isdecimal() else (table.stem, 0)
 
 
 def fill_page(text: str, excerpt: str) -> str:
