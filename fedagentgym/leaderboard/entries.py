@@ -155,7 +155,7 @@ def describe_agent(settings: AgentSettings) -> AgentRecord:
         plain["model"] = shown
     identity = identify_model(model)
     weights = identity if identity.startswith("sha256:") else None
-    revision = None if stored is None else stored.source
+    revision = None if stored is None or stored.source.startswith(("folder ", "file ")) else stored.source
     return AgentRecord(kind="model", settings=plain, model=shown, weights=weights, revision=revision)
 
 

@@ -15,6 +15,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
 from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import FEDAGENT, load_kept_results
+from benchmarks.small_model import ALONE, CURVES, PAGE, TABLES, TOGETHER, describe, load_kept
 from benchmarks.tables import half_width, mean
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
@@ -164,3 +165,14 @@ def test_readme_states_the_kept_results(root: Path) -> None:
         assert f"{mean(results.get(row).row.values[column]):.2f}" in text
     (found,) = compare_pairs(results, [(together, central)], column)
     assert f"{found.mean:.2f} ± {half_width(found.values):.2f}" in text
+
+
+def test_readme_and_page_state_the_kept_results_of_the_real_model(root: Path) -> None:
+    kept = load_kept()
+    together, alone = (kept[CURVES.name].get(name).row.values for name in (TOGETHER, ALONE))
+    start, after, own = together["at the start"], together["held-out success"], alone["held-out success"]
+    told = (root / "README.md").read_text("utf-8").replace("\n", " ")
+    assert f"from {mean(start):.2f} to {mean(after):.2f}, one of them alone to {mean(own):.2f}" in told
+    page = PAGE.read_text("utf-8")
+    for table in TABLES:
+        assert table.name not in kept or describe(table, kept[table.name]).strip() in page

@@ -14,11 +14,12 @@ pytest.importorskip("torch")
 from fedagentgym.agents.engines.tiny import make_tiny_model
 from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.models.pretrained import get_shipped_folder
-from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.models.store import add_model, identify_model
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
-from fedagentgym.leaderboard.entries import make_agent_entry
+from fedagentgym.leaderboard.entries import describe_agent, make_agent_entry
 from fedagentgym.leaderboard.evidence import RefutedError
 from fedagentgym.leaderboard.record import CellRecord
 from fedagentgym.leaderboard.results import ResultFolder
@@ -75,6 +76,16 @@ def test_weights_say_the_same_again_and_others_do_not(models: Path, tmp_path: Pa
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"]["agent"].update(weights=other))
     with pytest.raises(RefutedError, match="another policy played"):
         verify(folder, suite=SUITE, models=[models / "m2"])
+
+
+def test_an_added_model_is_recorded_without_the_folder_it_came_from(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
+    added = add_model(str(models / "m1"), "mine")
+    told = describe_agent(AgentSettings.load({"name": "transformers", "model": "mine"}, "agent"))
+    assert told.weights == added.digest == identify_model(models / "m1") and told.revision is None
+    assert str(models) in added.source and str(models) not in told.model_dump_json()
 
 
 def test_the_tiny_agent_plays_the_scenarios_that_the_package_has_it_for(tmp_path: Path) -> None:
