@@ -22,7 +22,7 @@ SHOWN = {
     "reasoning_gym_clients.py": "Right. 1.0",
     "to_dataset.py": "num_rows: 20",
 }
-ALONE = {"trl_rollouts.py": "3 steps", "trl_tools.py": "reward so far: 0.0"}
+ALONE = {"trl_rollouts.py": "21 to 25  0.9", "trl_tools.py": "reward so far: 0.0"}
 """Run in processes of their own, as the library leaves traces."""
 APART = {"flower_datasets.py", "openenv_server.py", "verifiers_taskset.py"}
 LIBRARY = {
