@@ -7,13 +7,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table
 from rich.text import Text
 
 from fedagentgym.base.escape import escape_terminal
@@ -77,6 +78,23 @@ def print_result(result: object, **style: Any) -> None:
 def get_error_console() -> PlainConsole:
     """The console for progress and errors: standard error."""
     return PlainConsole(sys.stderr)
+
+
+def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
+    """A table whose first columns are text and the others numbers. Where it is wider than the terminal, heads are broken at
+    spaces and text anywhere; a number stays whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
+    columns = list(zip(heads, *rows, strict=True))
+    is_wide = sum(max(map(len, cells)) + 2 for cells in columns) > get_console().width
+    for place, (head, *cells) in enumerate(columns):
+        if place < text:
+            table.add_column(head, overflow="fold")
+        else:
+            width = max(map(len, [*head.split(), *cells]), default=0) if is_wide else None
+            table.add_column(head, justify="right", no_wrap=not is_wide, width=width)
+    for row in zip(*(cells[1:] for cells in columns), strict=True):
+        table.add_row(*row)
+    return table
 
 
 @contextlib.contextmanager

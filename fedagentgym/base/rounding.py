@@ -18,6 +18,18 @@ def format_fixed(value: float, digits: int = 0, sign: str = "") -> str:
     return f"{'' if not scaled else '-' if value < 0 else sign}{text}"
 
 
+def subtract_shown(after: float, before: float, digits: int = 0, exact: float | None = None) -> float:
+    """A difference that is shown beside its two numbers, all with so many decimals: that of the rounded numbers, which readers
+    find who subtract them. An `exact` difference that is not theirs, as of other tasks, is kept.
+
+    >>> subtract_shown(68.3, 43.8), format_fixed(68.3 - 43.8), subtract_shown(68.3, 43.8, 0, 12.0)
+    (24.0, '25', 12.0)
+    """
+    if exact is not None and abs(exact - (after - before)) * 10**digits > 0.5:
+        return exact
+    return round(float(format_fixed(after, digits)) - float(format_fixed(before, digits)), digits)
+
+
 def format_duration(seconds: float) -> str:
     """
     >>> format_duration(12.34), format_duration(114), format_duration(9000)

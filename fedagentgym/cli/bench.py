@@ -9,11 +9,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Column, Table
 
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
-from fedagentgym.base.progress import get_console, get_error_console, print_result
+from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     JSON,
@@ -375,17 +374,16 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
         plain = [{"run": str(run.folder), "overall": made.model_dump(mode="json")["overall"]} for run, made in found]
         click.echo(json.dumps(plain))
         return
-    heads = ("suite", "entry", "success", "95 % interval", "run")
-    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
+    rows = []
     for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
         ranked: Interval = made.overall[made.ranked]
         interval = "" if ranked.ends is None else f"{ranked.ends[0]:.3f} to {ranked.ends[1]:.3f}"
-        table.add_row(made.suite.name, made.entry.title, f"{ranked.mean:.3f}", interval, str(run.folder))
-    print_result(table)
+        rows.append((made.suite.name, made.entry.title, str(run.folder), f"{ranked.mean:.3f}", interval))
+    print_result(make_table(("suite", "entry", "run", "success", "95 % interval"), rows, text=3))
     for run in runs:
         if run.left_out:
             print_result(f"{run.folder}: not played: {', '.join(run.left_out)}")
-    print_result("next: fedagentgym bench pack RUN")
+    print_result(f"next: fedagentgym bench pack {runs[0].folder if len(runs) == 1 else 'RUN'}")
 
 
 @bench.command()

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Column, Table
 
 from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.cli.options import ENV_SET, NOT_NEGATIVE, PATH, PLUGIN_NAMES, PLUGINS, Group, option, parse_assignments
 from fedagentgym.envs.registry import find_env_id
 
@@ -81,12 +80,11 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
     name, method = str(config.algorithm["name"]), get_algorithm_class(config.algorithm)
     settings = load_settings(method, config.algorithm)
     check_method(method, name, settings)
-    table = Table(
-        *(Column(head, overflow="fold") for head in ("sent", "what", "read by", "allowed")), box=None, pad_edge=False
-    )
-    for one in method.list_sent(settings):
-        table.add_row(one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no")
-    print_result(table)
+    sent = [
+        (one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no")
+        for one in method.list_sent(settings)
+    ]
+    print_result(make_table(("sent", "what", "read by", "allowed"), sent, text=4))
     if found := list_objections(method, settings, held.settings):
         raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
     if config.evaluation is not None and config.evaluation.at_clients and held.held_out is None:

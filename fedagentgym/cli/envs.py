@@ -8,10 +8,9 @@ import textwrap
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fedagentgym.base.imports import load_installed_plugins
-from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
@@ -43,15 +42,11 @@ def envs(name: str | None, env_set: tuple[str, ...], as_json: bool) -> None:
 
 def _list_all(found: list[dict[str, Any]]) -> None:
     """A line for each environment."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("environment", no_wrap=True)
-    table.add_column("takes", no_wrap=True)
-    for column in ("turns", *SHOWN_SPLITS, "categories"):
-        table.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for entry in found:
         sizes = [f"{entry['splits'][split]:,}" if split in entry["splits"] else "-" for split in SHOWN_SPLITS]
-        table.add_row(entry["id"], entry["takes"], str(entry["max_turns"]), *sizes, str(len(entry["categories"])))
-    print_result(table)
+        rows.append((entry["id"], entry["takes"], str(entry["max_turns"]), *sizes, str(len(entry["categories"]))))
+    print_result(make_table(("environment", "takes", "turns", *SHOWN_SPLITS, "categories"), rows, text=2))
     print_result("more about one: fedagentgym envs WebShop; play it: fedagentgym play WebShop")
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     CLIENT,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 """The columns of each category."""
-PROCEDURES = ("own", "other")
-"""Shares of a category's episodes that followed its own procedure and another one, if the environment has procedures."""
 
 
 @click.command("eval")
@@ -180,16 +177,17 @@ def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: s
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
-    """A line for each category, or for each of several sets, and one for all; then the intervals."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    for name in ("tasks", *COLUMNS, *(PROCEDURES if beliefs else ())):
-        table.add_column(name.replace("format_broken", "malformed"), justify="right", no_wrap=True)
-    for label, count, estimates in [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]:
-        belief = beliefs.get(label)
-        shares = () if belief is None else (f"{belief.own:.3f}", f"{belief.other:.3f}")
-        table.add_row(label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS), *shares)
-    print_result(table)
+    """A line for each category, or for each of several sets, and one for all; the shares of episodes that followed their
+    category's own procedure and another one, where another was followed; then the intervals."""
+    parts = [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]
+    rows = [
+        (label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS)) for label, count, estimates in parts
+    ]
+    heads = [name.replace("format_broken", "malformed") for name in COLUMNS]
+    print_result(make_table(("", "tasks", *heads), rows))
+    if any(belief.other for belief in beliefs.values()):
+        followed = [(name, f"{belief.own:.3f}", f"{belief.other:.3f}") for name, belief in beliefs.items()]
+        print_result(make_table(("procedure followed", "own", "other"), followed))
     for name in ("success", "score"):
         mean, low, high = found.overall[name]
         print_result(f"{name} {mean:.3f}, {opened.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Column, Table
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option, repeated
 
@@ -81,8 +80,14 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 @JSON
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:
     """Compare runs with the first of them: paired differences with intervals, and a page."""
+    from fedagentgym.leaderboard.compare import (
+        align_differences,
+        format_numbers,
+        format_p,
+        load_played,
+        read_learning_curves,
+    )
     from fedagentgym.leaderboard.compare import compare as compare_played
-    from fedagentgym.leaderboard.compare import format_numbers, format_p, load_played, read_learning_curves
     from fedagentgym.leaderboard.comparison import write_comparison
 
     found = compare_played([load_played(run) for run in runs], measure)
@@ -96,15 +101,15 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
     heads = ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected")
-    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
+    found, rows = align_differences(found), []
     for name in found.names:
         more = found.differences.get(name)
         own = found.values[name] if found.runs > 1 else ()
         shown = ["", "", ""]
         if more is not None:
             shown = [format_numbers(more, more.values, "+"), format_p(more.p), format_p(more.adjusted)]
-        table.add_row(name, format_numbers(found.measured[name][measure], own), *shown)
-    print_result(table)
+        rows.append((name, format_numbers(found.measured[name][measure], own), *shown))
+    print_result(make_table(heads, rows))
     print_result(f"{found.pairing}; page: {page}")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Column, Table
+from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.cli.options import (
     AGENT_SET,
     ENV_SET,
@@ -94,13 +94,13 @@ def pretrain(
 
 def _make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[str, Mapping[str, Any]]) -> Table:
     """One line per category; beliefs are the shares of new episodes that followed its own procedure and another one."""
-    table = Table("category", *(Column(name, justify="right") for name in COLUMNS), box=None, pad_edge=False)
+    rows = []
     for category, about in shown.items():
         measured = ["", "", "0"]
         if (found := beliefs.get(category)) is not None:
             measured = [f"{found['own']:.3f}", f"{found['other']:.3f}", str(found["episodes"])]
-        table.add_row(category, f"{about['right']:.2f}", "yes" if about["misled"] else "no", *measured)
-    return table
+        rows.append((category, f"{about['right']:.2f}", "yes" if about["misled"] else "no", *measured))
+    return make_table(("category", *COLUMNS), rows)
 
 
 def _ship(env_id: str | None, as_json: bool) -> None:

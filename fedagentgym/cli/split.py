@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, un
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.imports import require
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.cli.options import (
     ENV_SET,
     JSON,
@@ -185,11 +186,10 @@ def presets(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dict(PRESETS), indent=2))
         return
-    table = Table("preset", "what it is", box=None, pad_edge=False)
     for name, keywords in PRESETS.items():
         rest = ", ".join(f"{key} {value}" for key, value in keywords.items() if key not in _DECIDED)
-        table.add_row(name, f"{keywords['partition']} of {keywords['env_id']}: {rest}")
-    print_result(table)
+        print_result(name)
+        print_result(fill(f"    {keywords['partition']} of {keywords['env_id']}: {rest}", subsequent_indent=" " * 4))
 
 
 @split.command()
@@ -242,11 +242,8 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
     if as_json:
         click.echo(json.dumps([check.__dict__ for check in checks], indent=2))
     else:
-        table = Table(box=None, pad_edge=False, show_header=False)
         marks = {True: "ok", False: "FAILED", None: "unknown"}
-        for check in checks:
-            table.add_row(marks[check.ok], check.name, check.detail)
-        print_result(table)
+        print_result(make_table(("", "", ""), [(marks[one.ok], one.name, one.detail) for one in checks], text=3))
     if failed:
         raise DataError(f"{file} does not hold: {failed[0].name}: {failed[0].detail}")
     if unknown:
@@ -344,20 +341,20 @@ def compare(
 def _print_comparison(made: Sequence[ClientSplit]) -> None:
     from fedagentgym.partitions.side_by_side import describe_sampler
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard"):
-        table.add_column(column, overflow="fold", justify="left" if column == "sampler" else "right")
+    rows = []
     for one in made:
         found = one.statistics()
         low, high = int(found.sizes.min()), int(found.sizes.max())
-        table.add_row(
+        row = (
             ": ".join(part for part in describe_sampler(one.record) if part),
             f"{len(one):,}",
             f"{low:,}" if low == high else f"{low:,} to {high:,}",
             f"{found.distances.mean():.3f}",
             f"{found.jaccard_mean:.3f}",
         )
-    print_result(table)
+        rows.append(row)
+    heads = ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard")
+    print_result(make_table(heads, rows))
 
 
 def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: Iterable[str]) -> ClientSplit:
@@ -402,11 +399,8 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
     if found.identical:
         print_result(f"{first} and {second} are the same split ({found.digests[0]})")
         return
-    heads = ("what", str(first), str(second))
-    table = Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=False)
-    for name, (left, right) in found.fields.items():
-        table.add_row(name, str(left), str(right))
-    print_result(table)
+    rows = [(name, str(left), str(right)) for name, (left, right) in found.fields.items()]
+    print_result(make_table(("what", str(first), str(second)), rows, text=3))
     print_result(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
         f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})"

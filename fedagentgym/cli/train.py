@@ -155,7 +155,7 @@ def _run(
         else:
             print_summary(result.folder, result.record)
     if seeds is not None and not as_json:
-        print_result(f"all seeds together: fedagentgym compare {results[0].folder.parent}")
+        print_result(f"all seeds together, beside another run: fedagentgym compare {results[0].folder.parent} RUN")
 
 
 def _print_stored(run: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.run import open_data, resolve_agent
@@ -95,8 +96,8 @@ def evaluate_gates(groups: Sequence[Group], weights: Mapping[str, float], format
             "these teach nothing; choose tasks of middle difficulty, a higher temperature or larger groups",
         ),
         Gate(
-            f"pass@{size} - pass@1 ({ever:.2f} - {once:.2f})",
-            ever - once,
+            f"pass@{size} - pass@1 ({format_fixed(ever, 2)} - {format_fixed(once, 2)})",
+            subtract_shown(ever, once, 2),
             LEAST_ROOM,
             False,
             "the agent does nearly always what it does once, so practice has little to choose from; "

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
+from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import (
     FEWEST_REPLICATES,
     Difference,
@@ -288,10 +289,31 @@ def tabulate(played: Played, scenario: str, tasks: Sequence[str], seeds: Sequenc
 
 def format_numbers(found: Interval | Difference, values: Sequence[float], sign: str = "") -> str:
     """A mean with its interval, or with the runs' own values."""
+    mean = format_fixed(found.mean, 3, sign)
+    own = ", ".join(format_fixed(value, 3, sign) for value in found.ends or values)
     if found.ends is not None:
-        return f"{found.mean:{sign}.3f} [{found.ends[0]:{sign}.3f}, {found.ends[1]:{sign}.3f}]"
-    own = f" ({', '.join(f'{value:{sign}.3f}' for value in values)})" if values else ""
-    return f"{found.mean:{sign}.3f}{own}"
+        return f"{mean} [{own}]"
+    return f"{mean} ({own})" if own else mean
+
+
+def align_differences(found: Comparison) -> Comparison:
+    """The comparison as it is shown: with the differences of the numbers that stand beside them, in thousandths."""
+
+    def align(part: Comparison | Part) -> dict[str, Difference]:
+        measured = {
+            name: one if isinstance(one, Interval) else one[found.measure] for name, one in part.measured.items()
+        }
+        first = measured[found.names[0]].mean
+        return {
+            name: replace(one, mean=subtract_shown(measured[name].mean, first, 3, one.mean))
+            for name, one in part.differences.items()
+        }
+
+    parts = [
+        {name: replace(part, differences=align(part)) for name, part in each.items()}
+        for each in (found.scenarios, found.categories)
+    ]
+    return replace(found, differences=align(found), scenarios=parts[0], categories=parts[1])
 
 
 def format_p(p: float | None) -> str:

@@ -19,6 +19,7 @@ from fedagentgym.leaderboard.compare import (
     LearningCurve,
     MeanPoint,
     Part,
+    align_differences,
     average_curves,
     format_p,
     list_runs,
@@ -44,6 +45,8 @@ def write_comparison(
 ) -> str:
     """The page; `curves` are those of the entries that have some, `page` is the file for which it is made."""
     metric = find_metric(found.measure)
+    if metric.unit in ("share", "score"):
+        found = align_differences(found)
     names = f"{found.names[0]} and {found.names[1]}" if len(found.names) == 2 else f"{len(found.names)} entries"
     parts = {"Scenarios": found.scenarios, "Categories": found.categories}
     sources = {name: (path, *_describe_source(path)) for name, path in found.paths.items()}

@@ -215,6 +215,6 @@ class Dumbbell:
         if self.before is None:
             return ""
         if self.change is None:
-            return format_points(self.after.mean - self.before.mean)
+            return format_points(self.after.mean, self.before.mean)
         low, high = format_bound(self.change.low), format_bound(self.change.high)
-        return f"{format_points(self.change.mean)} [{low}, {high}]"
+        return f"{format_points(self.after.mean, self.before.mean, self.change.mean)} [{low}, {high}]"

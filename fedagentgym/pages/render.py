@@ -16,7 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from fedagentgym.base.errors import show_invisible_characters
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.rounding import format_fixed, subtract_shown
 
 LONGEST = 2000
 """Longest text that one expression of a template writes."""
@@ -97,13 +97,14 @@ def format_place(share: float) -> str:
     return f"{100 * share:.2f}%"
 
 
-def format_points(difference: float) -> str:
-    """A difference of two shares, in points.
+def format_points(after: float, before: float = 0.0, exact: float | None = None) -> str:
+    """A difference of two shares, in points: that of the percentages as they are shown beside it.
 
-    >>> format_points(-0.0512)
-    '−5'
+    >>> format_points(-0.0512), format_points(0.683, 0.438)
+    ('−5', '+24')
     """
-    rounded = int(format_fixed(100 * difference))
+    shown = subtract_shown(100 * after, 100 * before, 0, None if exact is None else 100 * exact)
+    rounded = int(format_fixed(shown))
     return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded)}"
 
 

@@ -102,6 +102,19 @@ def test_the_first_sentence_names_the_best() -> None:
     assert told.startswith("same is level with usual [−"), told
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 5), (2, 6), (4, 1), (3, 3)])
+def test_a_difference_is_that_of_the_numbers_beside_it(first: int, second: int) -> None:
+    """Of sevenths: 1/7 - 4/7 is -42.86 points, but of 14.3 % and 57.1 % readers expect -42.8."""
+    played = [
+        make_played(name, {"a": [1.0] * solved + [0.0] * (7 - solved)})
+        for name, solved in (("x", first), ("y", second))
+    ]
+    page = html.unescape(write_comparison(compare(played)))
+    values = [float(part) for part in re.findall(r'<td class="n">([\d.]+) %', page)[:2]]
+    (shown,) = re.findall(r'<td class="n">([+−]?[\d.]+) <small>[+−]?[\d.]+ to ', page)[:1]
+    assert float(shown.replace("−", "-")) == pytest.approx(values[1] - values[0]), page
+
+
 def test_less_is_better_for_turns() -> None:
     long, short = make_played("long", SURE, turns=4), make_played("short", SURE, turns=2)
     told = read_sentence(compare([long, short, make_played("longest", SURE, turns=9)], "turns"))

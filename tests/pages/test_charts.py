@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from fedagentgym.pages.charts import Chart, Reference, Series, compute_ticks
+from fedagentgym.base.statistics import Estimate
+from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series, compute_ticks
 from fedagentgym.pages.render import load_environment
 
 SAME = [(5.0, -1.0)] * 3
@@ -49,3 +50,14 @@ def test_nothing_to_show_is_said() -> None:
     assert "nothing to show" in draw(Chart("x", [Series("a", [])])).text
     assert compute_ticks(0, 3, whole=True) == [0.0, 1.0, 2.0, 3.0]
     assert compute_ticks(0, 0.3)[-1] == 0.3
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_differences_are_those_of_the_numbers_beside_them(paired: bool) -> None:
+    for before in range(0, 1000, 37):
+        for after in range(0, 1000, 53):
+            change = Estimate((after - before) / 1000, -1.0, 1.0) if paired else None
+            shown = Dumbbell("x", *(Estimate(each / 1000, 0.0, 1.0) for each in (before, after)), change)
+            first, second = (int(part) for part in shown.value.replace(" %", "").split(" → "))
+            difference = shown.difference.split()[0].replace("−", "-").replace("±", "")
+            assert int(difference) == second - first

@@ -91,18 +91,18 @@ def describe_result(records: Sequence[Record], gain: Estimate | None, split: str
     first = read_estimate(evaluated[0]["evaluation"]["overall"])
     start = "" if evaluated[0]["round"] == 0 else f" since round {evaluated[0]['round']}"
     doubt = " The interval includes no change." if gain is not None and gain.low <= 0 <= gain.high else ""
-    change = _format_gain(gain, last.mean - first.mean)
+    change = _format_gain(gain, last.mean, first.mean)
     return [
         Strong(f"{format_percent(first.mean)} → {format_percent(last.mean)}"),
         f" on {tasks}{start}, {change}, {cost}.{doubt}",
     ]
 
 
-def _format_gain(gain: Estimate | None, difference: float) -> str:
-    """A paired difference with its interval; without one the difference alone."""
+def _format_gain(gain: Estimate | None, after: float, before: float) -> str:
+    """A paired difference with its interval, beside the two numbers; without one the difference alone."""
     if gain is None:
-        return f"{format_points(difference)} points"
-    return f"{format_points(gain.mean)} points [{format_bound(gain.low)}, {format_bound(gain.high)}]"
+        return f"{format_points(after, before)} points"
+    return f"{format_points(after, before, gain.mean)} points [{format_bound(gain.low)}, {format_bound(gain.high)}]"
 
 
 def describe_run(result: Record, records: Sequence[Record]) -> str:
@@ -355,22 +355,25 @@ class AloneAndTogether:
     @property
     def sentences(self) -> list[tuple[str, str]]:
         """For each lone client the headline, what federating is worth to it, and where the difference comes from."""
-        return [(self._describe_gap(one), _describe_parts(one)) for one in self.alone]
+        return [(self._describe_gap(one), self._describe_parts(one)) for one in self.alone]
 
     def _describe_gap(self, one: LoneClient) -> str:
         together, alone = read_estimate(self.together["overall"]).mean, read_estimate(one.evaluation["overall"]).mean
         return (
             f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
-            f" {format_percent(alone)}{_describe_steps(self.steps, one.steps)}: {_format_gain(one.gain, together - alone)}."
+            f" {format_percent(alone)}{_describe_steps(self.steps, one.steps)}: {_format_gain(one.gain, together, alone)}."
         )
 
-
-def _describe_parts(one: LoneClient) -> str:
-    if one.gain_held is None or one.gain_other is None:
-        return ""
-    held, other = _format_gain(one.gain_held, 0.0), _format_gain(one.gain_other, 0.0)
-    names = join_names(sorted(one.held))
-    return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
+    def _describe_parts(self, one: LoneClient) -> str:
+        if one.gain_held is None or one.gain_other is None:
+            return ""
+        ends = (one.gain_held.mean, 0.0)
+        if len(one.held) == 1 and (name := min(one.held)) in one.evaluation["categories"]:
+            found = (self.together["categories"][name], one.evaluation["categories"][name])
+            ends = (read_estimate(found[0]).mean, read_estimate(found[1]).mean)
+        held, other = _format_gain(one.gain_held, *ends), _format_gain(one.gain_other, one.gain_other.mean, 0.0)
+        names = join_names(sorted(one.held))
+        return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
 
 
 def _describe_steps(together: int | None, alone: int | None) -> str:

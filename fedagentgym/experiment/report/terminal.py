@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
-from fedagentgym.base.progress import StatusLine, get_console, is_quiet, show_status
+from fedagentgym.base.progress import StatusLine, get_console, is_quiet, make_table, show_status
 from fedagentgym.base.rounding import count_things, format_duration
 from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress
@@ -139,15 +137,15 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
 def print_comparison(found: AloneAndTogether) -> None:
     """Who can do what: at the start, alone, together."""
     out = get_console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("unseen tasks", no_wrap=True, overflow="ellipsis")
-    for name in found.columns:
-        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
-    for row in found.rows:
-        cells = ("" if cell is None else format_percent(cell.mean) for cell in row.cells)
-        table.add_row(f"{row.name} (its own)" if row.held else row.name, *cells)
+    rows = [
+        (
+            f"{row.name} (its own)" if row.held else row.name,
+            *("" if cell is None else format_percent(cell.mean) for cell in row.cells),
+        )
+        for row in found.rows
+    ]
     out.print()
-    out.print(table)
+    out.print(make_table(("unseen tasks", *found.columns), rows))
     for sentence in filter(None, (part for pair in found.sentences for part in pair)):
         out.print()
         out.print(sentence, highlight=False)
