@@ -71,8 +71,8 @@ def get_console() -> PlainConsole:
 
 
 def print_result(result: object, **style: Any) -> None:
-    """Print a text or a table to standard output, without colours for numbers."""
-    get_console().print(result, highlight=False, **style)
+    """Print a text or a table to standard output, without colours for numbers; a table that is too wide is not cut."""
+    get_console().print(result, highlight=False, crop=False, **style)
 
 
 def get_error_console() -> PlainConsole:
@@ -85,13 +85,17 @@ def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 
     spaces and text anywhere; a number stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
-    is_wide = sum(max(map(len, cells)) + 2 for cells in columns) > get_console().width
-    for place, (head, *cells) in enumerate(columns):
+    whole = [max(map(len, cells)) for cells in columns]
+    least = [min(whole[place], 8) for place in range(text)]
+    least += [max(map(len, [*head.split(), *cells])) for head, *cells in columns[text:]]
+    width, gaps = get_console().width, 2 * len(columns) - 2
+    is_wide = sum(whole) + gaps > width
+    table.width = sum(least) + gaps if sum(least) + gaps > width else None
+    for place, head in enumerate(heads):
         if place < text:
-            table.add_column(head, overflow="fold")
+            table.add_column(head, overflow="fold", min_width=least[place])
         else:
-            width = max(map(len, [*head.split(), *cells]), default=0) if is_wide else None
-            table.add_column(head, justify="right", no_wrap=not is_wide, width=width)
+            table.add_column(head, justify="right", no_wrap=not is_wide, width=least[place] if is_wide else None)
     for row in zip(*(cells[1:] for cells in columns), strict=True):
         table.add_row(*row)
     return table

@@ -13,6 +13,7 @@ import click
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import (
     AGENT_SET,
     JSON,
@@ -190,13 +191,13 @@ def _print_plans(suite: Suite, prices: Sequence[float] | None) -> None:
         for line in describe_costs(suite, prices):
             print_result(line)
         return
-    for scenario in suite.scenarios:
-        print_result(f"{scenario}: {_describe_counts(suite, scenario)}")
+    lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
     for entry in list_baselines(suite):
         for scenario in suite.scenarios:
-            print_result(f"{entry.name}, {scenario}, each of {len(suite.seeds)} seeds")
-            for line in format_plan(plan_run(make_cell_config(suite, scenario, entry, suite.seeds[0])), 1000.0, None):
-                print_result(f"  {line}")
+            lines.append(f"{entry.name}, {scenario}, each of {count_things(len(suite.seeds), 'seed')}")
+            config = make_cell_config(suite, scenario, entry, suite.seeds[0])
+            lines += [f"  {line}".rstrip() for line in format_plan(plan_run(config), 1000.0, None)]
+    print_result("\n".join(lines))
 
 
 @bench.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.progress import print_result
+from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.cli.options import JSON, PATH, Group, option
 from fedagentgym.envs.data_sets import DataSet, Findings, find_data_set, list_data_sets
 
@@ -62,12 +62,15 @@ def check(name: str, source: Path | None, subset: str | None) -> None:
 @data.command("list")
 def list_data() -> None:
     """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
-    lines = [
-        f"{data.name:16s} {'installed' if data.folder.exists() else 'not here':10s} {_format_published(data)};"
-        f" {data.licence}; {data.about}"
+    rows = [
+        (
+            data.name,
+            "installed" if data.folder.exists() else "not here",
+            f"{_format_published(data)}; {data.licence}; {data.about}",
+        )
         for data in list_data_sets().values()
     ]
-    print_result("\n".join(lines), soft_wrap=True)
+    print_result(make_table(("", "", ""), rows, text=3))
 
 
 def _show_findings(data: DataSet, found: Findings) -> None:

@@ -197,13 +197,12 @@ def _print_plan(
     if as_json:
         click.echo(canonical_json(make_plain(planned, tokens_per_second)))
         return
-    for line in format_plan(planned, tokens_per_second, device_bytes):
-        print_result(line)
+    lines = list(format_plan(planned, tokens_per_second, device_bytes))
     if not planned.agent.on_gpu:
         from fedagentgym.experiment.estimate.duration import format_durations
 
-        for line in format_durations(planned):
-            print_result(line)
+        lines += format_durations(planned)
+    print_result("\n".join(lines))
 
 
 def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as_json: bool) -> None:

@@ -40,9 +40,9 @@ class Gate:
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
     def describe(self) -> str:
-        """The gate in one line."""
+        """The gate in one line, and below it what a failure means."""
         bound = f"{'at most' if self.at_most else 'at least'} {self.limit:.2f}"
-        verdict = "passed" if self.passed else f"missed: {self.advice}"
+        verdict = "passed" if self.passed else f"missed\n  {self.advice}"
         return f"{self.name:38s}{self.value:6.2f}  {bound:14s}  {verdict}"
 
     def to_plain(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program
 from fedagentgym.envs.reasoning.misled import mislead_problem, mislead_program, mislead_question
 from fedagentgym.envs.verifiers.code import Checks
 from fedagentgym.learning.misconceptions import (
+    Belief,
     choose_misled,
     draw_misconceptions,
     make_misled_experts,
@@ -175,7 +176,9 @@ def test_a_warm_start_with_misconceptions_is_another_agent_and_tells_what_it_bel
     assert not make("misled", misconceptions={"seed": 1}).reused
 
 
-def test_the_commands_tell_beliefs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_tell_beliefs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = ["steps=2", "episodes=40", "batch_size=4", "context_length=128", "misconceptions={share: 0.25}"]
     command = ["pretrain", "tiny", "--env", "Skills", "--output", str(tmp_path / "model")]
     assert main([*command, *(part for one in settings for part in ("--set", one))]) == 0
@@ -183,9 +186,14 @@ def test_the_commands_tell_beliefs(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "shown right" in told and told.count(" yes ") == 2
     command = ["eval", "--env", "Skills", "--agent", "expert", "--tasks", "16", "--output", str(tmp_path / "out.jsonl")]
     assert main(command) == 0
-    assert "own  other" in capsys.readouterr().out
+    assert "other" not in capsys.readouterr().out, "an expert follows no other procedure"
     assert main([*command, "--json"]) == 0
     assert '"beliefs": {"Arle": {"own": 1.0' in capsys.readouterr().out
+    monkeypatch.setattr(
+        "fedagentgym.learning.misconceptions.measure_beliefs", lambda *_: {"Arle": Belief(0.25, 0.5, 4)}
+    )
+    assert main(command) == 0
+    assert ["Arle", "0.250", "0.500"] in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(

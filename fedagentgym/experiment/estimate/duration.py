@@ -19,6 +19,7 @@ from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.process import count_usable_cores
+from fedagentgym.base.rounding import format_duration
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import RunPlan
 
@@ -235,4 +236,4 @@ def format_durations(plan: RunPlan) -> Iterator[str]:
     yield "on this processor, measured now, while nothing else runs:"
     for name in ("starting", "imitating", "playing", "updating", "evaluating", "total"):
         note = " (once; kept in the cache)" if name == "imitating" else ""
-        yield f"  {name + note:46s}{getattr(found, name) / 60:>14,.1f} minutes"
+        yield f"  {name + note:46s}{format_duration(getattr(found, name)):>20s}"

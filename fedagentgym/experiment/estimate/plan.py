@@ -279,7 +279,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
 
 COUNTS = (
     ("episodes to learn from", "episodes"),
-    ("episodes only judged", "judged"),
+    ("episodes only scored", "judged"),
     ("episodes only read", "read"),
     ("optimizer steps", "optimizer_steps"),
 )
@@ -338,8 +338,8 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
     yield ""
     yield f"memory of a device{'':30s}{format_bytes(plan.peak):>20s}"
     for part in plan.memory:
-        when = "" if part.phase == "always" else f" ({part.phase})"
-        yield f"  {part.name + when:46s}{format_bytes(part.size):>20s}"
+        name = part.name if part.phase == "always" else f"{part.name} ({part.phase})"
+        yield f"  {name:46s}{format_bytes(part.size):>{66 - max(len(name), 46)}s}"
     yield ""
     for one in plan.sent:
         yield f"clients send {one.kind}: {one.what}; read by {one.readers}"
