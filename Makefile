@@ -12,6 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
+PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
 .PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
@@ -38,6 +39,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	$(BIN)/codespell $(PROSE)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SPEED)

@@ -75,6 +75,24 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
 
 
+def test_pages_are_short() -> None:
+    """At most 250 lines; a tutorial or guide is read in ten minutes, at 250 words a minute."""
+    generated = {DOCS / "reference" / name for name in ("commands.md", "settings.md")}
+    for page in set(PAGES) - generated:
+        assert len(page.read_text("utf-8").splitlines()) <= 250, page
+        if page.parent.name in ("how-to", "tutorials"):
+            assert len(page.read_text("utf-8").split()) <= 2500, page
+
+
+def test_pages_that_the_sources_name_exist() -> None:
+    folders = [ROOT / name for name in ("fedagentgym", "benchmarks", "tests", "leaderboard", ".github")]
+    files = [ROOT / "Makefile", ROOT / "constraints.txt", *ROOT.glob("*.md")]
+    files += [file for folder in folders for kind in ("py", "yaml", "yml") for file in folder.rglob(f"*.{kind}")]
+    for file in files:
+        for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)\b", file.read_text("utf-8")):
+            assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}"
+
+
 def test_the_page_of_commands_is_made_anew() -> None:
     assert (DOCS / "reference" / "commands.md").read_text("utf-8") == reference.write_reference(), MAKE_COMMANDS
 
