@@ -287,7 +287,7 @@ def test_programs_from_threads_and_after_a_server_died() -> None:
 
 
 def test_what_a_system_lacks_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_told", set())
+    monkeypatch.setattr(pool, "_reported", set())
     lacking = Protection("file access", False, "no Landlock")
     with caplog.at_level(logging.WARNING):
         pool._tell_once([Protection("limits", True, ""), lacking])
