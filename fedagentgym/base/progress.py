@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TextIO
 
@@ -102,10 +102,13 @@ def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 
 
 
 @contextlib.contextmanager
-def show_progress(label: str, total: int | None = None, most_tokens: int | None = None) -> Iterator[Progress]:
+def show_progress(
+    label: str, total: int | None = None, most_tokens: int | None = None, measure: Callable[[], int] | None = None
+) -> Iterator[Progress]:
     """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
-    `most_tokens` in it, from which the end is estimated until the first part is done."""
-    count = _Count(total, most_tokens)
+    `most_tokens` in it, from which the end is estimated until the first part is done; `measure` finds how much is done of a task
+    that does not say so itself."""
+    count = _Count(total, most_tokens, measure)
     if _verbosity == "quiet":
         yield _Silent()
     elif _status is not None:
@@ -228,8 +231,11 @@ class _Bar:
         self._task = bar.task_ids[-1]
 
     def repeat(self) -> None:
+        self._count.refresh()
         if not self._count.done:
             self._bar.update(self._task, status=self._count.describe_tokens())
+        elif self._count.measure is not None:
+            self._bar.update(self._task, completed=self._count.done)
 
     def advance(self, n: int = 1, **fields: object) -> None:
         self._count.done += n
@@ -248,13 +254,14 @@ class _Count:
 
     total: int | None
     most_tokens: int | None = None
+    measure: Callable[[], int] | None = None
     done: int = 0
     start: float = field(default_factory=time.monotonic)
     tokens: int = field(default_factory=lambda: GENERATED.tokens)
 
     def __str__(self) -> str:
         if self.total is None:
-            return str(self.done)
+            return str(self.done) if self.done else ""
         seconds = time.monotonic() - self.start
         count = f"{self.done} of {self.total}"
         if not self.done and (shown := self.describe_tokens()):
@@ -262,6 +269,12 @@ class _Count:
         if seconds < 1 or not 0 < self.done < self.total:
             return count
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
+
+    def refresh(self) -> None:
+        """Find how much is done, where the task does not say so."""
+        if self.measure is not None:
+            with contextlib.suppress(OSError):  # a file that is moved at this moment
+                self.done = self.measure()
 
     def describe_tokens(self) -> str:
         """Return how many tokens were generated, and the longest time that the rest takes at this speed."""
@@ -281,6 +294,7 @@ class _StatusPart:
         self._status, self._label, self._count = status, label, count
 
     def repeat(self) -> None:
+        self._count.refresh()
         self.advance(0)
 
     def advance(self, n: int = 1, **fields: object) -> None:
@@ -296,21 +310,25 @@ class _LogLines:
     def __init__(self, label: str, count: _Count) -> None:
         self._label, self._count = label, count
         self._last = self._count.start
+        self._console = get_error_console()  # libraries that are silenced by a redirection silence no progress
 
     def repeat(self) -> None:
+        self._count.refresh()
         self.advance(0, elapsed=format_duration(time.monotonic() - self._count.start))
 
     def advance(self, n: int = 1, **fields: object) -> None:
         self._count.done += n
         if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
             self._last = time.monotonic()
-            self.write(f"{self._label}: {self._count}  {_format_status(fields)}".rstrip())
+            parts = (str(self._count), _format_status(fields))
+            self.write(f"{self._label}: {'  '.join(filter(None, parts))}")
 
     def write(self, text: str) -> None:
-        get_error_console().print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         seconds = time.monotonic() - self._count.start
-        if seconds >= 1.0:
+        if seconds >= 1.0 and (self._count.done or self._last > self._count.start):
+            self._count.refresh()
             done = self._count.done if self._count.total is None else f"{self._count.done} of {self._count.total}"
-            self.write(f"{self._label}: {done} in {format_duration(seconds)}")
+            self.write(f"{self._label}: {f'{done} in ' if self._count.done else ''}{format_duration(seconds)}")

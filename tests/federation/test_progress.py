@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import io
 import os
@@ -214,3 +215,22 @@ def test_what_a_worker_says_it_is_at_is_checked() -> None:
         with pytest.raises(DataError):
             _read_activity(odd, 3)
     assert encode({"activity": [7, 2, 4, 9]})
+
+
+def test_a_task_that_says_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `model add` is: a log has its figures, also while a library writes to nowhere."""
+    monkeypatch.setattr(screen, "_FIRST_LINE_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(screen, "_LINE_EVERY_SECONDS", 0.0)
+    size = iter(range(1, 1000))
+    with (
+        screen.show_progress("adding a, MB", 1000, measure=lambda: next(size)),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        time.sleep(0.1)
+    with screen.show_progress("loading b"):
+        time.sleep(0.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("adding a, MB: 1 of 1000") and lines[1].startswith("adding a, MB: 2 of 1000")
+    assert lines[-1].startswith("loading b: elapsed 0 s"), lines

@@ -17,6 +17,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, de
 from fedagentgym.base.files import read_json
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
+from fedagentgym.base.progress import show_progress
 
 Threads = int | Literal["auto"] | None
 """A number, all cores that this process may use, or None: not set."""
@@ -128,10 +129,13 @@ def load_model(source: str | Path, dtype: str, device: Any, *, plain: bool = Fal
             return LoadedModel(*found)
     transformers = require("transformers", "train")
     hf_tokenizer = load_tokenizer(folder)
-    model = _try_load(
-        f"the model {source}",
-        lambda: transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=getattr(torch, dtype), **_LOCAL),
-    )
+    with show_progress(f"loading {source}"):
+        model = _try_load(
+            f"the model {source}",
+            lambda: transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=getattr(torch, dtype), **_LOCAL
+            ),
+        )
     tokenizer = HuggingFaceTokenizer(hf_tokenizer, get_stop_ids(model))
     check_tokenizer(model, tokenizer, str(source))
     model.eval()

