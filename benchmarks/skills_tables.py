@@ -340,6 +340,8 @@ def describe_experiment(experiment: Experiment) -> str:
     lines = [f"{number}. {text}" for number, text in enumerate(experiment.hypotheses, start=1)]
     lines += [
         "",
+        "The protocol:",
+        "",
         f"- Metric: {experiment.metric}.",
         f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
         f"- Seeds: 0 to {table.seeds - 1}, each a world of its own; settings are chosen on {FIRST_TUNING_SEED} to"
