@@ -62,25 +62,25 @@ def draw_overview(results: TableResults) -> Drawing:
 
 def draw_small_model(results: TableResults) -> Drawing:
     """Success of a language model over the rounds, four clients together and one alone; one seed."""
-    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 290)
+    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 232)
     curves = []
     for one, color in zip(results.rows, ("blue", "red"), strict=True):
         curves.append(Curve(one.row.name, color, [(point.round, point.success, 0.0) for point in one.curves[0]]))
     last = curves[0].points[-1][0]
     drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks of all four clients", bold=True)
-    draw_curves(drawing, curves, Frame(64, 52, 560, 180), f"rounds, 0 to {last:g} (one seed)", low=0.2)
+    draw_curves(drawing, curves, Frame(64, 52, 560, 130), f"rounds, 0 to {last:g} (one seed)")
     return drawing
 
 
-def draw_curves(drawing: Drawing, curves: Sequence[Curve], frame: Frame, across: str, low: float = LOW) -> None:
+def draw_curves(drawing: Drawing, curves: Sequence[Curve], frame: Frame, across: str) -> None:
     """Curves with their bands and the values of their ends."""
     last = max(curve.points[-1][0] for curve in curves)
 
     def place(x: float, y: float) -> tuple[float, float]:
-        share = (HIGH - min(max(y, low), HIGH)) / (HIGH - low)
+        share = (HIGH - min(max(y, LOW), HIGH)) / (HIGH - LOW)
         return frame.left + frame.width * x / last, frame.top + frame.height * share
 
-    for tick in np.arange(low, HIGH + 0.1, 0.2).tolist():
+    for tick in np.arange(LOW, HIGH + 0.1, 0.2).tolist():
         _, y = place(0, tick)
         drawing.add_line([(frame.left, y), (frame.left + frame.width, y)], "edge", 1)
         drawing.add_text(frame.left - 8, y + 5, f"{tick:.1f}", "muted", anchor="end")
