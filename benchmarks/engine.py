@@ -177,6 +177,8 @@ def use_one_thread() -> Iterator[None]:
 
 EPISODES = 64
 REPLY_TOKENS = 6
+WARM_UP_TURNS = 2
+"""Turns of each way that are played before the measured ones: first calls load libraries and allocate caches."""
 
 
 class SpeedTargets(NamedTuple):
@@ -222,8 +224,11 @@ def measure_dialogues(
 
 def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: SpeedTargets) -> list[Measurement]:
     best: dict[str, PlayTiming] = {}
+    ways = (("generate", _ReencodingEngine), ("hf", _CachingEngine), ("own", _CachingEngine))
+    for way, speaker in ways:
+        _play(env, policies["hf" if way == "generate" else way], speaker, WARM_UP_TURNS)
     for _ in range(bar.rounds):
-        for way, speaker in (("generate", _ReencodingEngine), ("hf", _CachingEngine), ("own", _CachingEngine)):
+        for way, speaker in ways:
             played = _play(env, policies["hf" if way == "generate" else way], speaker, bar.turns)
             if way not in best or played.speed > best[way].speed:
                 best[way] = played

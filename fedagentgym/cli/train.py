@@ -189,18 +189,18 @@ def _print_plan(
 ) -> None:
     """The cost of the configuration."""
     from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
     from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
     from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
 
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
     planned = plan_run(load_config(config, changes, plugins), device_bytes or DEVICE_BYTES)
     if as_json:
-        click.echo(canonical_json(make_plain(planned, tokens_per_second)))
+        durations = {} if planned.agent.on_gpu else make_plain_durations(planned)
+        click.echo(canonical_json(make_plain(planned, tokens_per_second) | durations))
         return
     lines = list(format_plan(planned, tokens_per_second, device_bytes))
     if not planned.agent.on_gpu:
-        from fedagentgym.experiment.estimate.duration import format_durations
-
         lines += format_durations(planned)
     print_result("\n".join(lines))
 

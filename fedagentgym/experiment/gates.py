@@ -7,9 +7,11 @@ where it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +21,10 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.run import open_data, resolve_agent
 from fedagentgym.learning.advantages import compute_training_rewards, is_constant
 from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.algorithms.runtime import Runtime
+    from fedagentgym.envs.core import TextEnv
 
 MOST_CONSTANT, LEAST_ROOM, LEAST_FORM = 0.2, 0.3, 0.9
 ATTEMPTS = 8
@@ -61,21 +67,36 @@ def measure_gates(config: RunConfig, tasks: int = 32) -> tuple[Gate, ...]:
     client_split, _ = open_data(config)
     agent, _ = resolve_agent(config)
     runtime = Runtime(config.spec(agent), client_split=client_split)
-    held = sorted({task for client in client_split for task in client.tasks})
-    draw = stream(config.seed, "gates")
-    chosen = [held[int(place)] for place in draw.permutation(len(held))[:tasks]]
     size = max(config.learning.group_size, ATTEMPTS)
     with use_threads(config.agent.threads):
-        played = collect(
-            runtime.agent,
-            runtime.open_env(split=config.env.split),
-            chosen,
-            group_size=size,
-            seed=derive(config.seed, "gates"),
-            parallel=config.learning.parallel_episodes,
-        )
+        groups = [
+            group
+            for env, chosen in open_environments(config, runtime, tasks)
+            for group in collect(
+                runtime.agent,
+                env,
+                chosen,
+                group_size=size,
+                seed=derive(config.seed, "gates"),
+                parallel=config.learning.parallel_episodes,
+            ).groups
+        ]
     weights = {part.name: part.weight for part in config.learning.objectives}
-    return evaluate_gates(played.groups, weights, config.learning.format_penalty)
+    return evaluate_gates(groups, weights, config.learning.format_penalty)
+
+
+def open_environments(config: RunConfig, runtime: Runtime, tasks: int) -> Iterator[tuple[TextEnv, list[str]]]:
+    """Environments with some of the clients' tasks: the unchanged one, or, where clients have variants, each client's own."""
+    draw, client_split = stream(config.seed, "gates"), runtime.client_split
+    if all(client.variant is None for client in client_split):
+        held = sorted({task for client in client_split for task in client.tasks})
+        chosen = [held[int(place)] for place in draw.permutation(len(held))[:tasks]]
+        yield runtime.open_env(split=config.env.split), chosen
+        return
+    pairs = [(client.index, task) for client in client_split for task in client.tasks]
+    drawn = sorted(pairs[int(place)] for place in draw.permutation(len(pairs))[:tasks])
+    for index, own in groupby(drawn, key=itemgetter(0)):
+        yield client_split.client(index).open_env(), [task for _, task in own]
 
 
 def evaluate_gates(groups: Sequence[Group], weights: Mapping[str, float], format_penalty: float) -> tuple[Gate, ...]:

@@ -16,8 +16,9 @@ import contextlib
 import json
 import platform
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -315,10 +316,12 @@ class Run:
     agent_note: Mapping[str, Any]
     plugins: tuple[str, ...] = ()
     """The plugins that workers load: the configuration's, where the user has them."""
+    began: float = field(default_factory=time.monotonic)
 
     @classmethod
     def open(cls, config: RunConfig, folder: Path, plugins: tuple[str, ...] | None = None) -> Run:
         """Open what a configuration names; data first, so that missing data is reported before any work."""
+        began = time.monotonic()
         client_split, sets = ranks.make_first(lambda: open_data(config))
         agent, agent_note = ranks.make_first(lambda: resolve_agent(config))
         spec = config.spec(agent)
@@ -327,7 +330,7 @@ class Run:
             runtime.evaluation_sets = sets
         algorithm = make_algorithm(spec, runtime)
         loaded = config.plugins if plugins is None else plugins
-        return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded)
+        return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded, began)
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -371,6 +374,7 @@ class Run:
                 observers=[*observers, tracked] if first else (),
                 inputs=self.inputs,
                 on_progress=on_progress if first else None,
+                began=self.began,
                 hide_failures=privacy is not None,
                 private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
             )
@@ -537,7 +541,7 @@ class Run:
             "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
             **describe_privacy(records, self.algorithm.assumed),
             "failures": sum(len(record["failures"]) for record in records),
-            "seconds": commit.record["seconds_total"],
+            "seconds": commit.record["seconds_total"] + sum(one["evaluation"]["seconds"] for one in evaluated),
             "evidence": {"commit": commit.digest, "rounds": len(records), "checked": list(CHECKED)},
         }
 
@@ -586,12 +590,14 @@ def read_result(folder: Path) -> dict[str, Any]:
         raise DataError(f"{place} belongs to a run without a committed round")
     config, newest = read_stored_config(folder), chain.newest
     evaluated = [record for record in chain.list_records() if "evaluation" in record]
+    rounds_alone = newest.record["seconds_total"]  # as earlier versions wrote it
+    seconds = rounds_alone + sum(one["evaluation"].get("seconds", 0.0) for one in evaluated)
     expected: dict[str, Any] = {
         "config_digest": config.digest,
         "config": config.plain,
         "rounds": newest.round,
         "bytes": newest.record["bytes_total"],
-        "seconds": newest.record["seconds_total"],
+        "seconds": rounds_alone if record.get("seconds") == rounds_alone else seconds,
         "env_steps": sum(note.record["metrics"].get("env_steps", 0.0) for note in chain.notes),
         "final": {
             "round": newest.round,

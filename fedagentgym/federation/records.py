@@ -174,6 +174,8 @@ def check_evaluation(evaluation: Any, where: str) -> Record:
     """An evaluation, unchanged, if its success is a number and its estimates, where it has any, are well-formed."""
     if not isinstance(evaluation, dict) or not fits(Number, evaluation.get("success")):
         raise DataError(f"{where} is malformed: an evaluation is an object with a number 'success'")
+    if not fits(Duration, evaluation.get("seconds", 0.0)):
+        raise DataError(f"{where} is malformed: 'seconds' cannot be {str(evaluation['seconds'])[:60]!r}")
     digest = evaluation.get("digest")
     if digest is not None and not fits(Digest, digest):
         raise DataError(f"{where} is malformed: 'digest' cannot be {str(digest)[:60]!r}")

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -73,6 +73,7 @@ class ServerConfig:
         private: Whether participants and noise are drawn from a secret in the run's folder, and the records say nothing of single
             clients.
         on_progress: Called with a `TrainingProgress` many times a round.
+        began: When the process began this run, by `time.monotonic()`: the first round that it plays takes the time since then.
     """
 
     folder: Path
@@ -87,6 +88,7 @@ class ServerConfig:
     hide_failures: bool = False
     private: bool = False
     on_progress: ProgressCallback | None = None
+    began: float | None = None
 
 
 class FinishedRounds(NamedTuple):
@@ -130,6 +132,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
             remove_uncommitted(plan.folder, -1)
             metrics.restore([], 0)
             commit = _run_round(algorithm, backend, plan, secret, rounds, None, None, tracker)
+            plan = replace(plan, began=None)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         else:
             commit = _check_newest(algorithm, plan, rounds, chain)
@@ -138,11 +141,13 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
             if evaluation is None and _is_evaluation_due(plan, commit.round):
                 metrics.restore(chain.list_records()[:-1], 0)
                 evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
+                plan = replace(plan, began=None)
             else:
                 metrics.restore(chain.list_records(), 1)
                 rounds.keep_only(plan.keep_rounds, best_rounds(metrics.records))
         while commit.round < plan.settings.rounds:
             commit = _run_round(algorithm, backend, plan, secret, rounds, commit, evaluation, tracker)
+            plan = replace(plan, began=None)
             evaluation = _evaluate_and_log(plan, rounds, metrics, commit, tracker)
         return FinishedRounds(commit, metrics.records)
 
@@ -184,7 +189,7 @@ def _run_round(
     if tracker is not None:
         tracker.begin_round(number, settings.rounds)
     with postpone_interruption(f"stopping after round {number}; Ctrl-C again stops at once and discards this round"):
-        started = time.monotonic()
+        started = time.monotonic() if plan.began is None else plan.began
         clients = Clients(
             backend,
             algorithm.operations,

@@ -34,6 +34,8 @@ from fedagentgym.learning.trajectory import NO_IDS
 Ids = NDArray[np.int64]
 EMBEDDED_TEXTS = 32
 """Texts that are embedded at a time."""
+LARGE_VOCABULARY = 1 << 14
+"""Tokens from which on passes over the logits take time, and not the operations."""
 
 
 def compute_logprobs(
@@ -434,13 +436,18 @@ def _score(logits: Tensor, chunk: _Chunk, temperature: float, entropy: bool) -> 
     logits = logits.float()
     if temperature != 1:
         logits = logits / temperature
-    chosen = logits.gather(1, chunk.targets)
-    if chunk.allowed is not None and chunk.filled is not None:
-        logits = logits.gather(1, chunk.allowed).masked_fill(~chunk.filled, -torch.inf)
-    parts = [chosen - torch.logsumexp(logits, dim=1, keepdim=True)]
-    if entropy:
-        parts.append(_compute_entropy(logits)[:, None].expand_as(chosen))
-    return torch.stack([part.flatten().index_select(0, chunk.places) for part in parts])
+    parts: list[Tensor]
+    if chunk.allowed is None and logits.shape[1] >= LARGE_VOCABULARY:
+        chosen, spread = _FreeScores.apply(logits, chunk.targets)  # type: ignore[no-untyped-call]
+        parts = [chosen, spread] if entropy else [chosen]
+    else:
+        chosen = logits.gather(1, chunk.targets)
+        if chunk.allowed is not None and chunk.filled is not None:
+            logits = logits.gather(1, chunk.allowed).masked_fill(~chunk.filled, -torch.inf)
+        parts = [chosen - torch.logsumexp(logits, dim=1, keepdim=True)]
+        if entropy:
+            parts.append(_compute_entropy(logits)[:, None])
+    return torch.stack([part.expand_as(chosen).flatten().index_select(0, chunk.places) for part in parts])
 
 
 def _compute_entropy(logits: Tensor) -> Tensor:
@@ -448,3 +455,22 @@ def _compute_entropy(logits: Tensor) -> Tensor:
     0 and infinity would make the gradient of the whole batch NaN."""
     distribution = torch.log_softmax(logits, dim=1)
     return -(distribution.exp() * distribution.masked_fill(logits == -torch.inf, 0.0)).sum(1)
+
+
+class _FreeScores(torch.autograd.Function):
+    """Log-probs of targets among all tokens, and entropies [rows, 1]. Autograd would pass ten times over tables of the logits'
+    size, and keep several."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logprobs = torch.log_softmax(logits, dim=1)
+        chances = logprobs.exp()
+        spread = -torch.bmm(chances.unsqueeze(1), logprobs.unsqueeze(2)).flatten(1)
+        ctx.save_for_backward(logprobs, chances, targets, spread)
+        return logprobs.gather(1, targets), spread
+
+    @staticmethod
+    def backward(ctx: Any, to_chosen: Tensor, to_spread: Tensor) -> tuple[Tensor, None]:
+        logprobs, chances, targets, spread = ctx.saved_tensors
+        gradient = (logprobs + spread).mul_(-to_spread).sub_(to_chosen.sum(1, keepdim=True)).mul_(chances)
+        return gradient.scatter_add_(1, targets, to_chosen), None

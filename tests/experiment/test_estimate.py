@@ -281,6 +281,11 @@ def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     plain = json.loads(capsys.readouterr().out)
     assert plain["total"]["episodes"] == 6 * 16 * 64
     assert plain["memory"]["peak"] > sum(p["bytes"] for p in plain["memory"]["parts"] if p["phase"] == "always")
+    minutes = plain["minutes"]
+    assert (
+        minutes["total"] == pytest.approx(sum(minutes.values()) - minutes["total"])
+        and plain["episode_tokens"]["replies"] > 0
+    )
 
 
 def test_agents_without_a_model_have_no_plan() -> None:

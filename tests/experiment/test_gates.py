@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents import make_agent
+from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.gates import evaluate_gates, measure_gates
+from fedagentgym.experiment.gates import evaluate_gates, measure_gates, open_environments
+from fedagentgym.experiment.run import open_data
 from fedagentgym.learning.rollouts import collect
 
 pytest.importorskip("torch")
@@ -50,3 +52,16 @@ def test_the_tiny_agent_of_skills_passes_and_the_same_seed_says_the_same() -> No
 def test_the_command_refuses_a_run_that_was_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--resume", str(tmp_path), "--gate"]) == 2
     assert "past its gates" in capsys.readouterr().err
+
+
+def test_where_clients_have_variants_each_plays_its_own() -> None:
+    def open_worlds(*changes: str) -> list[tuple[Any, list[str]]]:
+        config = load_config("tiny-skills", ["agent={name: expert}", "warm_start=null", *changes])
+        runtime = Runtime(config.spec(), client_split=open_data(config)[0])
+        return [(env.variant, tasks) for env, tasks in open_environments(config, runtime, 12)]
+
+    ((variant, tasks),) = open_worlds()
+    assert variant is None and len(set(tasks)) == 12
+    worlds = open_worlds("partition={sampler: uniform, clients: 2, variant: swapped_procedures}")
+    assert sorted(variant is None for variant, _ in worlds) == [False, True], "one of two worlds is the unchanged one"
+    assert sum(len(tasks) for _, tasks in worlds) == 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import yaml
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
-from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import open_data, resume, train
+from fedagentgym.experiment.config import RunConfig, load_config
+from fedagentgym.experiment.run import open_data, read_result, resolve_agent, resume, train
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
@@ -47,6 +48,25 @@ def test_a_run_leaves_what_the_page_promises(finished: Path) -> None:
     assert record["config_digest"].startswith("sha256:")
     assert record["versions"]["torch"]
     assert {path.name for path in (finished / "evaluation").iterdir()} == {f"000{n}.jsonl" for n in range(3)}
+
+
+def test_seconds_are_those_of_the_start_the_rounds_and_the_evaluations(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = json.loads((finished / "result.json").read_text())
+    rounds = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    evaluating = sum(row["evaluation"]["seconds"] for row in rounds)
+    assert record["seconds"] == pytest.approx(sum(row["seconds"] for row in rounds) + evaluating)
+    assert read_result(finished) == record
+
+    def resolve_slowly(config: RunConfig) -> Any:
+        time.sleep(0.5)
+        return resolve_agent(config)
+
+    monkeypatch.setattr("fedagentgym.experiment.run.resolve_agent", resolve_slowly)
+    slow = train(CONFIG, [f"output.folder={tmp_path / 'slow'}", "federation.rounds=1", "output.report=none"])
+    first, second = (json.loads(line) for line in (slow.folder / "metrics.jsonl").read_text().splitlines())
+    assert first["seconds"] > 0.5 and second["seconds_total"] == first["seconds"] + second["seconds"]
 
 
 def test_every_evaluation_episode_can_be_played_again(finished: Path) -> None:

@@ -14,6 +14,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedagentgym.agents.decoder import layer
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, memory
@@ -140,19 +141,30 @@ float32 models."""
     st.booleans(),
     st.booleans(),
     st.sampled_from([None, 0]),
+    st.sampled_from([0, layer.SMALL_MATRIX]),
 )
 def test_values_and_gradients_are_those_of_the_models_own_pass(
-    which: tuple[str, bool], seed: int, count: int, constrained: bool, kl: bool, entropy: bool, kept: int | None
+    which: tuple[str, bool],
+    seed: int,
+    count: int,
+    constrained: bool,
+    kl: bool,
+    entropy: bool,
+    kept: int | None,
+    small: int,
 ) -> None:
+    """Also where matrices and vocabulary count as large."""
     model, rows = MODELS[which], make_rows(seed, count, constrained)
     assert fits(forward.unwrap_model(model).config)
-    loss, scores = compute_loss(model, rows, kl, entropy, kept=kept)
+    with mock.patch.object(layer, "SMALL_MATRIX", small), mock.patch.object(forward, "LARGE_VOCABULARY", small):
+        loss, scores = compute_loss(model, rows, kl, entropy, kept=kept)
+        gradients = compute_gradients(model, loss) if loss.requires_grad else []
     with plain_passes():
         wanted_loss, wanted = compute_loss(model, rows, kl, entropy)
     torch.testing.assert_close(scores, wanted, atol=1e-5, rtol=0)
     assert loss.requires_grad == any(len(forward.find_choices(row)) for row in rows)
     if loss.requires_grad:
-        assert_same(compute_gradients(model, loss), compute_gradients(model, wanted_loss))
+        assert_same(gradients, compute_gradients(model, wanted_loss))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -171,7 +183,8 @@ def test_the_plain_pass_is_the_full_forward_pass_row_by_row(kind: str) -> None:
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_what_is_computed_again_has_the_same_bits(lora: bool) -> None:
+def test_what_is_computed_again_has_the_same_bits(lora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer, "SMALL_MATRIX", 0)
     model, rows = make_model("qwen3", lora), make_rows(1, 8, constrained=True)
     whole, again = (compute_gradients(model, compute_loss(model, rows, True, True, kept=kept)[0]) for kept in (None, 0))
     assert all(torch.equal(one, other) for one, other in zip(whole, again, strict=True))

@@ -8,12 +8,15 @@ run it, and both in `run_layer`: through the modules, with gradients (`ModuleLay
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+SMALL_MATRIX = 1 << 16
+"""Weights up to which a matrix and its adapter are computed by the adapter's own module, whose operations cost little there."""
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention: queries, keys and values in, [queries, heads * width] out."""
 
@@ -135,6 +138,11 @@ class ModuleLayer:
 
     def __init__(self, layer: Any) -> None:
         self._parts = read_parts(layer)
+        adapted: dict[str, Any] = {}
+        for name, part in zip(Parts._fields, self._parts, strict=True):
+            if hasattr(part, "lora_A"):
+                adapted[name] = partial(_run_adapted, part)
+        self._parts = self._parts._replace(**adapted)
 
     def normalize(self, hidden: Tensor) -> Tensor:
         return normalize(self._parts.input_norm, hidden)
@@ -175,6 +183,53 @@ def rotate(vectors: Tensor, angles: Angles) -> Tensor:
     """Rotary positions."""
     answer: Tensor = _Rotation.apply(vectors, *angles)  # type: ignore[no-untyped-call]
     return answer
+
+
+def _run_adapted(module: Any, hidden: Tensor) -> Tensor:
+    """The output of a linear module with an adapter."""
+    output: Tensor
+    adapter = _find_adapter(module, hidden)
+    if adapter is None:
+        output = module(hidden)
+    else:
+        base = module.get_base_layer()
+        output = _AdaptedLinear.apply(hidden, base.weight, base.bias, *adapter)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _find_adapter(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor, float] | None:
+    """The two matrices and the scale of a module's adapter, if it is plain LoRA on a large frozen matrix, on a processor."""
+    names: list[str] = [] if module.merged else module.active_adapters
+    if len(names) != 1 or names[0] not in module.lora_A or module.disable_adapters or hidden.device.type != "cpu":
+        return None
+    name, weight = names[0], module.get_base_layer().weight
+    low, high = module.lora_A[name], module.lora_B[name]
+    plain = not module.lora_variant and isinstance(module.lora_dropout[name], torch.nn.Identity)
+    one_type = hidden.dtype == weight.dtype == low.weight.dtype and low.bias is None and high.bias is None
+    if not plain or not one_type or weight.requires_grad or weight.numel() <= SMALL_MATRIX:
+        return None
+    return low.weight, high.weight, module.scaling[name]
+
+
+class _AdaptedLinear(torch.autograd.Function):
+    """A frozen matrix and its adapter: the adapter's part is added in place, forward and backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, low: Tensor, high: Tensor, scale: float
+    ) -> Tensor:
+        inner = hidden @ low.t()
+        ctx.save_for_backward(hidden, weight, low, high, inner)
+        ctx.scale = scale
+        return F.linear(hidden, weight, bias).addmm_(inner, high.t(), alpha=scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, low, high, inner = ctx.saved_tensors
+        to_inner = (gradient @ high).mul_(ctx.scale)
+        to_high = (gradient.t() @ inner).mul_(ctx.scale)
+        to_hidden = (gradient @ weight).addmm_(to_inner, low) if ctx.needs_input_grad[0] else None
+        return to_hidden, None, None, to_inner.t() @ hidden, to_high, None
 
 
 class _RMSNorm(torch.autograd.Function):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,9 @@ _DISTINCT = 0.5
 """Share of the copies of a task whose tokens no other copy has."""
 _START = 12.0
 """Seconds until a process has imported torch and loaded a model."""
+
+
+PARTS = ("starting", "imitating", "playing", "updating", "evaluating", "total")
 
 
 @dataclass(frozen=True)
@@ -225,15 +228,26 @@ def _time_imitation(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes, f
     return start.steps * factor * passes.run(read, start.batch_size * lengths.replies)
 
 
+def measure_durations(plan: RunPlan) -> tuple[EpisodeLengths, Durations]:
+    """Measure this machine and the run's episodes, and estimate the seconds of the run."""
+    lengths = measure_lengths(plan.config)
+    return lengths, estimate_durations(plan, lengths, measure_passes(plan.agent.shape))
+
+
+def make_plain_durations(plan: RunPlan) -> dict[str, dict[str, float]]:
+    """The tokens of an episode and the minutes of the run here as plain values; the machine is measured now."""
+    lengths, found = measure_durations(plan)
+    return {"episode_tokens": asdict(lengths), "minutes": {name: getattr(found, name) / 60 for name in PARTS}}
+
+
 def format_durations(plan: RunPlan) -> Iterator[str]:
     """The time of the run here as text; the machine is measured now."""
-    lengths = measure_lengths(plan.config)
-    found = estimate_durations(plan, lengths, measure_passes(plan.agent.shape))
+    lengths, found = measure_durations(plan)
     yield (
         f"an episode as the expert plays it: {lengths.prompt:,.0f} tokens of prompt, {lengths.later:,.0f} of observations,"
         f" {lengths.replies:,.0f} of replies"
     )
     yield "on this processor, measured now, while nothing else runs:"
-    for name in ("starting", "imitating", "playing", "updating", "evaluating", "total"):
+    for name in PARTS:
         note = " (once; kept in the cache)" if name == "imitating" else ""
         yield f"  {name + note:46s}{format_duration(getattr(found, name)):>20s}"
