@@ -486,5 +486,5 @@ def verify(
             click.echo(json.dumps(found.model_dump(mode="json")))
             continue
         print_result(f"{folder}: verified")
-        for claim in found.claims:
-            print_result(f"  {claim.status:13s} {claim.name:14s} {claim.about}")
+        rows = [(claim.status, claim.name, claim.about) for claim in found.claims]
+        print_result(make_table(("", "", ""), rows, text=3))

@@ -1,0 +1,168 @@
+"""Every command's output at 80 columns, in a terminal and in a pipe: no number is cut, and no row of a table is wider."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedagentgym.base.progress import make_table
+from tests.fuzz.test_commands import FOUND
+
+CUT = re.compile(r"\d[.,]?…|…\d")
+ROW = re.compile(r"\S {2,}\S.*\S {2,}\S")
+"""At least three columns; what is wider than that and no row is prose, a path or a digest."""
+RUN = """
+plugins: [fedagentgym.testing.untrained]
+env: {id: fedagentgym/Guess-v0}
+agent: untrained-tiny
+partition: {clients: 2, tasks_per_client: 6}
+learning: {tasks_per_step: 3, group_size: 2}
+algorithm: {name: fedagent, local_steps: 1}
+federation: {rounds: 2}
+evaluation: {tasks: 10}
+output: {folder: run}
+"""
+SHOP = "--env WebShop --env-set size=tiny"
+SETTINGS = "--set steps=2 --set episodes=20"
+LINES: dict[str, tuple[str, ...]] = {
+    "train": (
+        "run.yaml",
+        "run.yaml --set seed=1 --set output.folder=again",
+        "--list",
+        "run.yaml --show",
+        "demo --plan",
+    ),
+    "envs": ("", "WebShop", "Mixture"),
+    "play": ("Guess",),
+    "label": ("Guess --split val --out labels.jsonl --attempts 2 --turns 1",),
+    "eval": (f"{SHOP} --agent random --tasks 8", "--env Skills --agent expert --tasks 8", "--run run"),
+    "settings": ("", "learning"),
+    "export": ("run exported",),
+    "episodes": ("run --list", "run --limit 1"),
+    "chats": ("run chats.jsonl",),
+    "compare": ("run again",),
+    "bench list": ("",),
+    "bench show": ("smoke", "methods-tiny-skills-v2 --plan", "agents-tiny-v1 --plan"),
+    "bench run": ("agents-tiny-v1 --agent random --scenario questions --out played",),
+    "bench status": ("played",),
+    "bench resume": ("played",),
+    "bench pack": ("played/agents-tiny-v1/random",),
+    "bench verify": ("results/agents-tiny-v1/random",),
+    "bench twin": ("smoke --to secret.json",),
+    "leaderboard build": ("results/agents-tiny-v1/random --out site",),
+    "leaderboard top": ("RESULTS --suite agents-tiny-v1",),
+    "doctor": ("",),
+    "split make": (
+        f"preference --omega 0.9 --tasks-per-client 20 {SHOP} --clients 20 --out split.json",
+        "uniform --env Guess --clients 3 --tasks-per-client 5 --out other.json",
+    ),
+    "split presets": ("",),
+    "split show": ("split.json",),
+    "split verify": ("split.json",),
+    "split plot": ("split.json --out split.png",),
+    "split diff": ("split.json other.json",),
+    "split compare": (
+        "other.json uniform,tasks_per_client=5 dirichlet,beta=0.3 --env Guess --clients 3 --out two.svg",
+    ),
+    "split export": ("other.json --client 1 --to held",),
+    "client init": ("client.yaml --client 1 --env Guess",),
+    "client check": ("client.yaml --run run.yaml",),
+    "client report": ("!nothing",),
+    "data add": ("!webshop --from nothing",),
+    "data fetch": ("!nothing",),
+    "data check": ("!gsm8k --from nothing",),
+    "data list": ("",),
+    "model add": ("exported --name mine",),
+    "model list": ("",),
+    "model remove": ("mine",),
+    "openenv init": ("guess --out package",),
+    "hub push": ("!split.json nobody",),
+    "hub pull": ("!nobody pulled",),
+    "pretrain": (f"tiny --env Skills --output tiny --set misconceptions={{}} {SETTINGS}",),
+    "flower init": ("app --config run.yaml",),
+}
+"""Lines of each command, in an order in which each finds what it reads; with "!" it ends in the sentence of an error."""
+SCRIPT = """
+import json, sys
+from fedagentgym.cli.main import main
+for name, line in json.loads(sys.argv[1]):
+    print("\\x1e" + name, line, flush=True)
+    found = main([*name.split(), *line.removeprefix("!").split()])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if found != 2 * line.startswith("!"):
+        print(f"Traceback: {name} {line} ended with {found}")
+"""
+
+
+def run_lines(folder: Path, terminal: bool, environment: Mapping[str, str]) -> str:
+    """The output of all lines, which one process runs in its order."""
+    results = Path(__file__).parents[2] / "leaderboard" / "results"
+    typed = [(name, line.replace("RESULTS", str(results))) for name, lines in LINES.items() for line in lines]
+    (folder / "run.yaml").write_text(RUN.replace("folder: run", f"folder: {folder / 'run'}"))
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, json.dumps(typed)]
+    if not terminal:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+        )
+        return done.stdout + done.stderr
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    ) as child:
+        os.close(theirs)
+        said = b""
+        while more := read_some(ours):
+            said += more
+    os.close(ours)
+    assert child.returncode == 0, said[-2000:]
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode("utf-8", "replace")).replace("\r\n", "\n")
+
+
+def read_some(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # as Linux says that the other end is closed
+        return b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+def test_no_number_is_cut_and_no_row_is_wider_than_80_columns(terminal: bool, tmp_path: Path) -> None:
+    assert set(LINES) == set(FOUND)
+    surroundings = {**os.environ, "FEDAGENTGYM_CACHE": str(tmp_path / "cache"), "TERM": "xterm", "COLUMNS": ""}
+    said = run_lines(tmp_path, terminal, {name: value for name, value in surroundings.items() if value})
+    faults, command = [], ""
+    for line in said.split("\n"):
+        shown = line.rpartition("\r")[2]
+        if line.startswith("\x1e"):
+            command = line[1:]
+        elif CUT.search(shown) or (len(shown) > 80 and ROW.search(shown)):
+            faults.append(f"{command}: {shown}")
+    assert command.startswith("flower init") and "Traceback" not in said
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("width", [20, 50, 80])
+@pytest.mark.parametrize("label", ["a", "a category with a long name that continues", "x" * 100])
+def test_a_table_has_whole_numbers_at_any_width(width: int, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    numbers = ["12345.678", "-0.001", "0.500 [0.123, 0.987]"]
+    table = make_table(("", "first", "a second of several words", "third"), [(label, *numbers)] * 2)
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table, crop=False)
+    assert all(capture.get().count(number) == 2 for number in numbers), capture.get()
