@@ -62,13 +62,13 @@ def draw_hardness() -> Drawing:
     return drawing
 
 
-def draw_worlds() -> Drawing:
+def draw_variants() -> Drawing:
     """Clients by categories of Skills, coloured by the procedure that is right there."""
-    drawing = _start("Worlds: the same question has another right answer at another client", "client")
+    drawing = _start("Environments: the same question has another right answer at another client", "client")
     for left, degree in zip(LEFTS, (0.5, 1.0), strict=True):
-        worlds = _divide(None, tasks_per_client=8, env="fedagentgym/Skills-v0",
+        split = _divide(None, tasks_per_client=8, env="fedagentgym/Skills-v0",
                          variant={"kind": "swapped_procedures", "degree": degree})  # fmt: skip
-        opened: list[Any] = [client.open_env() for client in worlds]
+        opened: list[Any] = [client.open_env() for client in split]
         rules = [list(env.list_procedures().values()) for env in opened]
         wide, high = PANEL / len(rules[0]), HEIGHT / len(rules)
         drawing.add_text(left, 54, f"degree = {degree}", "muted")
@@ -86,7 +86,7 @@ DIVISIONS = {
     "coverage": draw_coverage,
     "hardness": draw_hardness,
     "dirichlet": draw_dirichlet,
-    "worlds": draw_worlds,
+    "variants": draw_variants,
 }
 
 
