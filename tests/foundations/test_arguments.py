@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,9 +111,17 @@ PACKAGES = (
 )
 
 
+BRIDGES = tuple(
+    f".bridges.{one.name}" for one in pkgutil.iter_modules(importlib.import_module("fedagentgym.bridges").__path__)
+)
+
+
 def list_functions() -> Iterator[Any]:
-    for package in PACKAGES:
-        module = importlib.import_module(f"fedagentgym{package}")
+    for package in (*PACKAGES, *BRIDGES):
+        try:
+            module = importlib.import_module(f"fedagentgym{package}")
+        except (ImportError, FedAgentGymError):  # of a library that is not here
+            continue
         for name in module.__all__:
             found = getattr(module, name)
             if inspect.isfunction(found) and found.__module__.startswith("fedagentgym"):

@@ -15,6 +15,8 @@ import gymnasium
 import fedagentgym
 from fedagentgym.cli.application import COMMANDS, load_application
 from fedagentgym.cli.main import main
+from fedagentgym.envs import ShowInstructions
+from fedagentgym.errors import FedAgentGymError
 
 RUN = """
 plugins: [fedagentgym.testing.untrained]
@@ -85,6 +87,36 @@ def try_own_data() -> None:
     assert len(fedagentgym.federate("guess", clients=3)[0].make_vec(2, vectorization_mode="sync").reset()[0]) == 2
 
 
+def read_output(*arguments: str, code: int = 0) -> str:
+    """The output of a command as it is typed, which a log would hold."""
+    command = [Path(sys.executable).parent / "fedagentgym", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"fedagentgym {' '.join(arguments)} ended with {done.returncode}: {done.stderr}"
+    return done.stdout + done.stderr
+
+
+def try_own_loop() -> None:
+    """A loop of one's own, wrong types, small samples, lists and plans."""
+    env = ShowInstructions(gymnasium.make("fedagentgym/Math-v0", size="tiny"))
+    assert "<answer>" in str(env.reset(seed=0)[0])
+    shop = gymnasium.make("fedagentgym/WebShop-v0", size="tiny")
+    shop.reset(seed=0)
+    assert not shop.step("search[<query>]")[4]["valid"]
+    for call in (lambda: fedagentgym.evaluate("random", 3), lambda: fedagentgym.federate(None, clients=2)):
+        try:
+            call()
+        except FedAgentGymError as error:
+            assert "\n" not in str(error)
+        else:
+            raise AssertionError("a wrong type was accepted")
+    said = read_output("eval", "--env", "WebShop", "--env-set", "size=tiny", "--agent", "random", "--tasks", "8")
+    assert "…" not in said and "0.000 to 0.000" not in said and max(map(len, said.splitlines())) <= 80
+    assert "houses" in read_output("bench", "show", "agents-tiny-v1", "--plan")
+    lists = [read_output("train", "--list"), read_output("bench", "list"), read_output("split", "presets")]
+    assert all("…" not in said and max(map(len, said.splitlines())) <= 80 for said in lists)
+    assert "categories-per-client" in read_output("split", "make", "--help")
+
+
 def try_training() -> None:
     Path("run.yaml").write_text(RUN)
     check("train", "run.yaml")
@@ -106,6 +138,7 @@ if __name__ == "__main__":
     assert not Path(fedagentgym.__file__).is_relative_to(sys.argv[2]), "the checkout was imported, not the package"
     try_core()
     try_own_data()
+    try_own_loop()
     if sys.argv[1] == "train":
         try_training()
     else:
