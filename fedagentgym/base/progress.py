@@ -329,6 +329,7 @@ class _LogLines:
     def close(self) -> None:
         seconds = time.monotonic() - self._count.start
         if seconds >= 1.0 and (self._count.done or self._last > self._count.start):
-            self._count.refresh()
+            if self._count.measure is not None:
+                self._count.refresh()
             done = self._count.done if self._count.total is None else f"{self._count.done} of {self._count.total}"
             self.write(f"{self._label}: {f'{done} in ' if self._count.done else ''}{format_duration(seconds)}")
