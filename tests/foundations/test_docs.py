@@ -18,7 +18,7 @@ import yaml
 import fedagentgym
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
-from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
 from fedagentgym.experiment.estimate.plan import plan_run
 
@@ -76,6 +76,8 @@ def test_commands_that_are_shown_exist(page: Path, application: click.Command) -
         known = {"--help", *(name for option in options for name in (*option.opts, *option.secondary_opts))}
         unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
         assert unknown == [], f"{page.name}: {line!r} has no {unknown}"
+        if command.name == "train" and words[0].partition(":")[0] in list_presets():
+            load_config(words[0])
 
 
 @pytest.fixture(scope="module")
