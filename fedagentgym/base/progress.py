@@ -310,7 +310,7 @@ class _LogLines:
     def __init__(self, label: str, count: _Count) -> None:
         self._label, self._count = label, count
         self._last = self._count.start
-        self._console = get_error_console()  # libraries that are silenced by a redirection silence no progress
+        self._file = sys.stderr  # libraries that are silenced by a redirection silence no progress
 
     def repeat(self) -> None:
         self._count.refresh()
@@ -324,7 +324,7 @@ class _LogLines:
             self.write(f"{self._label}: {'  '.join(filter(None, parts))}")
 
     def write(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        PlainConsole(self._file).print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         seconds = time.monotonic() - self._count.start
