@@ -61,7 +61,7 @@ FEDGRPO = ExperimentTable(
         "DPSDA-FL + GRPO": "tiny-math:dpsda-grpo",
         "FedGRPO": "tiny-math:fedgrpo",
         "FedGRPO, without answers": "tiny-math:fedgrpo,without-answers",
-        "FedGRPO, untrained experts": "tiny-math:fedgrpo,base-experts",
+        "FedGRPO, untrained experts": "tiny-math:fedgrpo,untrained-experts",
         "FedGRPO, random experts": "tiny-math:fedgrpo,random-experts",
         **{f"FedGRPO, M = {count}": f"tiny-math:fedgrpo,experts-{count}" for count in (1, 4, 6, 8)},
         **{f"FedGRPO, K = {count}": f"tiny-math:fedgrpo,clients-{count}" for count in (4, 8, 20)},
@@ -89,7 +89,7 @@ PUBSWAP_METHODS = {
     "FedProx 0.001": "fedprox-0.001",
     "FedProx 0.1": "fedprox-0.1",
     "PubSwap, random": "pubswap,swap-random",
-    "PubSwap, every 4th step": "pubswap,swap-4",
+    "PubSwap, every 4th step": "pubswap,swap-every-4",
 }
 
 
@@ -132,10 +132,10 @@ FEDMOA = ExperimentTable(
             for method in ("fedavg-grpo", "FedMOA")
         },
         "Heter+Heter, fedavg-grpo": "tiny-mixture:heter-heter,fedavg-grpo",
-        "Heter+Heter, only alpha": "tiny-mixture:heter-heter,only-alpha",
-        "Heter+Heter, only weights": "tiny-mixture:heter-heter,only-weights",
+        "Heter+Heter, only alpha": "tiny-mixture:heter-heter,adaptive-aggregation-only",
+        "Heter+Heter, only weights": "tiny-mixture:heter-heter,adaptive-weights-only",
         "Heter+Heter, FedMOA": "tiny-mixture:heter-heter,fedmoa",
-        "Heter+Heter, FedMOA raw": "tiny-mixture:heter-heter,fedmoa,raw",
+        "Heter+Heter, FedMOA raw": "tiny-mixture:heter-heter,fedmoa,hypergradient-raw",
     },
     columns={
         "math": make_success_column("math"),

@@ -73,7 +73,7 @@ class Experiment:
         """Eight towns, one round and one seed: shows that the machinery runs."""
         rows = {
             name: re.sub(
-                r"skills-32,|alike,|one-procedure,|x16|-20x4|-80x1",
+                r"skills-32,|iid,|one-procedure,|x16|-20x4|-80x1",
                 lambda part: "-5" if part[0][0] == "-" else "",
                 source,
             )
@@ -155,13 +155,13 @@ FEDAGENT = Experiment(
         "fedagent",
         {
             "zero-shot": "zero-shot",
-            "a client alone": "local-0,as-eight,tau-5x16",
-            "centralized": "centralized,as-eight,tau-5x16",
+            "a client alone": "local-0,tasks-per-step-32,tau-5x16",
+            "centralized": "centralized,tasks-per-step-32,tau-5x16",
             "FedAgent, tau = 5": "fedavg-grpo,tau-5x16",
             "FedAgent, tau = 20": "fedavg-grpo,tau-20x4",
             "FedAgent, tau = 80": "fedavg-grpo,tau-80x1",
-            "favoured: FedAgent, tau = 5": "favoured,fedavg-grpo,tau-5x16",
-            "favoured: FedAgent, tau = 80": "favoured,fedavg-grpo,tau-80x1",
+            "favoured: FedAgent, tau = 5": "no-misconceptions,fedavg-grpo,tau-5x16",
+            "favoured: FedAgent, tau = 80": "no-misconceptions,fedavg-grpo,tau-80x1",
         },
         [
             ("a client alone", "zero-shot"),
@@ -220,14 +220,14 @@ FEDGRPO = Experiment(
         "fedgrpo",
         {
             "zero-shot": "zero-shot",
-            "central GRPO": "centralized,as-fedgrpo,tau-5x16",
-            "competence": "fedgrpo,able-experts",
-            "random experts": "fedgrpo,able-experts,random-experts",
-            "oracle": "fedgrpo,able-experts,oracle",
-            "competence, M = 2": "fedgrpo,able-experts,experts-2",
-            "random experts, M = 2": "fedgrpo,able-experts,experts-2,random-experts",
-            "competence, half of the questions held": "fedgrpo,able-experts,half-held",
-            "competence, half of the answers held": "fedgrpo,able-experts,with-answers",
+            "central GRPO": "centralized,tasks-per-step-64,tau-5x16",
+            "competence": "fedgrpo,strong-experts",
+            "random experts": "fedgrpo,strong-experts,random-experts",
+            "oracle": "fedgrpo,strong-experts,oracle-experts",
+            "competence, M = 2": "fedgrpo,strong-experts,experts-2",
+            "random experts, M = 2": "fedgrpo,strong-experts,experts-2,random-experts",
+            "competence, half of the questions held": "fedgrpo,strong-experts,server-overlap-0.5",
+            "competence, half of the answers held": "fedgrpo,strong-experts,with-answers",
         },
         [
             ("competence", "random experts"),
@@ -252,15 +252,15 @@ FEDMOA = Experiment(
     _make_table(
         "fedmoa",
         {
-            "zero-shot": "manners,zero-shot",
-            "fixed weights": "manners,fedmoa,styles,fixed-weights,tau-5x16",
-            "only weights": "manners,fedmoa,styles,only-weights,tau-5x16",
-            "only alpha": "manners,fedmoa,styles,only-alpha,tau-5x16",
-            "FedMOA, cosine": "manners,fedmoa,styles,tau-5x16",
-            "FedMOA, raw": "manners,fedmoa,styles,raw,tau-5x16",
-            "unequal sets: fixed weights": "manners,fedmoa,unequal-sets,fixed-weights,tau-5x16",
-            "unequal sets: only alpha": "manners,fedmoa,unequal-sets,only-alpha,tau-5x16",
-            "unequal sets: FedMOA, cosine": "manners,fedmoa,unequal-sets,tau-5x16",
+            "zero-shot": "reply-styles,zero-shot",
+            "fixed weights": "reply-styles,fedmoa,style-rewards,fixed-weights,tau-5x16",
+            "only weights": "reply-styles,fedmoa,style-rewards,adaptive-weights-only,tau-5x16",
+            "only alpha": "reply-styles,fedmoa,style-rewards,adaptive-aggregation-only,tau-5x16",
+            "FedMOA, cosine": "reply-styles,fedmoa,style-rewards,tau-5x16",
+            "FedMOA, raw": "reply-styles,fedmoa,style-rewards,hypergradient-raw,tau-5x16",
+            "unequal sets: fixed weights": "reply-styles,fedmoa,unequal-objectives,fixed-weights,tau-5x16",
+            "unequal sets: only alpha": "reply-styles,fedmoa,unequal-objectives,adaptive-aggregation-only,tau-5x16",
+            "unequal sets: FedMOA, cosine": "reply-styles,fedmoa,unequal-objectives,tau-5x16",
         },
         [
             *((row, "fixed weights") for row in ("only weights", "only alpha", "FedMOA, cosine", "FedMOA, raw")),
@@ -295,12 +295,12 @@ FEDMOA = Experiment(
         "length of an update": make_metric_column("update_norm"),
     },
 )
-HETEROGENEITIES = {"alike": "alike,", "four towns": "", "one procedure": "one-procedure,"}
+HETEROGENEITIES = {"alike": "iid,", "four towns": "", "one procedure": "one-procedure,"}
 """Clients with tasks of all towns; with four towns of both procedures, as in the other tables; with four towns of one."""
 METHODS_COMPARED = {
     "FedAvg-GRPO": "fedavg-grpo,tau-20x4",
     "PubSwap": "pubswap,tau-20x4",
-    "FedGRPO": "fedgrpo,able-experts-half",
+    "FedGRPO": "fedgrpo,strong-experts-half-budget",
     "FedMOA": "fedmoa,two-objectives,tau-20x4",
 }
 METHODS = Experiment(
@@ -308,8 +308,8 @@ METHODS = Experiment(
         "methods",
         {
             "zero-shot": "zero-shot",
-            "centralized": "centralized,as-eight,tau-5x16",
-            "centralized, large steps": "centralized,large-steps,tau-5x4",
+            "centralized": "centralized,tasks-per-step-32,tau-5x16",
+            "centralized, large steps": "centralized,tasks-per-step-128,tau-5x4",
             **{
                 f"{clients}: {method}": f"{how}{variants}"
                 for clients, how in HETEROGENEITIES.items()

@@ -18,7 +18,7 @@ CLIENTS = 8
 def make_world(seed: int, source: str) -> tuple[str, ...]:
     """The changes that give a seed its world."""
     changes = (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
-    if "skills-32" not in source or "alike" in source:
+    if "skills-32" not in source or "iid" in source:
         return changes
     groups = group_towns(load_config(source, changes[:1]), seed, mixed="one-procedure" not in source)
     sources = ", ".join(f"{'+'.join(group)}: 1" for group in groups)

@@ -7,7 +7,8 @@ whatever its result.
 folder/NAME-seedN/   the runs        folder/table.json, table.md   the table
 
 Tables with common rows may keep their runs in one folder (`shared`). There a run is named by its source, its seed and the
-digest of its configuration, so a row of two tables is played once, and changed settings make new runs.
+digest of its configuration, so a row of two tables is played once, and changed settings make new runs. Seed and
+digest are enough to find it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gzip
 import json
 import math
 import multiprocessing
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -246,9 +248,15 @@ def list_cells(
                 place = folder / f"{slugify(name)}-seed{seed}"
             else:
                 identity = load_config(source, [*given, *CELL_OUTPUT]).digest.removeprefix("sha256:")
-                place = shared / f"{slugify(source)}-seed{seed}-{identity[:12]}"
+                place = find_cell(shared, f"{slugify(source)}-seed{seed}-{identity[:12]}")
             cells.append(TableCell(name, source, given, place))
     return cells
+
+
+def find_cell(folder: Path, name: str) -> Path:
+    """A run in a shared folder, by its seed and digest: its variants may have been renamed since it was played."""
+    ending = re.search(r"-seed\d+-[0-9a-f]{12}$", name)
+    return folder / name if ending is None else next(folder.glob(f"*{ending[0]}"), folder / name)
 
 
 def load_cell_config(cell: TableCell) -> RunConfig:
@@ -281,8 +289,9 @@ STORED = ("config.yaml", RESULT, "metrics.jsonl")
 
 def store_record(cell: TableCell, store: Path) -> None:
     """Copy what a table reads of a finished run into a store, unless it is there."""
-    if not (store / cell.folder.name).is_dir():
-        with atomic_folder(store / cell.folder.name) as folder:
+    place = find_cell(store, cell.folder.name)
+    if not place.is_dir():
+        with atomic_folder(place) as folder:
             for name in STORED:
                 write_atomic(folder / f"{name}.gz", compress((cell.folder / name).read_text("utf-8")))
 
@@ -290,7 +299,7 @@ def store_record(cell: TableCell, store: Path) -> None:
 def restore_records(cells: Sequence[TableCell], store: Path) -> None:
     """Copy the stored records of these runs to where they would be played, if they are of the same configuration."""
     for cell in cells:
-        place = store / cell.folder.name
+        place = find_cell(store, cell.folder.name)
         if cell.folder.exists() or not place.is_dir():
             continue
         with atomic_folder(cell.folder) as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,12 @@ POSITIVE_NUMBER = click.FloatRange(1e-3)
 @option("--resume", type=PATH, metavar="RUN", help="Resume the run in this folder.")
 @TRUST_PLUGINS
 @option("--seeds", metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
-@option("--list", "listing", is_flag=True, help="List the presets and exit.")
+@option(
+    "--list",
+    "listing",
+    is_flag=True,
+    help="List the presets, or the variants of CONFIG and what each changes, and exit.",
+)
 @option("--show", is_flag=True, help="Print all settings, with presets and changes resolved, and exit.")
 @option("--plan", is_flag=True, help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit.")
 @option("--gate", is_flag=True, help="Play some groups before learning, print whether the run can learn, and exit.")
@@ -66,7 +72,7 @@ def train(
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html."""
     if listing:
-        _print_presets()
+        _print_presets() if config is None else _print_variants(config)
         return
     if (config is None) == (resume is None):
         raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
@@ -244,6 +250,25 @@ def _print_presets() -> None:
         if names:
             print_result(title, style="bold")
             print_result(table)
+    print_result("what the variants of a preset change: fedagentgym train PRESET --list")
+
+
+def _print_variants(config: str) -> None:
+    """The variants of a file or preset, each with the settings that it changes."""
+    import yaml
+
+    from fedagentgym.experiment.config import list_variants
+
+    table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
+    for name, settings in list_variants(config.partition(":")[0]).items():
+        changed = yaml.safe_dump(dict(settings), default_flow_style=True, sort_keys=False, width=math.inf)
+        table.add_row(
+            Text(escape_terminal(name)), Text(escape_terminal(changed.strip().removeprefix("{").removesuffix("}")))
+        )
+    if table.row_count == 0:
+        print_result(f"{config} has no variants")
+        return
+    print_result(table)
 
 
 def _extract_headline(text: str) -> str:

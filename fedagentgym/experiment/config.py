@@ -250,17 +250,7 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
 def _read_source(source: str) -> Mapping[str, Any]:
     """The plain configuration of a file or preset, with the variants named after a colon laid over it."""
     name, _, named = source.partition(":")
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
-        found, where = _parse_yaml(read_text(path), str(path)), str(path)
-    elif name in list_presets():
-        found, where = _parse_preset(name), f"preset {name}"
-    elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
-    else:
-        guess = find_closest_name(name, list_presets())
-        hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
-        raise OptionError(f"there is no file and no preset {name!r}: {hint}")
+    found, where = _parse_source(name)
     variants = _get_variants(found, where)
     plain = {key: value for key, value in copy.deepcopy(found).items() if key != "variants"}
     for variant in filter(None, named.split(",")):
@@ -270,6 +260,20 @@ def _read_source(source: str) -> Mapping[str, Any]:
     if named and "folder" in (found.get("output") or {}):
         plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
     return plain
+
+
+def _parse_source(name: str) -> tuple[Mapping[str, Any], str]:
+    """The content of a file or preset, and how messages name it."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
+        return _parse_yaml(read_text(path), str(path)), str(path)
+    if name in list_presets():
+        return _parse_preset(name), f"preset {name}"
+    if (path / "config.yaml").is_file():
+        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
+    guess = find_closest_name(name, list_presets())
+    hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
+    raise OptionError(f"there is no file and no preset {name!r}: {hint}")
 
 
 def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
@@ -297,9 +301,9 @@ def _get_variants(plain: Mapping[str, Any], where: str) -> dict[str, Mapping[str
     return {str(name): settings for name, settings in variants.items()}
 
 
-def list_variants(preset: str) -> tuple[str, ...]:
-    """The variants that a preset offers."""
-    return tuple(_get_variants(_parse_preset(preset), preset))
+def list_variants(source: str) -> dict[str, Mapping[str, Any]]:
+    """The variants that a file or preset offers, and the settings that each changes."""
+    return _get_variants(*_parse_source(source))
 
 
 def _check_config(config: RunConfig) -> None:

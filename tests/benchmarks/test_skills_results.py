@@ -175,6 +175,9 @@ def test_tables_share_runs_and_changed_settings_make_new_ones(tmp_path: Path) ->
     assert len({cell.folder for cell in ours}) == 4
     changed = list_cells(other, tmp_path, ["evaluation.tasks=8"], shared=tmp_path)
     assert not {cell.folder for cell in changed} & {cell.folder for cell in theirs}
+    earlier = theirs[0].folder.with_name(theirs[0].folder.name.replace("zero-shot", "not-trained"))
+    earlier.mkdir()
+    assert list_cells(other, tmp_path, shared=tmp_path)[0].folder == earlier, "the variant had another name"
 
 
 def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:

@@ -112,7 +112,7 @@ def test_every_seed_has_a_world_in_which_clients_are_of_the_same_kinds() -> None
             own, misled = [shown[town].own for town in towns], [shown[town].misled for town in towns]
             assert len(towns) == 4 and sum(misled) == 2
             assert set(zip(own, misled, strict=True)) == kinds or {(one,) for one in own} < kinds
-    assert make_world(3, "tiny-skills:fedavg-grpo") == make_world(3, "tiny-skills:skills-32,alike,fedavg-grpo")
+    assert make_world(3, "tiny-skills:fedavg-grpo") == make_world(3, "tiny-skills:skills-32,iid,fedavg-grpo")
 
 
 def test_own_rewards_are_of_each_clients_town_and_style() -> None:

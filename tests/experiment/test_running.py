@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["-q", "export", str(folder), str(tmp_path / "model"), "--best"]) == 0
     assert main(["train", "--list"]) == 0
     assert "centralized, local-3" in capsys.readouterr().out
+    assert main(["train", "tiny-skills:iid", "--list"]) == 0
+    assert re.search(r"^experts-2 +algorithm: {experts: 2} *$", capsys.readouterr().out, re.MULTILINE)
+    assert main(["train", str(file), "--list"]) == 0
+    assert capsys.readouterr().out == f"{file} has no variants\n"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_show_prints_what_a_configuration_comes_to(capsys: pytest.CaptureFixture
     changes = ["--set", "federation.rounds=2", "--set", "agent.decoding.top_p=0.5"]
     assert main(["train", "demo", "--show", *changes]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("# Why one federates")
+    assert text.startswith("# Federated training")
     shown = yaml.safe_load(text)
     assert shown["federation"]["rounds"] == 2 and shown["learning"]["betas"] == [0.9, 0.99]
     assert shown["agent"]["context"] == "session" and shown["agent"]["decoding"]["top_p"] == 0.5

@@ -53,7 +53,10 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         *(
             row
             for world in WORLDS
-            for row in cross(world, ("published", "step-64", "logit-0.1", "logit-0.9", "lora", "fedprox"))
+            for row in cross(
+                world,
+                ("published", "tasks-per-step-64", "preference-logit-0.1", "preference-logit-0.9", "lora", "fedprox"),
+            )
         ),
         "paper-alfworld:unseen",
     ),
@@ -65,7 +68,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         "paper-fedgrpo", ("qwen2.5-math-1.5b",), ("experts-1", "experts-4", "experts-6", "experts-8")
     ),
     "FedGRPO, other rows": cross(
-        "paper-fedgrpo", ("published", "iid", "random-experts", "fedpetuning-grpo,adapter-rate")
+        "paper-fedgrpo", ("published", "iid", "random-experts", "fedpetuning-grpo,adapter-learning-rate-1e-4")
     ),
     "PubSwap, tables 1 and 7": tuple(
         row
@@ -79,19 +82,19 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "PubSwap, table 5": (
         *cross("paper-pubswap", ["qwen3-1.7b"], ["deepmath"], PUBSWAP_METHODS, ["tau-80", "tau-90", "tau-120"]),
         *cross(
-            *("paper-pubswap", ["qwen3-1.7b"], ["deepmath"], ["pubswap"], ["swap-4", "swap-8"]),
+            *("paper-pubswap", ["qwen3-1.7b"], ["deepmath"], ["pubswap"], ["swap-every-4", "swap-every-8"]),
             ["tau-80", "tau-90", "tau-120"],
         ),
     ),
     "PubSwap, table 6": (
         *cross("paper-pubswap", ["qwen2.5-math-1.5b"], ["deepmath"], PUBSWAP_METHODS, ["tau-90", "tau-120"]),
         *cross(
-            *("paper-pubswap", ["qwen2.5-math-1.5b"], ["deepmath"], ["pubswap"], ["swap-4", "swap-8"]),
+            *("paper-pubswap", ["qwen2.5-math-1.5b"], ["deepmath"], ["pubswap"], ["swap-every-4", "swap-every-8"]),
             ["tau-90", "tau-120"],
         ),
     ),
     "PubSwap, other rows": (
-        *cross("paper-pubswap", ["random", "swap-none"]),
+        *cross("paper-pubswap", ["swap-random", "swap-none"]),
         "paper-pubswap:qwen3-1.7b,deepmath,no-thinking,tau-90",
     ),
     "FedMOA, table 1": (
@@ -99,9 +102,18 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         *cross("paper-fedmoa", ["code"], ("homo-homo", "code-homo-heter"), FEDMOA_METHODS),
         *cross("paper-fedmoa", ["heter-heter"], FEDMOA_METHODS),
     ),
-    "FedMOA, table 2": cross("paper-fedmoa", ["heter-heter"], ("fedavg-grpo", "only-alpha", "fedmoa")),
+    "FedMOA, table 2": cross("paper-fedmoa", ["heter-heter"], ("fedavg-grpo", "adaptive-aggregation-only", "fedmoa")),
     "FedMOA, other rows": cross(
-        "paper-fedmoa", ("zero-shot", "answer", "sum", "cosine", "reset", "lora", "heter-heter,only-weights")
+        "paper-fedmoa",
+        (
+            "zero-shot",
+            "hypergradient-answer",
+            "hypergradient-sum",
+            "hypergradient-cosine",
+            "reset-reward-weights",
+            "lora",
+            "heter-heter,adaptive-weights-only",
+        ),
     ),
 }
 """Every table and figure whose rows are runs."""
@@ -161,7 +173,7 @@ METHODS = {
     "FedAvg-GRPO": "fedavg-grpo",
     "FedAvg-PubSwap": "pubswap",
     "FedMOA": "fedmoa",
-    "FedMOA without adaptive weights": "only-alpha",
+    "FedMOA without adaptive weights": "adaptive-aggregation-only",
     "FedAgent": "",
     "Centralized": "centralized",
     "Local(21)": "local-21",
@@ -203,7 +215,7 @@ def _name_fedgrpo(table: str, model: str, method: str, data: str, setting: Mappi
 def _name_pubswap(table: str, model: str, method: str, data: str, setting: Mapping[str, Any]) -> str:
     tau = "" if method == "zero-shot" else f"{'medical-' if 'Med' in data else ''}tau-{setting['tau']}"
     beta = "dirichlet-0.1" if setting.get("dirichlet") == 0.1 else ""
-    swap = f"swap-{setting['tau_swap']}" if setting.get("tau_swap", 2) != 2 else ""
+    swap = f"swap-every-{setting['tau_swap']}" if setting.get("tau_swap", 2) != 2 else ""
     return _join("paper-pubswap", model, SETS[data], beta, method, swap, tau)
 
 

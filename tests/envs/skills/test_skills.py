@@ -369,7 +369,9 @@ def test_no_reply_earns_every_reward_and_each_reward_has_replies_of_its_own() ->
 
 
 def test_fedmoa_deals_the_styles_to_the_clients_in_turn() -> None:
-    config = load_config("tiny-skills:manners,fedmoa,styles,tau-5", ["warm_start=null", "agent=untrained-tiny"])
+    config = load_config(
+        "tiny-skills:reply-styles,fedmoa,style-rewards,tau-5", ["warm_start=null", "agent=untrained-tiny"]
+    )
     algorithm: Any = make_algorithm(config.spec(), Runtime(config.spec()))
     for client in range(4):
         names = algorithm.resolve_objectives(algorithm.resources(client))
