@@ -67,7 +67,8 @@ docs: $(VENV)/.dev
 pictures: $(VENV)/.dev
 	$(BIN)/python -m benchmarks pictures
 
-screenshots: demo leaderboard
+screenshots: leaderboard
+	$(BIN)/python -m benchmarks record-demo pictures
 	$(BIN)/python -m benchmarks screenshots
 
 wheel: $(VENV)/.dev

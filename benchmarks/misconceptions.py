@@ -61,7 +61,11 @@ class MisledPreset:
             {"all": success, **{category: make_success_column(category) for category in self.categories}},
             [(row, START) for row in alone],
             seeds,
-            changes=("evaluation.every=100", f"evaluation.tasks={self.evaluated}", f"evaluation.repeats={self.repeats}"),
+            changes=(
+                "evaluation.every=100",
+                f"evaluation.tasks={self.evaluated}",
+                f"evaluation.repeats={self.repeats}",
+            ),
             row_changes={START: nothing, **alone},
         )
 

@@ -16,8 +16,8 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 from benchmarks.pictures.canvas import Drawing
 from fedagentgym.base.files import write_atomic
@@ -39,14 +39,13 @@ MOTION = """
 
 
 def record_demo(quick: bool = False) -> list[Measurement]:
-    """Run the demo in a terminal and keep what it prints, for the drawing; some minutes."""
-    with TemporaryDirectory() as folder:
-        events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo"], folder))
+    """Run the demo in a terminal and keep what it prints, for the drawing; its report is in demo-report, for screenshots."""
+    events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo"], ROOT))
     write_atomic(KEPT, "".join(f"{json.dumps(event)}\n" for event in events).encode())
     return [Measurement("length of the demo", events[-1][0], "s")]
 
 
-def record(command: Sequence[str], folder: str = ".") -> Iterator[tuple[float, str]]:
+def record(command: Sequence[str], folder: Path = ROOT) -> Iterator[tuple[float, str]]:
     """Seconds since the start, and the text that a command then writes into a terminal."""
     began = time.monotonic()
     child, terminal = pty.fork()
