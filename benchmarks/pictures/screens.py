@@ -52,7 +52,7 @@ for (const one of document.querySelectorAll(".facts, section.suite > details")) 
 """
 SCREENS = {
     "report": Screen("demo-report/index.html", 800, 588),
-    "alone-and-together": Screen("demo-report/index.html", 700, 600, SKIP_TO.format(title="Alone and together")),
+    "alone-and-together": Screen("demo-report/index.html", 700, 616, SKIP_TO.format(title="Alone and together")),
     "episodes": Screen("demo-report/index.html", 860, 700, SKIP_TO.format(title="Episodes") + NEWLY_SOLVED),
     "leaderboard": Screen("build/leaderboard/index.html", 960, 1230, ONE_TABLE),
 }
