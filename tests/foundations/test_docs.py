@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +30,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTI
 CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 ALL_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
-SHELL = re.compile(r"^ *```(?:bash)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *``` *$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
 
 
@@ -86,8 +88,33 @@ def application() -> click.Command:
 
 
 def list_commands(text: str) -> list[str]:
-    joined = (block.replace("\\\n", " ") for block in SHELL.findall(text))
+    joined = (block.replace("\\\n", " ") for kind, block in FENCED.findall(text) if kind in ("", "bash"))
     return [line.strip() for block in joined for line in block.splitlines() if line.strip().startswith("fedagentgym ")]
+
+
+ALONE = (
+    *(
+        "tutorials/first-split",
+        "tutorials/first-run",
+        "how-to/make-a-split",
+        "how-to/compare-splits",
+        "how-to/label-hardness",
+    ),
+    *("how-to/evaluate-and-replay", "how-to/estimate-a-run", "explanation/heterogeneity"),
+)
+"""Pages whose commands need nothing but each other; two tutorials of Flower have tests of their own."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ALONE)
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    blocks = [block for kind, block in FENCED.findall(text) if kind == "bash"]
+    assert blocks
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_a_guide_for_each_kind_of_extension_has_a_short_example() -> None:
