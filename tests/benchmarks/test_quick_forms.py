@@ -165,6 +165,7 @@ def test_readme_states_the_kept_results(root: Path) -> None:
         assert f"{mean(results.get(row).row.values[column]):.2f}" in text
     (found,) = compare_pairs(results, [(together, central)], column)
     assert f"{found.mean:.2f} ± {half_width(found.values):.2f}" in text
+    assert f"over {len(results.get(together).seeds)} seeds" in text
 
 
 def test_readme_and_page_state_the_kept_results_of_the_real_model(root: Path) -> None:
