@@ -89,7 +89,8 @@ def application() -> click.Command:
 
 def list_commands(text: str) -> list[str]:
     joined = (block.replace("\\\n", " ") for kind, block in FENCED.findall(text) if kind in ("", "bash"))
-    return [line.strip() for block in joined for line in block.splitlines() if line.strip().startswith("fedagentgym ")]
+    lines = [line.strip() for block in joined for line in block.splitlines() if line.strip().startswith("fedagentgym ")]
+    return lines + re.findall(r"`(fedagentgym [^`\n]+)`", FENCED.sub("", text))
 
 
 ALONE = (
