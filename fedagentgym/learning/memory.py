@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LARGE_TOKEN = 1 << 17
 """Bytes kept per token from which on a model counts as large."""
-LARGE_TENSOR = 1 << 22
+LARGE_TENSOR = 1 << 21
 
 
 class PassLimits(NamedTuple):
