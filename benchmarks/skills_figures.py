@@ -34,7 +34,7 @@ def draw_results(results: TableResults, folder: Path, name: str) -> dict[str, st
     """All pictures that these results allow: title -> name of the file. Tables that compare no tau have no picture against it."""
     drawn = {
         "Success over the run": (draw_curves, f"{name}-curves.png"),
-        "Success in each town, before and after": (draw_skills, f"{name}-skills.png"),
+        "Success in each category, before and after": (draw_skills, f"{name}-skills.png"),
         "Success against what was sent": (draw_bytes, f"{name}-bytes.png"),
     }
     if len(_find_taus(results)) > 0:
@@ -93,7 +93,9 @@ def draw_skills(results: TableResults) -> Figure:
     axes.set_xticks(range(len(towns)), labels, rotation=90, fontsize=7)
     misled = sum(start[town].misled for town in towns)
     axes.axvline(misled - 0.5, color="black", linewidth=1.5)
-    axes.set_title(f"success in each town; left of the line the {misled} with a misconception", fontsize=9, loc="left")
+    axes.set_title(
+        f"success in each category; left of the line the {misled} with a wrong belief", fontsize=9, loc="left"
+    )
     figure.colorbar(image, ax=axes, fraction=0.02)
     return figure
 

@@ -267,9 +267,9 @@ def _describe_misled(results: TableResults) -> list[str]:
         return []
     return [
         "",
-        "Towns with a misconception and without, means over towns and seeds:",
+        "Categories with a wrong belief and without, means over categories and seeds:",
         "",
-        "| | misled, before | misled, after | others, before | others, after |",
+        "| | wrong belief, before | wrong belief, after | others, before | others, after |",
         "|---|---|---|---|---|",
         *(f"| {name} | {' | '.join(_describe_change(kind) for kind in kinds)} |" for name, kinds in shown),
     ]
