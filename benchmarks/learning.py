@@ -35,7 +35,7 @@ def run_math(quick: bool) -> list[Measurement]:
 
 
 def run_skills(quick: bool) -> list[Measurement]:
-    """The curve of one recipe: towns of different skills."""
+    """The curve of one recipe: categories of different skills."""
     return _run_recipe("tiny-skills", quick)
 
 

@@ -1,4 +1,4 @@
-"""Membership inference: whether a task is a client's own, judged from updates of parameters.
+"""Membership inference: whether a task is a client's own, inferred from updates of parameters.
 
 The attacker knows the model before and after, the method, and a candidate task with its worked solution; it plays the candidate
 itself where it needs episodes. Three scores, each greater for tasks that look like members:

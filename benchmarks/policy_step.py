@@ -264,7 +264,7 @@ class _ToolWorld:
         """Plays one action.
 
         Args:
-            said: What the model has said.
+            said: The tokens that the model has generated.
         """
         if not self._episode.over:
             (self._episode,) = self._env.step_many([self._episode], [choose_random_action(self._episode)])

@@ -4,7 +4,7 @@
     python -m benchmarks skills-pubswap       python -m benchmarks skills-fedmoa
     python -m benchmarks skills-methods       all four methods, clients of three kinds
 
-Clients hold four towns each, and the agent believes in half of the towns what is right in the others. All rows
+Clients hold four categories each, and the agent applies the wrong procedure in half of all categories. All rows
 of a table play as many episodes to learn from; other costs (bytes, public tasks) are listed with them. Settings
 are chosen on seeds from 100 on, reported are 0 to 11; every seed is a world of its own (`skills_worlds.py`).
 
@@ -70,7 +70,7 @@ class Experiment:
     """Read from the runs' records to explain a difference; they are not compared."""
 
     def make_quick_table(self) -> ExperimentTable:
-        """Eight towns, one round and one seed: shows that the machinery runs."""
+        """Eight categories, one round and one seed: shows that the machinery runs."""
         rows = {
             name: re.sub(
                 r"skills-32,|iid,|one-procedure,|x16|-20x4|-80x1",
@@ -89,8 +89,8 @@ class Experiment:
 
 
 def make_own_rewards_column(worst: bool = False) -> Column:
-    """The mean of what clients are rewarded for, on the towns of each: over all clients, or over those of the style that fares
-    worse. A row without objectives is measured by the styles."""
+    """The mean of the clients' own rewards, on the categories of each: over all clients, or over those of the style that fares worse. A
+    row without objectives is measured by the styles."""
 
     def read_own_rewards(folder: Path, record: Record) -> float:
         found = record["final"]["categories"]
@@ -130,14 +130,14 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
 
 
 def read_success_elsewhere(folder: Path, record: Record) -> float:
-    """Held-out success in the towns that client 0 does not hold: what it learns alone was never practised there."""
+    """Held-out success in the categories that client 0 does not hold: what it learns alone was never practised there."""
     found, own = record["final"]["categories"], set(list_towns(record)[0])
     elsewhere = [float(one["success"]["mean"]) for town, one in found.items() if town not in own]
     return sum(elsewhere) / len(elsewhere)
 
 
 def list_towns(record: Record) -> list[list[str]]:
-    """The towns of each client: of each source in the order of its name, as `by_source` numbers the clients."""
+    """The categories of each client: of each source in the order of its name, as `by_source` numbers the clients."""
     sources = record["config"]["partition"].get("sources") or record["final"]["categories"]
     return [source.split("+") for source in sorted(sources)]
 
@@ -296,7 +296,7 @@ FEDMOA = Experiment(
     },
 )
 HETEROGENEITIES = {"alike": "iid,", "four towns": "", "one procedure": "one-procedure,"}
-"""Clients with tasks of all towns; with four towns of both procedures, as in the other tables; with four towns of one."""
+"""Clients with tasks of all categories; with four categories, of both procedures as in the other tables; with four of one."""
 METHODS_COMPARED = {
     "FedAvg-GRPO": "fedavg-grpo,tau-20x4",
     "PubSwap": "pubswap,tau-20x4",
@@ -357,27 +357,27 @@ def describe_experiment(experiment: Experiment) -> str:
 
 
 def run_fedagent(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
-    """FedAgent among 32 towns: alone, together, and in one place, with and without misconceptions."""
+    """FedAgent with 32 categories: alone, together, and in one place, with and without misconceptions."""
     return _run(FEDAGENT, quick, cells)
 
 
 def run_fedgrpo(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
-    """FedGRPO among 32 towns: experts by competence, at random, by an oracle."""
+    """FedGRPO with 32 categories: experts by competence, at random, by an oracle."""
     return _run(FEDGRPO, quick, cells)
 
 
 def run_pubswap(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
-    """PubSwap among 32 towns, compared with the same public steps without an exchange."""
+    """PubSwap with 32 categories, compared with the same public steps without an exchange."""
     return _run(PUBSWAP, quick, cells)
 
 
 def run_methods(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
-    """Four methods with clients that are alike, that hold four towns, and that know one procedure."""
+    """Four methods with iid clients, with clients that hold four categories, and with clients of one procedure."""
     return _run(METHODS, quick, cells)
 
 
 def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
-    """FedMOA among 32 towns whose clients want different styles, compared with fixed weights and each part alone."""
+    """FedMOA with 32 categories, whose clients want different styles, compared with fixed weights and each part alone."""
     return _run(FEDMOA, quick, cells)
 
 

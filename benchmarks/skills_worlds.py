@@ -1,7 +1,7 @@
 """The worlds of the skills tables: every seed has its own procedures, misconceptions, tasks, warm start and stream.
 
-What the rows have in common stays as it is: a client of `skills-32` holds four towns, of either procedure one with a
-misconception and one without; a client of `one-procedure` holds four towns of one procedure, two of them with a misconception.
+What the rows have in common stays as it is: a client of `skills-32` holds four categories, of either procedure one with a
+misconception and one without; a client of `one-procedure` holds four categories of one, two of them with a misconception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def make_world(seed: int, source: str) -> tuple[str, ...]:
 
 
 def group_towns(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
-    """The towns of each client: of both procedures if `mixed`, else of one."""
+    """The categories of each client: of both procedures if `mixed`, else of one."""
     env = open_env(config.env.id, **{**config.env.options, "split": "val"})
     shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))
     kinds: dict[tuple[str, bool], list[str]] = {}

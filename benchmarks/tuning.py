@@ -50,7 +50,7 @@ class Trial:
 
 
 def tune_skills(quick: bool) -> list[Measurement]:
-    """Choose the learning rates of the methods among towns; hours of two cores."""
+    """Choose the learning rates of the methods on Skills; hours of two cores."""
     if quick:
         return tune(load_suite("smoke"), RUNS / "tuning-quick", (1e-3, 2e-3), SEEDS[:1])
     return tune(load_suite(SUITE), ROOT / "leaderboard" / "tuning")

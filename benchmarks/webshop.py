@@ -149,7 +149,7 @@ def _run_in_process(call: str, extra: dict[str, str]) -> dict[str, Any]:
 
 def _start_process(call: str, extra: dict[str, str], wait: bool = False) -> subprocess.Popen[str]:
     """A fresh interpreter that makes one of the calls below and prints its answer; a waiting one then prints its memory
-    when told to, and lives until told again, so that shared pages are counted with everybody present."""
+    on request, and lives until the next, so that shared pages are counted with all processes present."""
     code = f"from benchmarks import webshop as s; s.print_answer(s.{call}, wait={wait})"
     return subprocess.Popen(
         [sys.executable, "-c", code],

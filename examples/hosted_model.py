@@ -1,4 +1,4 @@
-"""A hosted model is judged: any server that speaks the chat completions protocol.
+"""Evaluate a hosted model: any server that speaks the chat completions protocol.
 
 python examples/hosted_model.py                                              # against a server on this machine
 OPENAI_API_KEY=... python examples/hosted_model.py https://HOST/v1 MODEL      # against yours
@@ -48,8 +48,8 @@ def main(url: str | None = None, model: str = "halving") -> None:
         "cost_cap": 1.0,
     }
     agent = make_agent({"name": "endpoint", "model": model, "options": options})
-    judged = fedagentgym.evaluate(agent, open_env("fedagentgym/Guess-v0", split="test"), {"tasks": 12})
-    success = judged.overall["success"]
+    evaluated = fedagentgym.evaluate(agent, open_env("fedagentgym/Guess-v0", split="test"), {"tasks": 12})
+    success = evaluated.overall["success"]
     print(f"success {success.mean:.2f} [{success.low:.2f}, {success.high:.2f}] over 12 tasks")
     print(
         f"{agent.usage['requests']} requests, {agent.usage['prompt_tokens']} tokens read, {agent.usage['cost']:.4f} spent"

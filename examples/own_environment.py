@@ -1,4 +1,4 @@
-"""An environment of your own: three methods. It is then checked, divided among clients, played and judged like any other."""
+"""An environment of your own: three methods. It is then checked, divided among clients, played and evaluated like any other."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LampEnv(TextEnv):
         place, lamp = state
         place = max(place + {"left": -1, "right": 1}.get(action, 0), 0)
         won = place == lamp
-        told = "Here is the lamp." if won else f"You are at place {place}."
-        view = View(told, ("left", "right"), float(won), float(won), won, won, valid=action in ("left", "right"))
+        text = "Here is the lamp." if won else f"You are at place {place}."
+        view = View(text, ("left", "right"), float(won), float(won), won, won, valid=action in ("left", "right"))
         return (place, lamp), view
 
 
@@ -41,8 +41,10 @@ def main() -> None:
     register_env(LampEnv.id, LampEnv, replace=True)
     check_env(LampEnv.id)
     for client in federate(LampEnv.id, partition="pathological", categories_per_client=1, clients=4):
-        judged = evaluate(make_agent("random"), client.open_env(), {"tasks": len(client)})
-        print(f"client {client.index} {client.pool.categories}: random succeeds {judged.overall['success'].mean:.0%}")
+        evaluated = evaluate(make_agent("random"), client.open_env(), {"tasks": len(client)})
+        print(
+            f"client {client.index} {client.pool.categories}: random succeeds {evaluated.overall['success'].mean:.0%}"
+        )
 
 
 if __name__ == "__main__":

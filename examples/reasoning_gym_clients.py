@@ -1,4 +1,4 @@
-"""Generators of reasoning-gym as one world: clients that see different kinds of problems, and a test for everybody."""
+"""Generators of reasoning-gym as one world: clients that see different kinds of problems, and one test for all."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ tokens, masks and log-probs.
     python examples/trl_rollouts.py              # one seed
     python examples/trl_rollouts.py 0 1 2 3 4    # the curve of docs/how-to/train-with-trl.md
 
-The client has the tasks of one town, in which the tiny agent mostly follows the wrong procedure. For a model of your own give the
+The client has the tasks of one category, in which the tiny agent mostly follows the wrong procedure. For your own model give the
 trainer its name (`model="Qwen/Qwen2.5-1.5B-Instruct"`), leave out what is the tiny agent's, and choose a smaller learning rate.
 """
 

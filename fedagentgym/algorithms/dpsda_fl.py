@@ -23,7 +23,7 @@ sigma:
 
 Each client draws its noise from its operating system, so that nobody can subtract it again, the server included; a vote that is
 repeated since the server was killed before round 1 has other noise, and spends the budget again. With `secret: false` the noise
-follows from the run's seed: the run is repeatable, protects nobody, and tells no epsilon.
+follows from the run's seed: the run is repeatable, protects nobody, and has no epsilon.
 """
 
 from __future__ import annotations

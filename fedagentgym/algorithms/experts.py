@@ -178,7 +178,7 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
 
 
 Answers = Literal["off", "own", "holders_first", "all"]
-"""Who may check candidates against the gold: nobody, holders of the question (preferred or not), or everybody."""
+"""Who may check candidates against the gold: no client, holders of the question (preferred or not), or every client."""
 Judgement = Literal["self_answer", "reward_model"]
 
 

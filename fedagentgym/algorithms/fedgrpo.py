@@ -9,19 +9,19 @@
     server     competence of client k: the share of those L that it got right; picks the M best        (lines 4-6)
     server     samples G candidates, sends x and the candidates to the M experts only                  (line 7)
     client     AE: it holds x itself, and checks the candidate against its gold                        (line 8)
-               ME: else its own model judges: `self_answer` answers x and compares, `reward_model` gives the
+               ME: else its own model scores: `self_answer` answers x and compares, `reward_model` gives the
                likelihood of the candidate
     client     returns one number per candidate                                                        (line 9)
     server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
 
 `answers` determines who may check against gold: nobody (`off`), clients that hold the question (`own`; with `holders_first` they
-are preferred to more competent clients), or everybody (`all`, as in the published code: then this is central GRPO).
+are preferred to more competent clients), or every client (`all`, as in the published code: then this is central GRPO).
 `expert_agent` gives clients a model of another kind than the server's; candidates are then sent as text, and each expert puts
 them into its own prompts and tokens. Clients and server share only an environment and the text of its tasks.
 
 The paper's line 10 standardises the experts' scores of ONE candidate, which sum to zero; `experts.py` has three readings
 that give a learning signal. Missing or invalid scores are left out; a question without any score is skipped. In multi-turn
-environments experts judge candidates by replaying their actions (AE); there, models judge as `reward_model` only.
+environments experts score candidates by replaying their actions (AE); there, models score as `reward_model` only.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @cached_property
     def expert_model(self) -> ResidentModel:
-        """The model with which clients judge: of the server's kind, or of their own."""
+        """The model with which clients score: of the server's kind, or of their own."""
         chosen = self.settings.expert_agent
         return self.runtime.resident if chosen is None else self.runtime.open_model(chosen, "expert agent")
 
@@ -224,7 +224,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     @property
     def candidates(self) -> int:
-        """Candidates per question: with `split` each expert judges G of its own."""
+        """Candidates per question: with `split` each expert scores G of its own."""
         group = self.learning.group_size
         return group * self.settings.experts if self.settings.aggregate == "split" else group
 
@@ -384,7 +384,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return matrices, sum_costs(reports.values())
 
     def _make_question(self, group: Group, row: int) -> dict[str, Any]:
-        """The message to one expert about one question: the task without its gold, and the candidates to judge."""
+        """The message to one expert about one question: the task without its gold, and the candidates to score."""
         size = self.learning.group_size
         own = group[row * size : (row + 1) * size] if self.settings.aggregate == "split" else group
         stop_ids = self.runtime.agent.tokenizer.stop_ids

@@ -23,7 +23,7 @@ class FedGRPOSettings(Settings):
     selection: Literal["competence", "oracle", "random"] = Field(
         default="competence",
         description="who scores: the most competent on the examples most like the question, on those of its category (known only "
-        "to an oracle), or (as the published code does) anybody",
+        "to an oracle), or (as the published code does) any client",
     )
     aggregate: Literal["pool", "per_expert", "split"] = Field(
         default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
@@ -33,15 +33,16 @@ class FedGRPOSettings(Settings):
         description="what scores are divided by: n, n - 1, or (as the published code does) nothing",
     )
     scorer: Judgement = Field(
-        default="self_answer", description="how an expert's model judges a question whose answer it does not hold"
+        default="self_answer",
+        description="how an expert's model scores answers to a question whose answer it does not hold",
     )
     answers: Answers = Field(
         default="own",
         description="who checks candidates against gold (AE): nobody, holders of the question, holders that are also preferred "
-        "as experts, or (as the published code does) everybody",
+        "as experts, or (as the published code does) every client",
     )
     expert_agent: AgentSettings | None = Field(
-        default=None, description="the clients' model for judging, if it differs from the server's; null: the same"
+        default=None, description="the clients' model for scoring, if it differs from the server's; null: the same"
     )
     expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
     expert_learning: dict[str, Any] = Field(
@@ -79,7 +80,7 @@ class FedGRPOSettings(Settings):
         if self.answers != "all":
             return self
         if self.scorer != "self_answer":
-            raise ValueError("with answers: all no model judges candidates: leave out scorer")
+            raise ValueError("with answers: all no model scores candidates: leave out scorer")
         trained = {
             "expert_agent": self.expert_agent,
             "expert_steps": self.expert_steps,

@@ -153,7 +153,7 @@ def _join(state: Message, message: Message, client: ClientContext[Site]) -> tupl
 
 
 class _Evaluate:
-    """Play the tasks that a client holds back with the global model. The server is told success, its interval and the number of
+    """Play the tasks that a client holds back with the global model. The server receives success, its interval and the number of
     tasks as far as their owner shares it; the episodes stay in the owner's folder."""
 
     def __init__(self, algorithm: BaseAlgorithm[Any]) -> None:

@@ -104,7 +104,7 @@ def admit_recipe(spec: ExperimentSpec, owner: Owner) -> ExperimentSpec:
 
 
 def check_recipe(spec: ExperimentSpec) -> None:
-    """Raise unless a recipe decides nothing that only the owner of a machine does; what is told quotes the recipe alone."""
+    """Raise unless a recipe decides nothing that only the owner of a machine does; the message quotes the recipe alone."""
     where = "the server's recipe"
     for name in ("file", "labels"):
         if getattr(spec.partition, name) is not None:

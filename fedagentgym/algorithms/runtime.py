@@ -86,7 +86,7 @@ class Site:
 
     @property
     def examples(self) -> int:
-        """The number of its tasks, as the server is told: 1 if it may not know."""
+        """The number of its tasks as reported to the server: 1 if the server may not know it."""
         return len(self.env.pool) if self.tells_count else 1
 
     def open_learner(

@@ -162,7 +162,7 @@ def _read_cpu_flags() -> frozenset[str] | None:
 
 
 def _read_cpu_field(*names: str) -> str | None:
-    """Return what is said of the first core under one of these names."""
+    """Return the first core's entry under one of these names."""
     try:
         lines = _CPU_FILE.read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -24,7 +24,7 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
     """A client split as a partitioner of flwr-datasets.
 
     Rows are recognised by the task id in a column, as `pool.to_dataset()` writes it, so that their order does not matter:
-    `FederatedDataset` shuffles unless it is told not to.
+    `FederatedDataset` shuffles by default.
 
     Args:
         client_split: The split.

@@ -418,7 +418,7 @@ def status(run: Path, as_json: bool) -> None:
 @PLUGIN_NAMES
 @TRUST_PLUGINS
 def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], trust_plugins: bool) -> None:
-    """Pack a finished run with all its episodes into one folder that anybody can verify."""
+    """Pack a finished run with all its episodes into one folder that anyone can verify."""
     from fedagentgym.experiment.stored import Trust
     from fedagentgym.leaderboard.runs import check_packable, load_run, pack_run, write_weights
 

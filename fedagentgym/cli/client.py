@@ -114,4 +114,6 @@ def _print_tasks(held: HeldTasks) -> None:
     print_result(f"client {held.settings.client}: {len(held.env.pool):,} tasks of {held.env.id}, {back:,} held back")
     for name, count in sorted(held.env.pool.categories.items()):
         print_result(f"  {name}: {count:,}")
-    print_result(f"the server is told of them: {shared}; an episode or the text of an error never leaves this machine")
+    print_result(
+        f"reported to the server about them: {shared}; an episode or the text of an error never leaves this machine"
+    )

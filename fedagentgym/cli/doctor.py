@@ -90,7 +90,7 @@ def examine() -> dict[str, Any]:
 def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
     """Every protection around programs, active or not with the reason, and why programs are refused, if they are.
 
-    A sandbox server is started and activates them, so the report tells what works, not what should work.
+    A sandbox server is started and activates them, so the report states what works, not what should work.
     """
     from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES
     from fedagentgym.envs.verifiers.sandbox.pool import SandboxError, Slots, refuse_without

@@ -58,7 +58,7 @@ def _show_details(entry: dict[str, Any]) -> None:
     rows = {
         "": entry["summary"],
         "takes": f"a {entry['takes']} a turn, at most {entry['max_turns']} turns",
-        "agents are told": entry["help"],
+        "instructions to agents": entry["help"],
         "splits": f"{splits}; evaluated on {', '.join(entry['evaluation_splits'])}",
         "categories (train)": categories,
         "rewards": ", ".join(entry["rewards"]),

@@ -102,7 +102,7 @@ def train(
 @contextlib.contextmanager
 def _speak_for_all_ranks() -> Iterator[None]:
     """Among the processes of `torchrun`, rank 0 alone speaks; another one only of what concerns itself. An interruption is an
-    error like others, since `torchrun` tells no kinds of failure apart."""
+    error like others, since `torchrun` does not distinguish kinds of failure."""
     place = find_place()
     if place is None or place.size == 1:
         yield

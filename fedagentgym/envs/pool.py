@@ -316,7 +316,7 @@ class TaskPool:
         return pool
 
     def without_answers(self, ids: Iterable[str]) -> TaskPool:
-        """Return the pool of some tasks without their answers, for somebody who may play but not grade them.
+        """Return the pool of some tasks without their answers, for a client that may play but not grade them.
 
         Args:
             ids: Ids of the tasks.

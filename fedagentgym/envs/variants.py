@@ -27,7 +27,7 @@ Plain = Mapping[str, Any]
 
 
 MOST_DRAWS = 1000
-"""Draws of a newcomer's variant before there are said to be no further ones."""
+"""Draws of a newcomer's variant before a request for further ones is refused."""
 
 
 class ClientVariant(Settings):

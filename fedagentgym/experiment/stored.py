@@ -200,5 +200,5 @@ def check_foreign_config(config: RunConfig, where: str, given: Sequence[str] = (
     if "output.trackers" not in given and any(one not in SAFE_TRACKERS for one in config.output.trackers):
         names = ", ".join(str(one["name"]) for one in config.output.trackers)
         raise OptionError(
-            f"{where}: the trackers {names} would be told of this run: name them yourself (--set output.trackers=...), {ASK}"
+            f"{where}: the trackers {names} would receive this run: name them yourself (--set output.trackers=...), {ASK}"
         )

@@ -88,7 +88,7 @@ class PrivateMean:
     when one client is exchanged for another, which is what is accounted). The guarantee holds against observers of global
     models and of the run's records: the server itself sees the single updates, and must be trusted. Epsilon comes from Google's
     dp-accounting (extra [privacy]): Renyi accounting of sampling without replacement under exchange of one client. Sampling only
-    helps against somebody who does not know the participants, so they are drawn from the run's secret, and its records do not
+    helps against an observer who does not know the participants, so they are drawn from the run's secret, and its records do not
     name them.
 
     This is an accumulator, in which an update's weight is `clip_factor` of its norm. `asked` is the number of clients that were

@@ -10,7 +10,7 @@ chain; `seal` covers the times too.
 
 Every note contains the digests of the previous note, of that round's evaluation, and of what the run was made from. So a change
 to any of them breaks the chain at the first round that does not fit, and that round is named. Without a key, a chain proves only
-that no part was changed alone: somebody who recomputes every digest has made another run.
+that no part was changed alone: whoever recomputes every digest has made another run.
 """
 
 from __future__ import annotations

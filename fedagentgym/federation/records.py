@@ -1,6 +1,6 @@
 """The record of a round: its byte counts, its validation, the part that two runs share, and `metrics.jsonl`.
 
-Records are read from files that anybody can have edited, so everything that is computed from one (sums of bytes, tables, the
+Records are read from files that anyone can have edited, so everything that is computed from one (sums of bytes, tables, the
 report) is validated here first.
 """
 

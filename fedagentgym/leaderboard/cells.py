@@ -340,7 +340,7 @@ def play_method_cell(cell: Cell, opened: OpenedScenario) -> Cell:
 
 
 def find_revision() -> str | None:
-    """The git revision of a package that runs from its repository; files that were changed since are told."""
+    """The git revision of a package that runs from its repository; files that were changed since are listed."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

@@ -243,7 +243,7 @@ def check_worlds(
     folder: Checked, record: CellRecord, config: RunConfig, speaker: Speaker, chosen: int
 ) -> tuple[tuple[WorldGroups, ...], int]:
     """Check the ranked episodes in the clients' own worlds, and return them, with the number of those cut short. Clients whose
-    worlds are equal are played once, or each with a policy of its own: the first line tells which."""
+    worlds are equal are played once, or each with a policy of its own: the first line states which."""
     if not folder.suite.in_own_worlds:
         return (), 0
     opened, ranking = folder.opened[record.scenario].at(record.seed), folder.suite.get_ranking(record.scenario)
@@ -400,22 +400,22 @@ def _read_rounds(expected: RunConfig, packed: Mapping[str, Any], place: str) -> 
 
 
 def _list_spent(record: CellRecord, points: Sequence[CurvePoint]) -> list[Spent]:
-    """Return what is said to be spent up to every evaluated round, and in all."""
+    """Return the recorded costs up to every evaluated round, and in all."""
     return [*(point.spent for point in points), record.spent]
 
 
 def _find_odd_work(
     plan: WorkPlan | None, record: CellRecord, points: Sequence[CurvePoint], labelled: int | None
 ) -> str | None:
-    """Return whether more is said to be spent than the configuration takes, or other counts that follow from it are wrong."""
+    """Return whether the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
     for number, spent in enumerate(_list_spent(record, points), start=1):
         if spent.looks not in (None, min(number, len(points))):
-            return f"{spent.looks} evaluations are said to be made until round {spent.rounds}, there are {number}"
+            return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
         work = None if plan is None else plan.count_until(spent.rounds)
         if work is not None and spent.episodes > (most := work.episodes + work.judged):
-            return f"{spent.episodes:,} episodes are said to be played until round {spent.rounds}, it takes {most:,}"
+            return f"{spent.episodes:,} episodes are recorded until round {spent.rounds}, it takes {most:,}"
         if work is not None and (spent.optimizer_steps or 0) > (most := work.optimizer_steps):
-            return f"{spent.optimizer_steps:,} optimizer steps are said to be taken until round {spent.rounds}, of {most:,}"
+            return f"{spent.optimizer_steps:,} optimizer steps are recorded until round {spent.rounds}, of {most:,}"
     if labelled is not None and record.spent.labelled not in (None, labelled):
         return f"it may use the answers of {labelled:,} tasks, not of {record.spent.labelled:,}"
     return None
@@ -429,7 +429,7 @@ def _is_all(plan: WorkPlan, spent: Spent) -> bool:
 
 
 def _is_private(algorithm: Mapping[str, Any]) -> bool:
-    """Return whether a method's noise is secret, so that it tells an epsilon."""
+    """Return whether a method's noise is secret, so that it has an epsilon."""
     privacy = algorithm.get("privacy")
     settings = (
         privacy if isinstance(privacy, Mapping) else algorithm if {"epsilon", "delta"} <= set(algorithm) else None
@@ -442,11 +442,11 @@ def _find_odd_cost(suite: Suite, record: CellRecord, points: Sequence[CurvePoint
     spent = record.spent
     for before, after in pairwise(_list_spent(record, points)):
         if any((getattr(before, name) or 0) > (getattr(after, name) or 0) for name in Spent.model_fields):
-            return f"less is said to be spent at round {after.rounds} than at round {before.rounds}"
+            return f"less is recorded as spent at round {after.rounds} than at round {before.rounds}"
     if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
         return "the rounds that were spent are not those that were played"
     if points[-1].round == spent.rounds and points[-1].spent != spent.model_copy(update={"labelled": None}):
-        return "its curve ends with other numbers than what it is said to have spent"
+        return "its curve ends with other numbers than its recorded costs"
     taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes_down + spent.bytes_up}
     for name, value in taken.items():
         most = getattr(suite.budget, name)

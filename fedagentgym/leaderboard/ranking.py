@@ -1,7 +1,7 @@
 """The order of entries, their bands, and the differences that a suite asks for; `values[entry][scenario][seed, task]`.
 
 On the methods track the unit is the run, on the agents track the task (`fedagentgym.base.statistics`). Entries of one band are
-not told apart from its first: on the same tasks and seeds, with Holm's correction for the entries that are compared with it.
+not distinguishable from its first: on the same tasks and seeds, with Holm's correction for the entries that are compared with it.
 With too few runs for a test there are no ranks: a band holds the entries that are no further from its first than the
 spread of the runs of all entries explains.
 """

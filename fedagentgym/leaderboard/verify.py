@@ -65,9 +65,9 @@ ABOUT = {
     "recomputed": "every number of the tables and curves follows from the episodes as they are written",
     "configuration": "the configurations beside the result are those that the suite and the method's changes give",
     "selection": "the ranked round is the one that the suite ranks",
-    "budget": "training stayed within the budget: what is said to be spent does",
-    "counted": "what is said to be spent is what the configuration takes: all episodes to prepare and to learn, and no more",
-    "who-spoke": "the agent said these words",
+    "budget": "training stayed within the budget, by its recorded costs",
+    "counted": "the recorded costs are those that the configuration takes: all episodes to prepare and to learn, and no more",
+    "who-spoke": "the agent wrote these replies",
     "spent": "episodes, bytes and steps of training, and the privacy spent",
     "usage": "tokens and cost of the hosted model",
     "tokens": "numbers of tokens, and episodes that ended for want of room",
@@ -191,7 +191,7 @@ def check_cells_listed(folder: Checked) -> None:
 
 
 def check_entry(folder: Checked) -> None:
-    """Who is said to have played: told apart from others as this package tells them apart, and a baseline only if it is one."""
+    """The entry's identity: distinguished from others as this package does, and a baseline only if it is one."""
     entry, suite = folder.manifest.entry, folder.suite
     if (entry.method is not None) != folder.is_method:
         raise RefutedError("schema", "an entry has a method on the methods track, and only there")

@@ -22,7 +22,7 @@ def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: in
         longest: Longer texts are cut to this many characters; by default none is.
 
     Returns:
-        The text: task, turns with what was said and paid, and how it ended.
+        The text: task, turns with replies and rewards, and how it ended.
     """
     end = "solved" if trajectory.success else "out of turns" if trajectory.truncated else "not solved"
     head = (
@@ -38,7 +38,7 @@ def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: in
             lines.append(f"      admissible: {' | '.join(turn.admissible)}")
         lines.append(f"    > {_cut(turn.action, longest)}" + (f"   ({', '.join(marks)})" if marks else ""))
         if turn.reply.strip() != turn.action.strip():
-            lines.append(f"      said: {_cut(turn.reply, longest)}")
+            lines.append(f"      reply: {_cut(turn.reply, longest)}")
     if trajectory.last:
         lines.append(f"[end] {_cut(trajectory.last, longest)}")
     lines.append(f"{end} after {len(trajectory.turns)} turns: score {trajectory.score:g}, reward {trajectory.reward:g}")

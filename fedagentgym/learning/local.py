@@ -13,7 +13,7 @@ and the finer calls that other methods need are the parts of `run`::
 
     groups = local.collect_groups(seed)                                 # play: tasks_per_step x group_size episodes
     report = local.update(groups)                                # learn from them
-    report = local.update(groups, advantages=given)              # ... from advantages that somebody else computed
+    report = local.update(groups, advantages=given)              # ... from advantages that another program computed
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
     groups = local.recompute_logprobs(groups)                              # log-probs of other people's tokens under this policy
 

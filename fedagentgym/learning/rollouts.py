@@ -5,7 +5,7 @@ episode before the following turn. The environment's seed and the agent's random
 (task and copy), not on its row: the same seed gives the same episodes for any number of rows, up to the agent's arithmetic (see
 `agents/protocols.py` on floating point).
 
-`regrade` grades somebody else's episodes by replaying their actions, as a server does with answers from clients: the tokens are
+`regrade` grades another party's episodes by replaying their actions, as a server does with answers from clients: the tokens are
 kept; rewards, scores and the end of an episode are those of the environment that replays it.
 """
 
@@ -124,7 +124,7 @@ def collect(
         group_size: Episodes of each task.
         seed: Seed of the episodes and of the agent's draws.
         parallel: Episodes that are played at the same time.
-        progress: Told of each finished episode.
+        progress: Called after each finished episode.
         first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
 
     Returns:

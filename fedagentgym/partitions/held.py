@@ -5,7 +5,7 @@
     held_out: 0.2                                         # share of the tasks that is evaluated on and never trained on
 
 `tasks: tasks.jsonl` names tasks as `export_client` writes them, one a line; otherwise the environment loads its own. `share` and
-`allow` say what the server may be told: everything else stays on the machine.
+`allow` list what may be reported to the server: everything else stays on the machine.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A client split is a value that people publish and cite. Its digest covers everyt
 environment and its options, the digest of the pool, sampler, parameters and seed, roles, and one digest per client over its
 task ids and its variant. The date and the library version are stored beside the digest, not covered by it.
 
-A file may come from anybody, so a matching digest proves little: anyone who changes a field can recompute the digest. Every
+A file may come from anyone, so a matching digest proves little: anyone who changes a field can recompute the digest. Every
 field of the header therefore has a type and a range, and other values are refused before anything is computed from them.
 Saving checks the same, so that no split is written that could not be read.
 """

@@ -1,4 +1,4 @@
-"""Forced tokens go in unasked: what is said, how sure and out of which tokens is that of one full pass per token."""
+"""Forced tokens go in unasked: the tokens, their probabilities and their choices are those of one full pass per token."""
 
 from __future__ import annotations
 

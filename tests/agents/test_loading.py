@@ -67,7 +67,7 @@ def test_bfloat16_and_what_it_rounds(folder: Path) -> None:
 def test_the_base_under_an_adapter_is_stored_as_the_processor_computes(
     folder: Path, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "check_bfloat16", lambda: Ability(fast, "told by the test"))
+    monkeypatch.setattr(loading, "check_bfloat16", lambda: Ability(fast, "given by the test"))
 
     def load_types(**settings: Any) -> set[torch.dtype]:
         agent: Any = make_agent({"name": "transformers", "model": str(folder), "device": "cpu", **settings})
@@ -75,7 +75,7 @@ def test_the_base_under_an_adapter_is_stored_as_the_processor_computes(
 
     assert load_types() == {torch.float32}, "what is trained"
     assert load_types(adapter={"rank": 2}) == {torch.bfloat16 if fast else torch.float32}
-    assert load_types(adapter={"rank": 2}, dtype="bfloat16") == {torch.bfloat16}, "what was said is done"
+    assert load_types(adapter={"rank": 2}, dtype="bfloat16") == {torch.bfloat16}, "what was asked is done"
     assert load_types(adapter={"rank": 2}, dtype="float32") == {torch.float32}
 
 

@@ -1,4 +1,4 @@
-"""Prompts: what is told, in which context, and that both contexts tell the same."""
+"""Prompts: their content, in which context, and that both contexts hold the same."""
 
 from __future__ import annotations
 

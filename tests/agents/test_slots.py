@@ -30,7 +30,7 @@ def make_token_agent(template: Template) -> TokenAgent:
 
 
 def list_searches(player: Any) -> list[tuple[str, list[str]]]:
-    """Goal and query words of every search that somebody made in the shop."""
+    """Goal and query words of every search that a player made in the shop."""
     played = collect(player, WEBSHOP, WEBSHOP.pool.ids[:12], seed=3, parallel=12).trajectories
     goals = {task.id: WEBSHOP.goal(task) for task in WEBSHOP.pool}
     return [

@@ -242,7 +242,7 @@ def test_holders_are_asked_first_where_that_is_wanted(folders: dict[str, str], t
     own = make(folders, bench=some, answers="own", selection=selection, experts=1)
     _, blind, _ = select(own, tmp_path / "own")
     hit = sum(bool(set(experts) & held) for experts, held in zip(blind, holders, strict=True))
-    assert hit < 12, "without being told, the server finds a holder by chance"
+    assert hit < 12, "without a report of holders, the server finds one by chance"
 
 
 def test_where_all_check_and_anybody_is_asked_no_client_is_prepared(folders: dict[str, str], tmp_path: Path) -> None:

@@ -463,7 +463,7 @@ ODD_EPISODES: dict[str, Any] = {
     "without turns": {**EPISODE, "turns": None},
     "a seed that is a word": {**EPISODE, "seed": "x"},
     "a score that is none": {**EPISODE, "score": float("nan")},
-    "a score that is said to be none": {**EPISODE, "score": "nan"},
+    "a score that is reported as none": {**EPISODE, "score": "nan"},
     "a turn without a reply": {**EPISODE, "turns": [{"observation": 1}]},
     "segments": {**EPISODE, "segments": [{"mask": "x"}]},
     "labels that are a number": {**EPISODE, "labels": 5},

@@ -189,7 +189,7 @@ def test_a_whole_run_on_loaded_data(places: dict[str, str], objective: str) -> N
 def test_a_model_can_write_tasks_of_a_generated_world_too(
     places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its clients draw their noise from their operating system unless they are told not to."""
+    """And its clients draw their noise from their operating system unless the settings forbid it."""
     monkeypatch.setattr("fedagentgym.federation.exchange.ClientContext.stream", None)
     plain = merge(config(places, candidates_from="model", secret=True), {"partition": {"tasks_per_client": 30}})
     plain["env"] = {"id": "fedagentgym/QA-v0", "options": {"size": "tiny"}}

@@ -106,7 +106,7 @@ def test_folders_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_only_plain_files_are_written_over(tmp_path: Path) -> None:
-    """As root, a rename over /dev/null would replace the device for everybody."""
+    """As root, a rename over /dev/null would replace the device for all users."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "link").symlink_to(tmp_path / "precious")

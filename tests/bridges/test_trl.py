@@ -115,7 +115,7 @@ def test_three_steps_on_exact_tokens_masks_and_logprobs(guess: Any, tmp_path: Pa
 
 
 def check_against_trl(trainer: Any, out: dict[str, Any]) -> None:
-    """The log-probs are those that TRL computes for the same tokens; what the world said has none and is masked."""
+    """The log-probs are those that TRL computes for the same tokens; what the environment wrote has none and is masked."""
     import torch
 
     for prompt, tokens, mask, ours in zip(

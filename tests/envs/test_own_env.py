@@ -1,4 +1,4 @@
-"""An environment of three methods, in a file outside the package, is a full member: made, checked, divided, trained, judged."""
+"""An environment of three methods, in a file outside the package, can be made, checked, divided, trained and evaluated."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def exported(run: Path) -> Path:
 
 
 def read_episodes(file: Path) -> list[dict[str, Any]]:
-    """What was seen, said, done and paid; not by whom and where that was written."""
+    """Observations, replies, actions and rewards; not by whom and where that was written."""
     own = ("task", "seed", "sample", "turns", "success", "score", "terminated", "truncated")
     return [{name: line[name] for name in own} for line in map(json.loads, file.read_text().splitlines())]
 

@@ -1,4 +1,4 @@
-"""Runs that are judged on several sets, and on what each client has trained: through the same loop as every run."""
+"""Runs that are evaluated on several sets, and on what each client has trained: through the same loop as every run."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_local_models_are_judged_in_the_rounds_that_are_evaluated(finished: Path
     seldom = run(tmp_path / "seldom", {"evaluation": {**CONFIG["evaluation"], "every": 2}})
     judged = [json.loads(line) for line in (tmp_path / "seldom" / "metrics.jsonl").read_text().splitlines()]
     assert ["local/success" in record["metrics"] for record in judged] == [False, False, True]
-    assert seldom["final"]["digest"] == read_result(finished)["final"]["digest"], "judging changes nothing"
+    assert seldom["final"]["digest"] == read_result(finished)["final"]["digest"], "evaluating changes nothing"
 
 
 @pytest.mark.parametrize("name", ["fedavg-grpo", "fedprox", "fedmoa", "pubswap", "local", "fedpetuning"])
@@ -183,7 +183,7 @@ def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: 
 
 
 def test_a_local_model_is_what_the_server_gets(tmp_path: Path) -> None:
-    """With one client a round the average is the client's model: both are judged alike."""
+    """With one client a round the average is the client's model: both are evaluated alike."""
     changes = {
         "federation": {"rounds": 2, "clients_per_round": 1, "quorum": None},
         "algorithm": {"name": "fedagent", "local_steps": 2},
@@ -284,11 +284,13 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
         "output": {"folder": str(folder), "report": "none"},
     }
     record = train(config).record
-    assert record["env"]["protections"], "programs are run, so what confined them is told"
+    assert record["env"]["protections"], "programs are run, so what confined them is recorded"
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     first, second = last["clients"]["0"], last["clients"]["1"]
     assert first["local/own"] == first["local/gsm8k/success"]
-    assert second["local/own"] == second["local/humaneval/success"], "nothing is held out of MBPP: HumanEval judges it"
+    assert second["local/own"] == second["local/humaneval/success"], (
+        "nothing is held out of MBPP: HumanEval evaluates it"
+    )
     assert {"local/humaneval/success", "local/gsm8k/reward/format"} <= set(second)
     assert record["final"]["at_clients"]["held_out"]["clients"] == 2
     with pytest.raises(FedAgentGymError, match=r"the evaluation set 'humaneval'.*did you mean 'mbpp'"):

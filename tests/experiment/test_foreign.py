@@ -117,7 +117,7 @@ Path({mark!r}).write_text("imported")
 CHANGES: dict[str, dict[str, Any]] = {
     **{f"agent: {what}": {"agent": agent} for what, agent in AGENTS_OF_OTHERS.items()},
     **{
-        f"judging by {what}": {"algorithm": {"name": "fedgrpo", "expert_agent": one}}
+        f"scoring by {what}": {"algorithm": {"name": "fedgrpo", "expert_agent": one}}
         for what, one in AGENTS_OF_OTHERS.items()
     },
     **{f"env: {what}": {"env": {"id": name, "options": one}} for what, (name, one) in OPTIONS_OF_OTHERS.items()},
@@ -153,7 +153,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def foreign(made: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """The run of somebody else, whose plugin leaves a mark, and the file that would be the mark."""
+    """The run of another person, whose plugin leaves a mark, and the file that would be the mark."""
     mark = tmp_path / "mark"
     shutil.copytree(made, tmp_path / "made")
     evil = tmp_path / "made" / "mine.py"
@@ -271,7 +271,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "a file with them": {"config": "theirs.yaml"},
     "a run with them": {"config": "runs/theirs/config.yaml"},
     "an agent that is a server": {"changes": ["agent={name: endpoint}"]},
-    "judges on a server": {"changes": ["algorithm={name: fedgrpo, expert_agent: {name: endpoint}}"]},
+    "a model on a server scores": {"changes": ["algorithm={name: fedgrpo, expert_agent: {name: endpoint}}"]},
 }
 
 
@@ -290,7 +290,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a plugin": (AGENTS_TRACK, {"agent": {"name": "random"}, "plugins": ["evil"]}),
     "a method's plugin": (METHODS_TRACK, {"plugins": ["evil"]}),
     "a method's change": (METHODS_TRACK, {"changes": ["plugins=[evil]"]}),
-    "a method's judges": (METHODS_TRACK, {"changes": ["algorithm={name: fedgrpo, expert_agent: {name: endpoint}}"]}),
+    "a method's scorers": (METHODS_TRACK, {"changes": ["algorithm={name: fedgrpo, expert_agent: {name: endpoint}}"]}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Gates before learning: their numbers are those of the episodes, and a run that cannot learn is told why."""
+"""Gates before learning: their numbers are those of the episodes, and a run that cannot learn gets the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private run leaves nothing of its clients' tasks in its folder, and tells nobody who took part."""
+"""A private run leaves nothing of its clients' tasks in its folder, and does not reveal who took part."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CALLS: list[tuple[str, Any]] = []
 
 
 class Notes:
-    """Writes down what it gets, changes it, and fails where it is told to."""
+    """Writes down what it gets, changes it, and fails where it is made to."""
 
     def __init__(self, fails: tuple[str, ...] = ()) -> None:
         self.fails = fails

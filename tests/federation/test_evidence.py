@@ -1,4 +1,4 @@
-"""A run's folder is evidence: whatever was changed in it is named before the run goes on, or written again and said to be."""
+"""A run's folder is evidence: whatever was changed in it is named before the run goes on, or written again and reported."""
 
 from __future__ import annotations
 

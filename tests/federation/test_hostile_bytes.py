@@ -1,4 +1,4 @@
-"""Encoded values and messages that somebody forged: refused in one short sentence, and never anything but `DataError`."""
+"""Forged values and messages: refused in one short sentence, and never anything but `DataError`."""
 
 from __future__ import annotations
 

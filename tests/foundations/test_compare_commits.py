@@ -1,4 +1,4 @@
-"""The comparison of two commits tells equal from different, and reasons count only for the digests that they name."""
+"""The comparison of two commits distinguishes equal from different, and reasons count only for the digests that they name."""
 
 from __future__ import annotations
 

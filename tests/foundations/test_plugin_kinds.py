@@ -144,7 +144,7 @@ USED = []
 
 
 class LoudGuessEnv(GuessEnv):
-    "Guess a number, told loudly."
+    "Guess a number, in capitals."
 
     id = "me/LoudGuess-v0"
 

@@ -1,4 +1,4 @@
-"""What names the version agrees, and what contributors are told is true."""
+"""What names the version agrees, and what contributors read is true."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def expect_error(call: Callable[[], object], said: str) -> None:
 
 
 def check_mistakes(client: Any) -> None:
-    """A client's mistake is told to it, and its session goes on."""
+    """A client's mistake is reported to it, and its session goes on."""
     expect_error(lambda: client.reset(task="nope"), "unknown task")
     expect_error(lambda: client.reset(split="train", index=0), "'val', not 'train'")
     expect_error(lambda: client.reset(split="val", index=10**9), "there is no number 1000000000")

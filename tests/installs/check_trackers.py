@@ -28,7 +28,7 @@ def forbid_network() -> None:
 
 
 def write_run(name: str) -> None:
-    """What a run of three rounds tells a tracker."""
+    """A run of three rounds as a tracker sees it."""
     tracker = make_tracker({"name": name})
     config = {"name": f"check-{name}", "federation": {"rounds": 2}, "output": {"folder": str(FOLDER)}}
     tracker.start(config)

@@ -1,4 +1,4 @@
-"""The notebook and the Dockerfile do what they say, as somebody without this checkout's environment would run them."""
+"""The notebook and the Dockerfile do what they say, run as without this checkout's environment."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> No
 
 
 def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str, int], dict[str, Any]]:
-    """Episodes of the expert under the seeds of a cell, as if a model had said its actions."""
+    """Episodes of the expert under the seeds of a cell, as if a model had written its actions."""
     opened, is_val = open_scenario(suite, cell.scenario), split == suite.selection.split
     env = open_env(opened.env.id, **{**opened.options, "split": split})
     part, seed = (suite.selection, "evaluation") if is_val else (suite.get_ranking(cell.scenario), "ranked")

@@ -48,7 +48,7 @@ def test_a_method_has_curves_and_clients(tmp_path: Path) -> None:
 
 
 def test_a_target_that_one_scenario_reaches_is_told_there() -> None:
-    """Over all scenarios nothing can be said of the bytes until a target that was not reached everywhere."""
+    """Over all scenarios the bytes are not known until a target that was not reached everywhere."""
     suite = METHODS_SUITE.model_copy(
         update={
             "scenarios": {name: METHODS_SUITE.scenarios[name] for name in ("uniform", "omega-0.9")},

@@ -200,7 +200,7 @@ AGENT: dict[str, tuple[str, Forgery]] = {
     "a count of requests": ("recomputed", document(of_cell(usage=Usage(requests=1).model_dump()))),
     "the expert's words as another's": ("who-spoke", pose_as_expert),
     "a program that is called a model": ("configuration", document(of_agent(model="gpt-9"))),
-    "a program that is said to be hosted": ("configuration", document(of_agent(kind="hosted"))),
+    "a program that claims to be hosted": ("configuration", document(of_agent(kind="hosted"))),
     "weights of a program": ("configuration", document(of_agent(weights=ZEROS))),
     "settings of no agent": ("configuration", document(of_agent(settings={"name": "expert", "brain": 1}))),
     "a baseline that is none": ("configuration", document(lambda plain: plain["entry"].update(baseline=True))),
@@ -303,7 +303,7 @@ def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: 
 
 
 def test_episodes_that_are_kept_silent_are_not_proven(honest_method: Path, tmp_path: Path) -> None:
-    """Where clients fail there are fewer episodes than the configuration takes: then it is said that they are not all counted."""
+    """Where clients fail there are fewer episodes than the configuration takes: the check reports that not all are counted."""
     folder = forger.copy(honest_method, tmp_path / "forged")
     document(lambda plain: plain["cells"][0]["spent"].update(episodes=20))(folder)
     document(lambda curves: last_point(curves)["spent"].update(episodes=20), "curves.json")(folder)

@@ -1,4 +1,4 @@
-"""Secret twins: promised by a digest, played by who holds the secret, checked when it is told."""
+"""Secret twins: promised by a digest, played by who holds the secret, checked when it is published."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_is_published_of_a_suite_holds_no_seed(name: str) -> None:
 def test_what_maintainers_found_on_a_twin_is_kept(
     honest_agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both scores stand beside the result, from then on; somebody else's run is refused."""
+    """Both scores stand beside the result, from then on; another person's run is refused."""
     result, definition = honest_agent, tmp_path / "suite.yaml"
     definition.write_text(to_yaml(AGENTS_SUITE))
     secret = draw_secret(AGENTS_SUITE)

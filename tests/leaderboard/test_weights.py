@@ -224,7 +224,7 @@ def spend_nothing(folder: Path, records: Sequence[CellRecord]) -> None:
 
 
 def rank_the_last(folder: Path, records: Sequence[CellRecord]) -> None:
-    """Successes on val after the last round make it the ranked one; what ranks is said to be its policy's."""
+    """Successes on val after the last round make it the ranked one; the ranked numbers are claimed for its policy."""
     cell = records[0]
     forger.solve_failed(folder, SMOKE, cell, 3, 2)
     last = next(

@@ -142,7 +142,7 @@ def test_an_option_of_gigpo_outside_of_its_range_is_refused(option: str, wrong: 
 
 
 class Odd(AdvantageEstimator):
-    """Gives back whatever it was told to."""
+    """Returns whatever it was made with."""
 
     given: Any = None
 

@@ -11,7 +11,7 @@ MISSING = "needs axe-core: npm install --no-save axe-core in the checkout, or AX
 
 
 def find_axe() -> Path | None:
-    """The checker's script, where somebody has installed it."""
+    """The checker's script, where it is installed."""
     named = os.environ.get("AXE_CORE")
     place = Path(named) if named else Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
     return place if place.is_file() else None

@@ -16,7 +16,7 @@ CLIENTS, ROUNDS, TASKS = 30, 6, 12
 
 
 def write_run(folder: Path, text: str = HOSTILE, categories: Names = CATEGORIES) -> Path:
-    """Six rounds of thirty clients; half of the tasks are solved before, most of them after. `text` is said everywhere."""
+    """Six rounds of thirty clients; half of the tasks are solved before, most of them after. `text` stands everywhere."""
     (folder / "evaluation").mkdir(parents=True)
     (folder / "trajectories").mkdir()
     before = [make_episode(number, text, categories, solved=number % 2 == 0) for number in range(TASKS)]

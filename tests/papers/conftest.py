@@ -86,7 +86,7 @@ def choose_replies(plain: dict[str, Any]) -> str:
 
 
 def name_data(plain: dict[str, Any]) -> list[str]:
-    """The data sets that a configuration names, in its world and in the sets that judge."""
+    """The data sets that a configuration names, in its environment and in its evaluation sets."""
     named = [WORLDS[value] for path, value in iter_leaves(plain) if path == "env.id" and value in WORLDS]
     named += [find_source(value) for path, value in iter_leaves(plain) if path.endswith("options.source")]
     sets = plain["evaluation"]["sets"]

@@ -263,7 +263,7 @@ def write_mbpp(folder: Path) -> None:
 def write_webshop(folder: Path) -> None:
     """WebShop's files of the size of 1,000: lamps in four colours and two sizes, so that goals are many and products few.
 
-    The first 500 goals judge, whatever there is: only the rest of them is a fiftieth of what is published.
+    The first 500 goals are for evaluation, whatever there is: only the rest of them is a fiftieth of what is published.
     """
     goals = 500 + 5_410 // SHARE
     products, notes, human = [], {}, {}
@@ -301,7 +301,7 @@ def write_webshop(folder: Path) -> None:
 
 
 def write_alfworld(folder: Path) -> None:
-    """Games in the folders of json_2.1.1, two of every kind of task that judge."""
+    """Games in the folders of json_2.1.1, two of every kind of task for evaluation."""
     env = "fedagentgym/ALFWorld-v0"
     for split, count in (("train", 3553 // SHARE), ("val", 6), ("test", 6)):
         pool = make_house_pool(split, env=env, size="tiny")

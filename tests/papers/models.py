@@ -47,7 +47,7 @@ REPLIES = {
         *(f" What is {a} + {b}? </problem> <think> so </think> <answer> {a + b} </answer>" for a, b in TASKS),
     ),
 }
-"""What is said in worlds that take commands, where whole replies are graded, where letters are,
+"""Replies in environments that take commands, where whole replies are graded, where letters are,
 where experts must agree with the server now and then, and where problems are written."""
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

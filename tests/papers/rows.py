@@ -22,7 +22,7 @@ FEDPROX = ("fedprox-0.001", "fedprox-0.01", "fedprox-0.1")
 PUBSWAP_METHODS = ("fedavg-grpo", *FEDPROX, "pubswap")
 FEDMOA_METHODS = ("fedavg-grpo", "fedmoa")
 CLIENTS_TOO = ("evaluation.at_clients=[held_out]", "evaluation.every=1")
-"""Beside a row: each client's model is judged after every round."""
+"""Beside a row: each client's model is evaluated after every round."""
 
 
 def cross(preset: str, *parts: Sequence[str | int]) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ SAMPLE: tuple[str, ...] = (
 
 
 def list_rows() -> dict[str, tuple[str, ...]]:
-    """Every row with what is said beside it. Rows that several tables share are there once, but for figure 2's."""
+    """Every row with its changes. Rows that several tables share are there once, but for figure 2's."""
     rows: dict[str, tuple[str, ...]] = {}
     for table, names in TABLES.items():
         for name in names:

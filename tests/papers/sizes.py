@@ -14,7 +14,7 @@ from fedagentgym.agents.presets import get_model
 from fedagentgym.experiment.config import load_config
 
 SHARE = 50
-"""Data sets, and what is dealt of them, are a fiftieth of what is published."""
+"""Data sets, and the clients' parts of them, are a fiftieth of what is published."""
 
 TOKENS, TOKENS_OF_SOLUTIONS = 3, 64
 """Tokens of a reply; where the data's own solutions are imitated, there is room for whole ones."""

@@ -140,7 +140,7 @@ def test_a_row_is_graded_by_a_published_grader(verifier: str, workshop: Workshop
 
 
 def test_clients_of_every_kind_are_judged_on_their_own_mixture(workshop: Workshop) -> None:
-    """FedMOA's table 1 in parentheses: clients that hold MBPP are judged on HumanEval."""
+    """FedMOA's table 1 in parentheses: clients that hold MBPP are evaluated on HumanEval."""
     result = workshop.run(ROWS["paper-fedmoa:heter-heter,fedmoa"])
     last = json.loads((result.folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert len(last["clients"]) == 15
@@ -150,7 +150,7 @@ def test_clients_of_every_kind_are_judged_on_their_own_mixture(workshop: Worksho
 
 
 def test_all_of_math_is_dealt_as_published(workshop: Workshop) -> None:
-    """PubSwap: four clients with a fifth each, a tenth is public and a tenth judges; nothing is left over."""
+    """PubSwap: four clients with a fifth each, a tenth is public and a tenth is for evaluation; nothing is left over."""
     client_split, sets = open_data(load_config(workshop.shrink(("paper-pubswap:math",))))
     whole = 12_500 // SHARE
     assert [len(client.tasks) for client in client_split] == [whole // 5] * 4

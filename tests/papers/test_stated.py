@@ -168,7 +168,7 @@ def test_published_counts_follow_the_options() -> None:
     ("row", "share"), [("paper-fedgrpo:qwen2.5-math-7b,without-answers", 0.0), ("paper-fedgrpo", 1.0)]
 )
 def test_who_holds_the_questions_of_the_server(row: str, share: float, workshop: Workshop) -> None:
-    """Without answers none of the clients does, so no expert is trained on a question that it judges; with them all are dealt."""
+    """Without answers no client holds one, so no expert is trained on a question that it scores; with them all are divided."""
     client_split, _ = open_data(load_config(workshop.shrink((row,))))
     questions = set(client_split.role("server").ids)
     held = {task for client in client_split for task in client.tasks}

@@ -1,6 +1,6 @@
-"""Split files that somebody forged: each is refused in one sentence, or changes nothing; none disturbs the interpreter.
+"""Forged split files: each is refused in one sentence, or changes nothing; none disturbs the interpreter.
 
-Most forgeries below come with every digest made anew, as somebody who knows the format would make them.
+Most forgeries below come with every digest made anew, as by a person who knows the format.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def put(data: Plain, place: str, value: Any) -> None:
 
 
 def is_harmless(original: Plain, forged: Plain) -> bool:
-    """Whether every client plays the same, and the split claims the same origin: the rest tells nobody what to play."""
+    """Whether every client plays the same, and the split claims the same origin: the rest decides nothing that is played."""
     return all(original[name] == forged.get(name) for name in ("clients", "variants", *set(_FIELDS) - {"labels"}))
 
 

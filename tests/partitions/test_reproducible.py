@@ -54,7 +54,7 @@ def digest_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_golden_digests(name: str) -> None:
-    """These change only with a new version of a sampler, which is then said in the change log."""
+    """These change only with a new version of a sampler, which the change log then names."""
     assert digest_of(name) == GOLDEN[name]
 
 

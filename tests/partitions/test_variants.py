@@ -118,7 +118,7 @@ def open_worlds(degree: float, worlds: int, clients: int, **options: Any) -> lis
     [(0.0, 2, {}), (0.5, 2, {}), (1.0, 2, {}), (1.0, 2, {"skills": 16}), (1.0, 4, {"procedures": 2})],
 )
 def test_the_ceiling_of_a_policy_that_all_clients_share(degree: float, worlds: int, options: dict[str, Any]) -> None:
-    """A reply depends on the question alone, so at best it follows in each town the procedure of most clients."""
+    """A reply depends on the question alone, so at best it follows in each category the procedure of most clients."""
     envs = open_worlds(degree, worlds, 8, **options)
     own = [{town: procedures.own for town, procedures in env.list_procedures().items()} for env in envs]
     most = [max(Counter(world[town] for world in own).values()) / len(own) for town in own[0]]
@@ -129,7 +129,7 @@ def test_the_ceiling_of_a_policy_that_all_clients_share(degree: float, worlds: i
         assert env.pool.digest == plain.pool.digest
         for task in env.pool.ids[: len(own[0])]:
             (here,), (there,) = env.reset_many([task], [0]), plain.reset_many([task], [0])
-            assert here.view.observation == there.view.observation, "nothing in a question tells whose client it is"
+            assert here.view.observation == there.view.observation, "nothing in a question reveals its client"
             (told,) = env.step_many([here], [env.expert().act(here)])
             assert told.view.success, "the expert follows the client's world"
             (told,) = env.step_many([here], [plain.expert().act(there)])
@@ -281,7 +281,7 @@ class Restless(Voices):
 
 
 class Alike(Voices):
-    """The same for everybody."""
+    """The same for all clients."""
 
     kind = "alike"
 

@@ -1,4 +1,4 @@
-"""The checks of what people write themselves: what is broken is named in one sentence. That ours pass is told by
+"""The checks of what people write themselves: what is broken is named in one sentence. That ours pass is tested by
 `tests/foundations/test_registries.py`."""
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""Neither a download nor code of the folder, whatever the files in it name; unless told, transformers asks at the terminal."""
+"""Neither a download nor code of the folder, whatever the files in it name; without this, transformers asks at the terminal."""
 
 
 class LoadedModel(NamedTuple):

@@ -260,7 +260,7 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
 
 
 def _name_linear_layers(model: Any) -> list[str]:
-    """The names of a block's linear layers; `peft` takes no "all-linear" where it is told the blocks."""
+    """The names of a block's linear layers; `peft` takes no "all-linear" where the blocks are listed."""
     head = model.get_output_embeddings()
     linear = (name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head)
     return sorted({name.rpartition(".")[2] for name in linear})

@@ -209,7 +209,7 @@ def _repack_head(model: Any) -> None:
 
 
 class Engine(Protocol):
-    """An engine that continues whole prompts: a `VllmEngine`, or somebody else's vLLM."""
+    """An engine that continues whole prompts: a `VllmEngine`, or another program's vLLM."""
 
     context_length: int
 

@@ -54,7 +54,7 @@ class Origin(NamedTuple):
 class Plan(NamedTuple):
     """The plan of `add_model`: the name, the source, and how the folder is filled.
 
-    ``changed`` tells whether the source differs from the one of which a model with this digest was made.
+    ``changed`` is true if the source differs from the one of which a model with this digest was made.
     """
 
     name: str
@@ -248,7 +248,7 @@ def _plan_package(named: str, name: str | None) -> Plan:
 
 
 def _plan_file(path: Path, name: str | None) -> Plan:
-    """A wheel or a GGUF file. The digest in the source tells a changed file from the one that was added."""
+    """A wheel or a GGUF file. The digest in the source distinguishes a changed file from the one that was added."""
     if not path.is_file():
         raise OptionError(f"there is no file {path}")
 

@@ -236,7 +236,7 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
         return None
     bit, names = 1 << thing, tables_of(game).object_names
     if game.traits[_CONTAINER] & bit:
-        inside = dict(game.inner).get(thing, 0) & ~bit  # the original never tells that a thing lies in itself
+        inside = dict(game.inner).get(thing, 0) & ~bit  # the original never states that a thing lies in itself
         return Outcome(state, wording.describe_container(rest, list_names(names, inside)))
     return Outcome(
         state,

@@ -102,7 +102,7 @@ class ALFWorldEnv(MisleadableEnv):
     folder, `games="installed"` the real data set once it was imported.
     **Actions.** The commands listed in `info["admissible"]`, such as `go to fridge 1` or `heat egg 2 with microwave 1`;
     anything else answers `Nothing happens.` and costs a turn.
-    **Observations.** ALFWorld's texts. `info["wording"]` tells which of its two wordings a game speaks: `move X to Y`
+    **Observations.** ALFWorld's texts. `info["wording"]` names which of the two wordings a game uses: `move X to Y`
     (today's) or `put X in/on Y` (of earlier releases); scores under the two are not comparable.
     **Reward.** 1 when the goal holds after a command, else 0. An episode has at most 50 turns, in tiny houses 20.
     **Options.** `engine` (`native`, or `textworld` for the real one, extra `[alfworld]`), `games`, `size`, `seed`,

@@ -180,7 +180,7 @@ def _iter_words(game: Game) -> Iterator[str]:
 
 
 def _list_game_files(folder: Path) -> list[list[Any]]:
-    """Game files below a folder with what tells that they changed: sizes and times, of the file beside each as well."""
+    """Game files below a folder with their sizes and times, and those of the file beside each, which show a change."""
     top = os.fspath(folder)
     return sorted(
         [f"{root}{os.sep}{GAME_FILE}"[len(top) + 1 :].replace(os.sep, "/"), *_stat_files(root)]

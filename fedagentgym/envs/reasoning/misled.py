@@ -4,7 +4,7 @@
                   off, what is to be taken off or multiplied is added, and so on
     programs      `counterpart`: one operation is replaced by its counterpart: + by -, max by min, < by >, the first letters by
                   the rest
-    questions     `other`: the answer for the other one - the facts about somebody else, the other one of two, no for yes
+    questions     `other`: the answer for the other one - the facts about another person, the other one of two, no for yes
 
 Each function returns the task as a misled player sees it, or None if it has no such solution (or the same one).
 """

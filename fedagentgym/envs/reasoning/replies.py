@@ -259,7 +259,7 @@ class ReplyEnv(MisleadableEnv):
             return f": {name} is a test set"
         if SOURCES[name].hides_answers and split == "test":
             return (
-                f": the published test of {name} comes without its answers; judge on its val split, or hold tasks out of"
+                f": the published test of {name} comes without its answers; evaluate on its val split, or hold tasks out of"
                 " training with holdout"
             )
         return ""

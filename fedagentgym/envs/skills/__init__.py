@@ -1,1 +1,1 @@
-"""An environment of skills: the same questions in many towns, each with its own procedure."""
+"""An environment of skills: the same questions in many categories, each with its own procedure."""

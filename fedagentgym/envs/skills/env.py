@@ -1,4 +1,4 @@
-"""`fedagentgym/Skills-v0`: the same questions in many towns, and each town has its own procedure to answer them.
+"""`fedagentgym/Skills-v0`: the same questions in many categories, each with its own procedure to answer them.
 
 The rewards beside accuracy pull in different directions. `thought` wants a thought in the right layout, and `brevity` falls with
 every word of it; `style/bare` wants the number alone and `style/unit` the number with its things, so that no reply earns both.
@@ -96,15 +96,15 @@ def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> 
 
 
 class OwnProcedures(ClientVariant):
-    """A share of the towns follow other procedures than in the unchanged environment: those `world` places further in the list
-    of procedures in use. In world 0 they follow their own."""
+    """A share of the categories follow other procedures than in the unchanged environment: those `world` places further in
+    the list of procedures in use. In world 0 they follow their own."""
 
     world: int = Field(ge=0)
     degree: float = Field(default=1.0, ge=0, le=1)
     seed: int = Field(default=0, ge=0)
 
     def change_procedures(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The procedure of every town in this world, given those of the unchanged environment."""
+        """The procedure of every category in this world, given those of the unchanged environment."""
         in_use = sorted(set(own.values()))
         if self.world >= len(in_use):
             raise OptionError(
@@ -120,17 +120,17 @@ class OwnProcedures(ClientVariant):
 
 
 class SwappedProcedures(Variant):
-    """The same town follows another procedure at another client. A policy that all clients share must fail in part of a changed
-    town's worlds, since nothing in a question tells whose client it is."""
+    """The same category follows another procedure at another client. A policy that all clients share must fail in part of a
+    changed category's worlds, since nothing in a question reveals its client."""
 
     kind = "swapped_procedures"
     client_variant = OwnProcedures
 
-    degree: float = Field(default=1.0, ge=0, le=1, description="share of the towns that differ between the worlds")
+    degree: float = Field(default=1.0, ge=0, le=1, description="share of the categories that differ between the worlds")
     worlds: int = Field(default=2, ge=2, description="number of different worlds; each has as many clients")
 
     def assign(self, seed: int, client: int) -> OwnProcedures | None:
-        """Every client gets a world; the degree is the share of the towns that differ there. World 0 is the unchanged one."""
+        """Every client gets a world; the degree is the share of categories that differ there. World 0 is the unchanged one."""
         drawn = self.draw(seed, client)
         return drawn if drawn.world and self.degree else None
 
@@ -142,7 +142,7 @@ class SwappedProcedures(Variant):
 
 
 class SkillsExpert:
-    """Thinks the steps of a town's procedure and answers, in the required layout; with several manners also without
+    """Thinks the steps of a category's procedure and answers, in the required layout; with several manners also without
     thinking, without layout, and with the things named, each manner as often, by the task alone."""
 
     def __init__(
@@ -219,23 +219,23 @@ class State(NamedTuple):
 
 
 class SkillsEnv(MisleadableEnv):
-    """Say what two numbers of things make. In some towns they are added, in others one is taken off the other.
+    """Say what two numbers of things make: in some categories they are added, in others one is taken off the other.
 
-    **Tasks.** A town, some things and numbers. Every town has a *skill*: a procedure of one to three additions and
-    subtractions. The same numbers and things are asked about in all towns, so only the town tells what is right; the towns are
-    the categories. Right and wrong procedures give replies of the same length and form.
+    **Tasks.** A category (in the text a town), some things and numbers. Every category has a *skill*: a procedure of one to three
+    additions and subtractions. The same numbers and things are asked about in all categories, so the category alone decides
+    what is right. Right and wrong procedures give replies of the same length and form.
     **Actions.** The whole reply: `<think> 45 + 32 = 77 . </think> <answer> 77 </answer>`; the things may follow the number. With
     `replies="equation"` it is `45 + 32 = 77`, and with `replies="bare"` it is `77`, three tokens of a language model.
-    **Observations.** The question; with `turns` above 1 the next ones, which do not name the town again and say nothing about
+    **Observations.** The question; with `turns` above 1 the next ones, which do not name the category again and say nothing about
     the answers before; at the end whether all were right.
     **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
     `tags`, `repetition`, `thought` (there is one), `brevity` (less for each word of it), `style/bare` and `style/unit` (the
     number alone, or with its things).
-    **Options.** `skills` (4 to 64 towns), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
+    **Options.** `skills` (4 to 64 categories), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
     procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
-    `naming` (the town's name `once`, or `repeated` four times), `replies` (`tagged`, `equation` or `bare`), `manners` (the
+    `naming` (the category's name `once`, or `repeated` four times), `replies` (`tagged`, `equation` or `bare`), `manners` (the
     expert answers in `one` way or in `several`), `seed`, `train_tasks`.
-    **Variant.** `swapped_procedures`: the same town follows another procedure at another client.
+    **Variant.** `swapped_procedures`: the same category follows another procedure at another client.
     **Versions.** v0: first one.
     """
 
@@ -340,7 +340,7 @@ class SkillsEnv(MisleadableEnv):
         return SkillsExpert(self.manners, self.replies, changed=self._changed)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
-        """Every town with its procedure and those of the other towns."""
+        """Every category with its procedure and those of the others."""
         own = {**self.options.assign_procedures(), **self._changed}
         in_use = sorted(set(own.values()))
         return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}

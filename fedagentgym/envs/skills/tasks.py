@@ -1,11 +1,11 @@
-"""The tasks of the skills environment: which town has which procedure, and pools that ask every surface under every skill.
+"""The tasks of the skills environment: which category has which procedure, and pools that ask every surface under every skill.
 
-A *surface* is a question without its town: the numbers and the things. Surfaces are numbered through a permutation
-that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every town. So
-tasks and surfaces are disjoint across splits, and without the town a surface does not determine the right answer.
+A *surface* is a question without its category: the numbers and the things. Surfaces are numbered through a permutation
+that depends on the seed alone; every split is a range of these numbers, and each of its surfaces is asked in every category. So
+tasks and surfaces are disjoint across splits, and without the category a surface does not determine the right answer.
 
 A *procedure* is a word over `+` and `-`: `+-` adds the second number and takes off the third. Numbers are chosen so that nothing
-but the result tells one procedure from another: every number, every step and every result has two digits, no digit is carried
+but the result distinguishes the procedures: every number, every step and every result has two digits, no digit is carried
 or borrowed, and no two procedures of one length give the same result.
 """
 
@@ -101,7 +101,7 @@ GENERATOR_VERSION = 1
 
 
 class SkillTask(NamedTuple):
-    """A task's payload: the town, the things, the numbers of each turn, and (the gold) its procedure and the right answers."""
+    """A task's payload: the category (`town`), the things, the numbers of each turn, and (the gold) procedure and right answers."""
 
     town: str
     things: str
@@ -144,7 +144,7 @@ class SkillOptions:
         return TOWNS[: self.skills]
 
     def assign_procedures(self) -> dict[str, str]:
-        """Town -> procedure; every procedure in use has equally many towns."""
+        """Category -> procedure; every procedure in use has equally many categories."""
         sharing = self.sharing or self.skills // 2**self.procedures
         in_use = list_procedures(self.procedures)[: self.skills // sharing]
         order = stream(self.seed, "skills", "procedures").shuffled([one for one in in_use for _ in range(sharing)])

@@ -4,7 +4,7 @@ The kind of the gold answer determines the rule of equality; the rules are in `d
 are graded here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
 limits go to math-verify, in a worker with a clock and a memory limit.
 
-Nothing here raises or hangs, whatever the reply; `Verdict.reason` tells how it was graded.
+Nothing here raises or hangs, whatever the reply; `Verdict.reason` states how it was graded.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ to no word.
 
 The stemmer is Porter's in the form of its author's own Java program, which Lucene uses. It differs from the published
 paper in three rules: `bli` becomes `ble` (not only `abli`), `logi` becomes `log`, and words of one or two letters stay
-as they are. Letters are told apart as consonants (c) and vowels (v); the *measure* of a stem is how often a run of
+as they are. Letters are consonants (c) or vowels (v); the *measure* of a stem is how often a run of
 vowels is followed by a run of consonants in it.
 """
 

@@ -47,7 +47,7 @@ _PAGE_WORDS = (
 
 
 def iter_vocabulary(stock: ShopData) -> Iterator[str]:
-    """Page labels, and what is said of products: of all in a small shop, of the first two thousand in a large one, where
+    """Page labels, and the texts of products: of all in a small shop, of the first two thousand in a large one, where
     product numbers are left to be spelt."""
     yield _PAGE_WORDS
     for label in (pages.BACK, pages.PREVIOUS, pages.NEXT, pages.BUY, *pages.SUB_PAGES):

@@ -166,7 +166,7 @@ class ShopVariant(ClientVariant):
 
 
 def make_unchanged_shop(stock: ShopData) -> Shop:
-    """The shop as it is for everybody whose variant makes no other."""
+    """The shop of all clients whose variant makes no other."""
     return _make_shop(stock, _search_as_original(stock))
 
 

@@ -2,7 +2,7 @@
 
 Weights, gradients, moments and copies are exact: they follow from the number of parameters. Caches and activations depend on
 the episodes; they are given for the longest episodes and the largest passes that the settings allow. A worker plays, scores,
-computes gradients and steps one after the other, so the peak is the permanent part plus the largest of these. If clients judge
+computes gradients and steps one after the other, so the peak is the permanent part plus the largest of these. If clients score
 with a model of their own (FedGRPO's experts), that model is resident too.
 
 Activations are what the largest pass of an update keeps for its backward pass, and what the backward pass needs in addition: the

@@ -157,10 +157,10 @@
     }
 
     makeTurn([observation, reply, action, reward, valid, format, listed], place) {
-      const said = this.data.texts[reply] || "";
-      const thought = /<think>([\s\S]*?)<\/think>/.exec(said);
+      const text = this.data.texts[reply] || "";
+      const thought = /<think>([\s\S]*?)<\/think>/.exec(text);
       const taken = (this.data.texts[action] || "").trim();
-      const left = said.replace(/<think>[\s\S]*?<\/think>/, "").trim();
+      const left = text.replace(/<think>[\s\S]*?<\/think>/, "").trim();
       const rest = left === taken || left === "<action>" + taken + "</action>" ? "" : left;
       const chips = [];
       if (!valid) chips.push(make("span", { class: "badge bad" }, "invalid action"));

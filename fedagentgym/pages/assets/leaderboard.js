@@ -92,8 +92,8 @@
       const { query, kind, status } = this.state;
       if (kind && !this.tellKinds(entry).includes(kind)) return false;
       if (status && entry.status !== status) return false;
-      const said = [entry.title, entry.name, entry.agent, entry.method, entry.by, entry.note, ...entry.changes].join(" ").toLowerCase();
-      return query.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+      const text = [entry.title, entry.name, entry.agent, entry.method, entry.by, entry.note, ...entry.changes].join(" ").toLowerCase();
+      return query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
     }
 
     order(entries) {
@@ -131,7 +131,7 @@
             title, make("span", { class: "arrow", "aria-hidden": "true" }, current ? (this.state.down ? " \u2193" : " \u2191") : "")));
       };
       this.head.replaceChildren(make("tr", {},
-        head("rank", "rank", "rank, and the band of entries that are not told apart from its first", false, false),
+        head("rank", "rank", "rank, and the band of entries that cannot be distinguished from its first", false, false),
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
@@ -277,10 +277,10 @@
 
   const waiting = new Map();
   const arrived = new Map();
-  window.receiveEpisodes = (told) => {
-    const key = told.suite + "/" + told.entry;
-    arrived.set(key, told.cells);
-    (waiting.get(key) || (() => {}))(told.cells);
+  window.receiveEpisodes = (sent) => {
+    const key = sent.suite + "/" + sent.entry;
+    arrived.set(key, sent.cells);
+    (waiting.get(key) || (() => {}))(sent.cells);
   };
 
   /* Reads the script of an entry: the one way in which a page from disk can read another file. */
@@ -306,7 +306,7 @@
       merged.all_tasks = Math.max(merged.all_tasks, part.all_tasks);
       for (const one of part.episodes)
         merged.episodes.push({ ...one, source, task: at(one.task), category: at(one.category), last: at(one.last),
-          turns: one.turns.map(([seen, said, did, reward, valid, form, listed]) => [at(seen), at(said), at(did), reward, valid, form, listed.map(at)]) });
+          turns: one.turns.map(([seen, reply, did, reward, valid, form, listed]) => [at(seen), at(reply), at(did), reward, valid, form, listed.map(at)]) });
     });
     return merged;
   };

@@ -1,4 +1,4 @@
-"""Recorded games, in real coordinate naming, with everything the real engine said."""
+"""Recorded games, in real coordinate naming, with every text of the real engine."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_the_hidden_test_of_2wiki_is_left_out_and_named(tmp_path: Path) -> None:
     for file, rows in (("train.json", [good] * 3), ("dev.json", [good] * 2), ("test.json", hidden)):
         (tmp_path / file).write_text(json.dumps(rows))
     assert count(QAEnv(source="2wiki", data=tmp_path)) == {"train": 3, "val": 2}
-    with pytest.raises(DataError, match="comes without its answers; judge on its val split"):
+    with pytest.raises(DataError, match="comes without its answers; evaluate on its val split"):
         QAEnv(source="2wiki", data=tmp_path, split="test")
     found = find_data_set("2wiki").check(tmp_path, None)
     assert found.left_out == {"answers not published": 3} and not found.skipped

@@ -1,4 +1,4 @@
-"""The world of skills: what a surface tells (nothing), what a town tells (everything), and that it is a world like any other."""
+"""Skills: a surface reveals nothing of the procedure, a category all of it; it is an environment like any other."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_hardness_is_told_and_varies() -> None:
 
 
 def test_no_reply_earns_every_reward_and_each_reward_has_replies_of_its_own() -> None:
-    """Thought, brevity, the layout and the two styles: whoever wants all of them equally is wrong about something."""
+    """Thought, brevity, the layout and the two styles: equal weights on all of them pay for conflicting replies."""
     env = open_env(SKILLS, procedures=2, manners="several")
     names = ("format", "thought", "brevity", "style/bare", "style/unit")
     found: dict[tuple[str, bool], tuple[float, ...]] = {}

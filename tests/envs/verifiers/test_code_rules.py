@@ -1,4 +1,4 @@
-"""The rules by which programs are judged, on what a sandbox would have answered: none is started here."""
+"""The rules by which programs are graded, on what a sandbox would have answered: none is started here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WELL = Ended("ended", 0, "", "")
 
 
 class Slot:
-    """Answers as it was told to, and keeps what it was asked."""
+    """Gives the answers that it was made with, and keeps the questions."""
 
     def __init__(
         self, values: Sequence[Mapping[str, Any]], verdict: Any, scripts: Sequence[Ended], ended: Ended

@@ -94,7 +94,7 @@ FORBIDDEN = {
     "start a process": "import os; os.fork()",
     "start a program": "import subprocess; subprocess.run(['ls'])",
     "open a socket": "import socket; socket.socket()",
-    "signal somebody": "import os; os.kill(os.getppid(), 0)",
+    "signal another process": "import os; os.kill(os.getppid(), 0)",
     "leave the group": "import os; os.setsid()",
     "make a folder": "import os; os.mkdir('x')",
     "link": "import os; os.symlink('/etc', 'x')",

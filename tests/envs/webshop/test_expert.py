@@ -1,4 +1,4 @@
-"""The scripted shopper: what it reads, how well it buys, and that it finds its way when somebody else acts in between."""
+"""The scripted shopper: what it reads, how well it buys, and that it finds its way when another player acts in between."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ SOURCES: Mapping[str, Source] = {
         readers.math,
         "nlile/hendrycks-MATH-benchmark",
         "MIT",
-        "problem, solution, level, type or subject; answer, where it is told apart",
+        "problem, solution, level, type or subject; answer, where it has a column",
         ({"train": 7500, "test": 5000}, {"train": 12000, "test": 500}),
         other_names=("hendrycksmath", "competitionmath", "mathbenchmark"),
     ),

@@ -261,7 +261,7 @@ def _make_question(row: Row) -> Question:
 
 
 def _find_choice(row: Row, value: Any, options: Sequence[tuple[str, str]]) -> str:
-    """The letter of the right choice, which is told as a letter, as the choice itself, or as its number from 0 on."""
+    """The letter of the right choice, which is given as a letter, as the choice itself, or as its number from 0 on."""
     letters = [letter for letter, _ in options]
     given = str(value).strip()
     same = [letter for letter, option in options if option.strip() == given]

@@ -154,7 +154,7 @@ def text_of(error: BaseException) -> str:
 class Kept(messages.Handle):
     """An object of the program: it can be passed back, called, and have its attributes read and set there.
 
-    It is equal to itself only, and tells neither its truth nor its length: a test cannot pass by what it is not.
+    It is equal to itself only, and reveals neither its truth nor its length: a test cannot pass by what it is not.
     """
 
     def __init__(self, ask: Remote, number: int, kind: str) -> None:

@@ -134,7 +134,7 @@ class Children:
 class Watch:
     """Watches one child; `abandoned` is called when the process that ordered the run is gone.
 
-    `outputs` are the ends into which the child writes. They stay open here, so that a poll tells when their reader closes them:
+    `outputs` are the ends into which the child writes. They stay open here, so that a poll shows when their reader closes them:
     it has had more output than it wants, and the run is stopped.
     """
 

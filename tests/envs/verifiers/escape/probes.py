@@ -1,6 +1,6 @@
 """Attempts to get out of the sandbox. Each is a few lines that end without an error only if the attempt succeeds.
 
-`held_by` names the protections of which any one has to stop it; where all of them are down, the attempt is not judged.
+`held_by` names the protections of which any one has to stop it; where all of them are down, the attempt is not evaluated.
 The words VICTIM, FILE, SECRET, FOLDER, SOCKET and PORT stand for things outside that belong to the same user.
 """
 # ruff: noqa: E501
@@ -82,7 +82,7 @@ PROBES: list[Probe] = [
             "end another by tkill": "call(200, VICTIM, 15)",
             "queue a signal for another": "call(129, VICTIM, 15, struct.pack('<iii', 15, 0, -1) + bytes(116))",
             "signal the parent": "assert os.getppid() > 1\ncall(62, os.getppid(), 0)",
-            "signal everybody": "call(62, -1, 0)",
+            "signal every process": "call(62, -1, 0)",
             "attach to another": "call(101, 16, VICTIM, 0, 0)",
             "seize another": "call(101, 0x4206, VICTIM, 0, 0)",
             "SIGIO by FIOSETOWN": "a, b = socket.socketpair()\nfcntl.ioctl(a, 0x8901, struct.pack('i', VICTIM))\n"
@@ -204,7 +204,7 @@ PROBES: list[Probe] = [
         "file",
         (FILES,),
         {
-            "tell a size by a path that is said to be empty": "call(262, -100, b'FILE', ctypes.create_string_buffer(144), 0x1000)"
+            "report a size by a path that claims to be empty": "call(262, -100, b'FILE', ctypes.create_string_buffer(144), 0x1000)"
         },
     ),
     *_make(
@@ -329,7 +329,7 @@ PROBES: list[Probe] = [
         (CALLS, RIGHTS, USER, USERS),
         {
             "become root": "assert os.getuid() != 0\ncall(117, 0, 0, 0)",
-            "become somebody": "call(117, 1, 1, 1)",
+            "become another user": "call(117, 1, 1, 1)",
             "groups": "call(116, 1, struct.pack('<i', 0))",
             "load a module": "call(175, bytes(8), 8, b'')",
             "accounting": "call(163, 0)",
