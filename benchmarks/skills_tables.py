@@ -89,8 +89,8 @@ class Experiment:
 
 
 def make_own_rewards_column(worst: bool = False) -> Column:
-    """The mean of the clients' own rewards, on the categories of each: over all clients, or over those of the style that fares worse. A
-    row without objectives is measured by the styles."""
+    """The mean of the clients' own rewards, on the categories of each: over all clients, or over those of the style that fares
+    worse. A row without objectives is measured by the styles."""
 
     def read_own_rewards(folder: Path, record: Record) -> float:
         found = record["final"]["categories"]

@@ -101,7 +101,7 @@ GENERATOR_VERSION = 1
 
 
 class SkillTask(NamedTuple):
-    """A task's payload: the category (`town`), the things, the numbers of each turn, and (the gold) procedure and right answers."""
+    """A task's payload: the category (`town`), the things, the numbers of each turn, and (the gold) procedure and answers."""
 
     town: str
     things: str

@@ -8,8 +8,8 @@ server that resumed from its last commit) gets the stored reply. States belong t
 another application neither starts from them nor removes them.
 
 A request comes from the server, which does not own this machine: nothing in it ends the worker, names a file, or chooses code
-beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends no error's text to
-the server but that of a `RefusedError`, and goes on with a run only while its tasks are unchanged.
+beyond what `NodeConfig` allows, and tracebacks stay in `worker.log`. A machine that holds tasks of its own sends the server no
+error's text but that of a `RefusedError`, and goes on with a run only while its tasks are unchanged.
 """
 
 from __future__ import annotations
