@@ -75,6 +75,8 @@ def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: 
 def _runs_packed(model: torch.nn.Module) -> bool:
     """Return whether packed rows may be used: they bypass the blocks' forward passes, in which sharded blocks gather weights."""
     inner = unwrap_model(model)
+    if isinstance(inner, Decoder):
+        return True
     sharded = any(hasattr(module, "unshard") for module in inner.modules())
     return not sharded and fits(getattr(inner, "config", None)) and split_decoder_and_head(model) is not None
 

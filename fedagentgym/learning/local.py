@@ -339,7 +339,10 @@ class LocalTraining:
             metrics[f"reward/{name}"] = mean(
                 [float(part.sum()) for group in groups for part in objective_values(group, name)]
             )
-        learned = [self.compute_rewards(group, weights) for group in groups]
+        learned = [
+            earned if penalties is None else self.compute_rewards(group, weights)
+            for group, (earned, penalties) in zip(groups, returns, strict=True)
+        ]
         metrics["reward/learned"] = mean([float(part.sum()) for reward in learned for part in reward])
         return StepReport(metrics, tuple(groups), gradients)
 

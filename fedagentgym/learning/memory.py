@@ -9,7 +9,9 @@ An update and the plan of a run use the same numbers; torch is imported only whe
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -60,6 +62,12 @@ def read_free_bytes(device: torch.device) -> int:
 
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return _read_free_share(int(time.monotonic()))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_free_share(second: int) -> int:
+    """Read the machine's free memory once in a second: a tiny model makes a hundred passes in one."""
     sizes = [size for size in (_read_available(), _read_group_rest()) if size is not None]
     return min(sizes, default=1 << 62) // (os.cpu_count() or 1)
 

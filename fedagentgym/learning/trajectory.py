@@ -247,6 +247,8 @@ def _join_moves(moves: Sequence[Move]) -> Segment:
 def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
     """For each segment, the turn that each of its masked tokens belongs to."""
     owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
+    if len(trajectory.segments) == 1:
+        return [owner]
     counts = [int(segment.mask.sum()) for segment in trajectory.segments]
     return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ def test_free_memory_is_what_the_machine_and_a_container_leave_for_each_processo
     monkeypatch.setattr(memory, "_read_available", lambda: 8000)
     files = [(str(tmp_path), "memory.max", "memory.current", "inactive_file ")]
     monkeypatch.setattr(memory, "_GROUP_FILES", files)
+    seconds = count()
+    monkeypatch.setattr(memory.time, "monotonic", lambda: next(seconds))
     assert memory.read_free_bytes(CPU) == 2000
     for name, text in {
         "memory.max": "5000\n",

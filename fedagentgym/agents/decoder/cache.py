@@ -47,11 +47,8 @@ class Chunks:
 
     def split(self, most: int) -> Iterator[tuple[slice, Chunks]]:
         """Cut into runs of rows with at most this many tokens; a longer row is a run of its own."""
-        start, count = 0, len(self.slots)
-        if len(self.ids) <= most:
-            yield slice(0, count), self
-            return
-        while start < count:
+        start = 0
+        while start < len(self.slots):
             begun = int(self.ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(self.ends, begun + most, side="right")))
             rows, ids = slice(start, stop), self.ids[begun : self.ends[stop - 1]]
@@ -66,6 +63,7 @@ class KVCache:
         self.layers, self.heads, self.width = layers, heads, width
         self.dtype, self.device = dtype, device
         self.count = self.columns = self.used = 0
+        self._heads = np.arange(heads)
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._allocate(0, 0)
@@ -81,6 +79,7 @@ class KVCache:
                 else:
                     fresh[: self.count, :, : self.used] = stores[layer][:, :, : self.used]
                     stores[layer] = fresh
+        self._lines = [store.view(-1, self.width) for store in (*self.keys, *self.values)]
         self.count, self.columns = count, columns
 
     def reserve(self, count: int, columns: int, context: int) -> None:
@@ -97,13 +96,13 @@ class KVCache:
     def find_cells(self, slots: Integers, positions: Integers) -> Tensor:
         """Return where the heads of tokens are written: an index into the lines of a store, [tokens * heads]."""
         self.used = max(self.used, int(positions.max()) + 1)
-        lines = slots[:, None] * self.heads + np.arange(self.heads)
+        lines = slots[:, None] * self.heads + self._heads
         return torch.from_numpy((lines * self.columns + positions[:, None]).ravel()).to(self.device)
 
     def write(self, layer: int, cells: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values [tokens, heads, width]."""
-        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store.view(-1, self.width).index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
+        for lines, new in ((self._lines[layer], keys), (self._lines[self.layers + layer], values)):
+            lines.index_copy_(0, cells, new.to(self.dtype).reshape(-1, self.width))
 
     def copy_slots(self, targets: Sequence[int], sources: Sequence[int], columns: int | None = None) -> None:
         """Copy, or move, all at once: slot ``targets[i]`` takes the content of ``sources[i]``, or its first columns."""

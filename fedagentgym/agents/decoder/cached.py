@@ -8,7 +8,7 @@ allowed, only their logits are computed.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class _Span(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """One query for each of the first slots, and which columns it sees: [rows * groups, 1, columns]."""
+    """One query for each of the first slots, and which columns it sees: [rows * groups, 1, columns], or one number for all."""
 
     columns: int
     mask: Tensor
@@ -71,24 +71,16 @@ class CachedDecoder:
         self._prepare_positions(512)
 
     def _prepare_positions(self, count: int) -> None:
-        """Tabulate rotations, and the mask of a block of queries.
-
-        The mask is that of the longest row; a shorter row takes the columns at its right end.
-        """
-        device, dtype = self.slots.device, self.embedding.dtype
-        self.angles = compute_angles(self.rotary, torch.arange(count, device=device), dtype)
-        ahead = torch.full((_QUERY_BLOCK, _QUERY_BLOCK), torch.finfo(dtype).min, dtype=dtype, device=device).triu(1)
-        self.mask = F.pad(ahead, (count, 0))
+        self.angles, self.mask = _tabulate_positions(self.rotary, count, self.slots.device, self.embedding.dtype)
 
     @torch.inference_mode()
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         if chunks.columns > len(self.angles.cos):
             self._prepare_positions(2 * chunks.columns)
-        found = [
-            self._run_pass(part, None if choices is None else choices[rows])
-            for rows, part in chunks.split(_MAX_TOKENS_PER_PASS)
-        ]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        if len(chunks.ids) <= _MAX_TOKENS_PER_PASS:
+            return self._run_pass(chunks, choices)
+        parts = chunks.split(_MAX_TOKENS_PER_PASS)
+        return torch.cat([self._run_pass(part, None if choices is None else choices[rows]) for rows, part in parts])
 
     def _run_pass(self, chunks: Chunks, choices: Tensor | None) -> Tensor:
         slots, places = chunks.locate()
@@ -113,6 +105,8 @@ class CachedDecoder:
         if not chunks.in_front:
             seen = zip(chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
             return [_Span(row, row + 1, slot, columns) for row, (slot, columns) in enumerate(seen)]
+        if (chunks.seen == chunks.columns).all():
+            return _Batch(chunks.columns, self.mask[:1, None, :1])
         hidden = np.arange(chunks.columns) >= np.repeat(chunks.seen, self.groups)[:, None]
         added = np.where(hidden, np.float32(torch.finfo(self.slots.dtype).min), np.float32(0.0))
         return _Batch(chunks.columns, torch.from_numpy(added).to(self.slots.dtype).to(self.slots.device).unsqueeze(1))
@@ -147,11 +141,21 @@ class CachedDecoder:
 
     def _attend_together(self, queries: Tensor, held: tuple[Tensor, Tensor], view: _Batch) -> Tensor:
         """One query per row: two batched products, which for so little work beat the fused kernel."""
-        rows, lines = len(queries), len(queries) * self.groups
-        keys, values = (store.view(-1, self.slots.columns, self.width)[:lines, : view.columns] for store in held)
+        rows, lines = queries.shape[0], queries.shape[0] * self.groups
+        shape = (-1, self.slots.columns, self.width)
+        keys, values = (store.view(shape)[:lines, : view.columns] for store in held)
         grouped = queries.reshape(lines, -1, self.width)
         scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
         return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
+
+
+@lru_cache(maxsize=4)
+def _tabulate_positions(rotary: Any, count: int, device: torch.device, dtype: torch.dtype) -> tuple[Angles, Tensor]:
+    """Tabulate rotations, and the mask of a block of queries: that of the longest row; a shorter row takes the columns at its
+    right end. Sessions follow one another, each with a decoder of its own."""
+    angles = compute_angles(rotary, torch.arange(count, device=device), dtype)
+    ahead = torch.full((_QUERY_BLOCK, _QUERY_BLOCK), torch.finfo(dtype).min, dtype=dtype, device=device).triu(1)
+    return angles, F.pad(ahead, (count, 0))
 
 
 class MergedLayer:
@@ -160,7 +164,7 @@ class MergedLayer:
     def __init__(self, parts: Parts, norm: _Normalizer, packed: bool) -> None:
         self.width, self.norm = parts.width, norm
         self._input_norm, self._mlp_norm = parts.input_norm.weight, parts.mlp_norm.weight
-        self._mix = _Projections([parts.query, parts.key, parts.value], packed)
+        self._mix = _read_projections([parts.query, parts.key, parts.value], packed)
         self._queries = parts.query.out_features
         self._query_only, self._keys_values = self._mix.split(self._queries)
         self._head_norms: Tensor | None = None
@@ -169,7 +173,7 @@ class MergedLayer:
             repeated = [norm.weight.detach().expand(of.out_features // self.width, -1) for norm, of in norms]
             self._head_norms = torch.cat(repeated)
         self._out, self._down = _Projection.read(parts.out, packed), _Projection.read(parts.down, packed)
-        self._gate_up = _Projections([parts.gate, parts.up], packed)
+        self._gate_up = _read_projections([parts.gate, parts.up], packed)
 
     def normalize(self, hidden: Tensor) -> Tensor:
         return self.norm(hidden, self._input_norm)
@@ -189,7 +193,7 @@ class MergedLayer:
         return queries, keys, mixed[:, groups:]
 
     def _split_heads(self, mixed: Tensor) -> Tensor:
-        return mixed.view(len(mixed), -1, self.width)
+        return mixed.view(mixed.shape[0], -1, self.width)
 
     def _rotate(self, vectors: Tensor, norms: Tensor | None, angles: Angles) -> Tensor:
         """Norm the heads, where the model does, and rotate them to their positions."""
@@ -232,6 +236,12 @@ class _Projection(NamedTuple):
             torch.addmm(states if self.bias is None else states + self.bias, hidden, self.weight.t()), hidden
         )
 
+    def split(self, cut: int) -> tuple[_Projection, _Projection | _Projections]:
+        """Return the projection to the first outputs, and that to the others: views of the same memory."""
+        weight, bias = self.weight, self.bias
+        first = _Projection(weight[:cut], None if bias is None else bias[:cut])
+        return first, _Projection(weight[cut:], None if bias is None else bias[cut:])
+
     def _adapt(self, output: Tensor, hidden: Tensor) -> Tensor:
         if self.low is None or self.high is None:
             return output
@@ -241,31 +251,26 @@ class _Projection(NamedTuple):
         return output.add_(inner @ self.high)
 
 
-class _Projections:
-    """Several projections of the same input, whose outputs stand side by side; as one matrix if they are `packed`."""
+class _Projections(NamedTuple):
+    """Several projections of the same input, whose outputs stand side by side."""
 
-    def __init__(self, modules: list[Any], packed: bool) -> None:
-        parts = [_Projection.read(module, packed) for module in modules]
-        self.parts = parts
-        if packed:
-            biases: list[Any] = [part.bias for part in parts]
-            bias = None if biases[0] is None else torch.cat(biases)
-            self.parts = [_Projection(torch.cat([part.weight for part in parts]), bias)]
+    parts: list[_Projection]
 
-    def split(self, cut: int) -> tuple[_Projections, _Projections]:
-        """Return the projection to the first outputs, and that to the others: views of the same memory."""
-        first, others = object.__new__(_Projections), object.__new__(_Projections)
-        first.parts, others.parts = self.parts[:1], self.parts[1:]
-        if len(self.parts) == 1:
-            weight, bias = self.parts[0][:2]
-            first.parts = [_Projection(weight[:cut], None if bias is None else bias[:cut])]
-            others.parts = [_Projection(weight[cut:], None if bias is None else bias[cut:])]
-        return first, others
+    def split(self, cut: int) -> tuple[_Projection, _Projection | _Projections]:
+        """Return the first projection, and the others."""
+        return self.parts[0], _Projections(self.parts[1:])
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        if len(self.parts) == 1:
-            return self.parts[0](hidden)
         return torch.cat([part(hidden) for part in self.parts], dim=-1)
+
+
+def _read_projections(modules: list[Any], packed: bool) -> _Projection | _Projections:
+    """Return the projections of one input; as one matrix if they are `packed`."""
+    parts = [_Projection.read(module, packed) for module in modules]
+    if not packed:
+        return _Projections(parts)
+    biases: list[Any] = [part.bias for part in parts]
+    return _Projection(torch.cat([part.weight for part in parts]), None if biases[0] is None else torch.cat(biases))
 
 
 class _Normalizer:

@@ -64,7 +64,7 @@ class Angles(NamedTuple):
     sin: Tensor
 
     def at(self, index: Tensor) -> Angles:
-        return Angles(self.cos[index], self.sin[index])
+        return Angles(self.cos.index_select(0, index), self.sin.index_select(0, index))
 
 
 @torch.no_grad()

@@ -136,39 +136,34 @@ class ConstrainedReply:
 class FreeReplies:
     """The replies of one call, a token of each per step."""
 
-    def __init__(self, lengths: Sequence[int], most: int) -> None:
+    def __init__(self, lengths: Sequence[int], most: int, stop_ids: frozenset[int]) -> None:
         count = len(lengths)
+        self._stops = np.array(sorted(stop_ids), dtype=np.int64)
         self.tokens = np.zeros((count, most), dtype=np.int64)
         self.logprobs = np.zeros((count, most), dtype=np.float64)
         self.ends = np.full(count, most)
         self.lengths = np.array(lengths)
 
     def say(
-        self,
-        step: int,
-        rows: NDArray[np.int64],
-        tokens: NDArray[np.int64],
-        logprobs: NDArray[np.float64],
-        stop_ids: frozenset[int],
+        self, step: int, rows: NDArray[np.int64], tokens: NDArray[np.int64], logprobs: NDArray[np.float64]
     ) -> NDArray[np.bool_]:
         """Append tokens to rows; return which of them have ended."""
         self.tokens[rows, step] = tokens
         self.logprobs[rows, step] = logprobs
-        ended = np.zeros(len(tokens), dtype=np.bool_)
-        for stop in stop_ids:
-            ended |= tokens == stop
+        ended: NDArray[np.bool_] = (tokens[:, None] == self._stops).any(1)
         self.ends[rows[ended]] = step + 1
         return ended
 
     def get_next_inputs(self, step: int, rows: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the token each row feeds and its position; rows that have ended write beyond their end."""
-        return self.tokens[rows, step], self.lengths[rows] + np.minimum(step, self.ends[rows])
+        chosen = np.array(rows)
+        return self.tokens[chosen, step], self.lengths[chosen] + np.minimum(step, self.ends[chosen])
 
-    def complete(self, index: int, stop_ids: frozenset[int]) -> Completion:
+    def complete(self, index: int) -> Completion:
         end = int(self.ends[index])
         ids = self.tokens[index, :end].tolist()
         logprobs = tuple(self.logprobs[index, :end].tolist())
-        return Completion(tuple(ids), logprobs, "stop" if ids[-1] in stop_ids else "length")
+        return Completion(tuple(ids), logprobs, "stop" if ids[-1] in self._stops else "length")
 
 
 class Fork(NamedTuple):

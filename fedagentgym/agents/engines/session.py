@@ -256,7 +256,7 @@ class TorchSession(BaseSession):
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
         """Let all rows generate a token at a time, rows with equal tokens as one."""
         most = decoding.max_new_tokens
-        replies = FreeReplies([len(row.ids) for row in rows], most)
+        replies = FreeReplies([len(row.ids) for row in rows], most, self.stop_ids)
         lanes = Lanes([row.ids for row in rows], [row.cached for row in rows])
         self._gather_lanes(rows, lanes)
         logits = self._run_uncached([rows[owner] for owner in lanes.owners])
@@ -265,7 +265,7 @@ class TorchSession(BaseSession):
             drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
             said, logprobs = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
             GENERATED.tokens += len(said)
-            ended = replies.say(step, lanes.rows, said, logprobs, self.stop_ids)
+            ended = replies.say(step, lanes.rows, said, logprobs)
             if step == most - 1 or ended.all():
                 break
             self._part_lanes(rows, lanes, lanes.part(said, ended), int(replies.lengths.max()) + step)
@@ -295,7 +295,7 @@ class TorchSession(BaseSession):
 
     def _finish_replies(self, rows: list[_Row], replies: FreeReplies, lanes: Lanes) -> list[Completion]:
         """Make the replies part of the rows; the last token of each has no keys and values yet."""
-        answers = [replies.complete(index, self.stop_ids) for index in range(len(rows))]
+        answers = [replies.complete(index) for index in range(len(rows))]
         for row, answer in zip(rows, answers, strict=True):
             row.ids.extend(answer.token_ids)
             row.cached = len(row.ids) - 1
