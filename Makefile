@@ -12,7 +12,8 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
-PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md
+PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
+CODE := fedagentgym tests benchmarks examples
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
 .PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
@@ -39,7 +40,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
-	$(BIN)/codespell $(PROSE)
+	rm -rf build/prose && $(BIN)/python tests/prose_of_code.py build/prose $(CODE)
+	$(BIN)/codespell $(PROSE) build/prose
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SPEED)

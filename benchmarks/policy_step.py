@@ -245,7 +245,7 @@ def _make_tokenizer(policy: TorchPolicy, env: TextEnv) -> Any:
     if env.takes != "reply":
         tokenizer.chat_template = _DIALOGUE
         tokenizer.response_schema = {}
-        call = {"type": "function", "function": {"name": "act", "arguments": {"said": ""}}}
+        call = {"type": "function", "function": {"name": "act", "arguments": {"reply": ""}}}
         tokenizer.parse_response = lambda ids, **_: {"role": "assistant", "content": "", "tool_calls": [call]}
     return tokenizer
 
@@ -260,11 +260,11 @@ class _ToolWorld:
         (self._episode,) = self._env.reset_many([task], [0])
         return self._episode.view.observation
 
-    def act(self, said: str) -> str:
+    def act(self, reply: str) -> str:
         """Plays one action.
 
         Args:
-            said: The tokens that the model has generated.
+            reply: The tokens that the model has generated.
         """
         if not self._episode.over:
             (self._episode,) = self._env.step_many([self._episode], [choose_random_action(self._episode)])

@@ -1,7 +1,7 @@
 """The messages that a curious server receives under each method, and its inferences about whose task is whose.
 
-Every method runs for a few rounds on generated mathematics with a tiny agent, on clients with iid tasks: only the tasks themselves
-can distinguish members from outsiders. The server follows the protocol and keeps what it receives; then it is
+Every method runs for a few rounds on generated mathematics with a tiny agent, on clients with iid tasks: only the tasks
+themselves can distinguish members from outsiders. The server follows the protocol and keeps what it receives; then it is
 asked, for each client, which of some tasks are the client's own and which are nobody's.
 
     parameters (fedagent, fedmoa, pubswap, fedpetuning)   `membership.py`: loss, gradient, audit

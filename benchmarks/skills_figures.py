@@ -1,4 +1,4 @@
-"""Figures of a table of skills, by matplotlib: curves with bands over seeds, towns before and after, tau and bytes.
+"""Figures of a table of skills, by matplotlib: curves with bands over seeds, categories before and after, tau and bytes.
 
 The same results give the same bytes.
 """
@@ -75,7 +75,7 @@ def compute_band(one: RowResults) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def draw_skills(results: TableResults) -> Figure:
-    """A matrix: rows of the table by towns, those with a misconception first; the first line is what all start from."""
+    """A matrix: rows of the table by categories, those with a misconception first; the first line is what all start from."""
     import matplotlib.pyplot  # noqa: F401  (colour maps are registered by it)
 
     plots = require("matplotlib.figure", "plots")

@@ -42,8 +42,8 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 @dataclass(frozen=True)
 class Skill:
-    """A town for one row, or where every seed has a world of its own all towns of a kind: whether a misconception was shown, and
-    success before and after, over all seeds."""
+    """A category for one row, or, where every seed has a world of its own, all categories of a kind: whether a
+    misconception was shown, and success before and after, over all seeds."""
 
     procedure: str
     misled: bool
@@ -139,7 +139,9 @@ def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
                 float(record[which]["categories"][town]["success"]["mean"]) for which in ("first", "final")
             )
             misled, own = bool(about["misled"]), about["own"] if same else ""
-            name = town if same else f"{'misled' if misled else 'other'} towns, {about['own']}"
+            name = (
+                town if same else f"{'misled' if misled else 'other'} towns, {about['own']}"
+            )  # codespell:ignore towns
             found.setdefault(name, []).append(Skill(own, misled, before, after))
     return {
         name: replace(one[0], before=mean([each.before for each in one]), after=mean([each.after for each in one]))
@@ -257,7 +259,7 @@ def _format_spread(values: Sequence[float]) -> str:
 
 
 def _describe_misled(results: TableResults) -> list[str]:
-    """Success before and after, apart for the towns with a misconception and without."""
+    """Success before and after, apart for the categories with a misconception and without."""
     rows = [
         (one.row.name, [[skill for skill in one.skills.values() if skill.misled is misled] for misled in (True, False)])
         for one in results.rows

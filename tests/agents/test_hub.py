@@ -20,7 +20,7 @@ from .models import make_policy
 
 
 class Hub(HubServer):
-    """Serves one folder as the repository `somebody/Tiny-Model`; `failing`: names of files that are refused."""
+    """Serves one folder as the repository `someone/Tiny-Model`; `failing`: names of files that are refused."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.failing = folder, list[str](), set[str]()
@@ -29,12 +29,12 @@ class Hub(HubServer):
     def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
         path = request.path.partition("?")[0]
         name = path.rpartition("/")[2]
-        if path.startswith("/api/models/somebody/Tiny-Model"):
+        if path.startswith("/api/models/someone/Tiny-Model"):
             names = [file.relative_to(self.folder).as_posix() for file in self.folder.rglob("*") if file.is_file()]
-            about = {"id": "somebody/Tiny-Model", "sha": COMMIT, "cardData": {"license": "mit"}, "tags": []}
+            about = {"id": "someone/Tiny-Model", "sha": COMMIT, "cardData": {"license": "mit"}, "tags": []}
             plain = {**about, "siblings": [{"rfilename": name} for name in names]}
             self.send(request, json.dumps(plain).encode(), body=body)
-        elif path.startswith(f"/somebody/Tiny-Model/resolve/{COMMIT}/") and name not in self.failing:
+        elif path.startswith(f"/someone/Tiny-Model/resolve/{COMMIT}/") and name not in self.failing:
             if body:
                 self.asked.append(name)
             self.send_file(request, (self.folder / name).read_bytes(), body)
@@ -62,26 +62,26 @@ def test_a_models_own_files_are_fetched_once_and_found_by_name_and_by_hub_id(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.failing = {"model.safetensors"}
-    failed = add(hub, tmp_path, "somebody/Tiny-Model")
-    assert failed.returncode == 2 and "cannot fetch somebody/Tiny-Model from the hub" in failed.stderr, failed.stderr
+    failed = add(hub, tmp_path, "someone/Tiny-Model")
+    assert failed.returncode == 2 and "cannot fetch someone/Tiny-Model from the hub" in failed.stderr, failed.stderr
     assert failed.stderr.count("\n") == 1, failed.stderr
     before, hub.failing = sorted(hub.asked), set()
-    done = add(hub, tmp_path, "somebody/Tiny-Model")
+    done = add(hub, tmp_path, "someone/Tiny-Model")
     assert done.returncode == 0 and "licence: mit" in done.stdout, done.stderr
     assert sorted(set(hub.asked)) == sorted(hub.asked), f"{before}: no file is fetched twice"
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
     found = find_model("tiny-model")
-    assert found is not None and found.source == "hub somebody/Tiny-Model"
+    assert found is not None and found.source == "hub someone/Tiny-Model"
     assert json.loads((found.folder / "model.json").read_text("utf-8"))["commit"] == COMMIT
     assert not {"pytorch_model.bin", "consolidated.safetensors", "onnx"} & set(os.listdir(found.folder))
-    assert locate_model("tiny-model") == locate_model("somebody/Tiny-Model") == found.folder
+    assert locate_model("tiny-model") == locate_model("someone/Tiny-Model") == found.folder
     assert not list((tmp_path / "cache" / "downloads").iterdir())
 
 
 def test_a_model_that_the_hub_does_not_have_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
-    failed = add(hub, tmp_path, "somebody/nothing", "--revision", "v1")
+    failed = add(hub, tmp_path, "someone/nothing", "--revision", "v1")
     assert failed.returncode == 2 and failed.stderr.startswith(
-        "fedagentgym: cannot fetch somebody/nothing from the hub: "
+        "fedagentgym: cannot fetch someone/nothing from the hub: "
     )
     assert failed.stderr.count("\n") == 1, failed.stderr
 

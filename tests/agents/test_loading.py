@@ -161,7 +161,7 @@ def test_an_adapter_is_made_used_and_saved_without_a_warning(tmp_path: Path) -> 
         policy = make_policy("hf", adapter=True)
         policy.open_session().close()
         policy.save(tmp_path / "merged")
-        policy.model.peft_config["default"].base_model_name_or_path = "somebody/a-model"
+        policy.model.peft_config["default"].base_model_name_or_path = "someone/a-model"
         save_adapter(policy.model, tmp_path / "adapter")
     saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert len(saved) == len(policy.parameters()) and all("lora_" in name for name in saved)

@@ -208,7 +208,7 @@ def test_a_name_and_a_folder_that_both_fit_are_told_apart(folder: Path, tmp_path
     with pytest.raises(OptionError, match=r"write '\./mine' for the folder"):
         locate_model("mine")
     assert locate_model("./mine") == "./mine" and locate_model(tmp_path / "mine") == tmp_path / "mine"
-    assert locate_model("somebody/mine") == "somebody/mine"
+    assert locate_model("someone/mine") == "someone/mine"
 
 
 def test_a_model_that_was_not_added_is_asked_for() -> None:

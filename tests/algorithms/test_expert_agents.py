@@ -118,7 +118,7 @@ def test_experts_answers_are_those_of_the_expert_run_alone(
 @pytest.mark.parametrize("how", [{}, ADAPTER], ids=["all weights", "adapter"])
 def test_likelihoods_are_those_of_the_expert_run_alone(folders: dict[str, str], how: dict[str, Any]) -> None:
     """Prompted and encoded by hand, one plain forward pass."""
-    expert = speaker(folders["llama"], **how, system="Judge .", request="Problem: {observation}")
+    expert = speaker(folders["llama"], **how, system="Score .", request="Problem: {observation}")
     algorithm = make(folders, expert_agent=expert, scorer="reward_model", answers="off")
     replies = [*BARE[:3], "a longer reply, of many tokens", LAID_OUT[4]]
     asked = question(algorithm, 0, replies)
@@ -128,7 +128,7 @@ def test_likelihoods_are_those_of_the_expert_run_alone(folders: dict[str, str], 
     policy = TorchPolicy.load(folders["llama"])
     tokenizer = policy.tokenizer
     observation = algorithm.questions.reset_many([asked["task"]["id"]], [0])[0].view.observation
-    prompt = list(tokenizer.encode(f"Judge .\n\nProblem: {observation}"))
+    prompt = list(tokenizer.encode(f"Score .\n\nProblem: {observation}"))
     expected = []
     for number, reply in enumerate(replies):
         said = [*tokenizer.encode(reply), *([tokenizer.hf.eos_token_id] if number != 3 else [])]

@@ -309,7 +309,7 @@ def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
             OptionError,
             "client 1 has the objectives accuracy/math",
         ),
-        ([["accuracy", "lenght"]], UnknownNameError, "lenght.*did you mean.*length"),
+        ([["accuracy", "lenght"]], UnknownNameError, "lenght.*did you mean.*length"),  # codespell:ignore lenght
     ],
 )
 def test_a_client_without_its_accuracy_is_refused_before_any_work(

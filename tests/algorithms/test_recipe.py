@@ -78,7 +78,7 @@ def ask(**changes: Any) -> ExperimentSpec:
 FORBIDDEN: dict[str, dict[str, Any]] = {
     **{f"agent: {what}": {"agent": one} for what, one in AGENTS_OF_OTHERS.items()},
     **{
-        f"judges: {what}": {"algorithm": {"name": "fedgrpo", "expert_agent": one}}
+        f"expert agent: {what}": {"algorithm": {"name": "fedgrpo", "expert_agent": one}}
         for what, one in AGENTS_OF_OTHERS.items()
     },
     **{

@@ -76,7 +76,7 @@ def test_clients_of_three_kinds() -> None:
 
     assert {kind: set(count_skills(how)) for kind, how in HETEROGENEITIES.items()} == {
         "alike": {(32, 2)},
-        "four towns": {(4, 2)},
+        "four towns": {(4, 2)},  # codespell:ignore towns
         "one procedure": {(4, 1)},
     }
 

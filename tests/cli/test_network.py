@@ -15,7 +15,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.network import blocked, guard_children
 
-HUB_MODEL = "somebody/no-model-of-that-name"
+HUB_MODEL = "someone/no-model-of-that-name"
 ROW = {"question": "Tom has 2 pens and buys 3. How many now?", "answer": "2+3=<<2+3=5>>5\n#### 5"}
 FAR = {
     "an agent on the hub": ["eval", "--env", "Guess", "--agent", HUB_MODEL],
@@ -43,8 +43,8 @@ FAR = {
     "a shop that is not installed": ["play", "WebShop", "--env-set", "data=installed"],
     "the split of loaded data, shown": ["split", "show", "loaded.json"],
     "the split of loaded data, verified": ["split", "verify", "loaded.json"],
-    "a split on the hub": ["split", "show", "somebody/split"],
-    "a configuration with a split on the hub": ["train", "demo", "--set", "partition={file: somebody/split}"],
+    "a split on the hub": ["split", "show", "someone/split"],
+    "a configuration with a split on the hub": ["train", "demo", "--set", "partition={file: someone/split}"],
     "a check of what is not installed": ["data", "check", "gsm8k"],
 }
 

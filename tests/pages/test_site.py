@@ -74,7 +74,7 @@ def add_verification(place: Path, folder: Path) -> None:
     found = Interval(mean=0.875, low=0.8, high=0.95)
     claims = (
         Claim(name="replayed", status="proven", about="every episode plays as it is written"),
-        Claim(name="who", status="not provable", about=f"who said the actions {HOSTILE}"),
+        Claim(name="who", status="not provable", about=f"who wrote the actions {HOSTILE}"),
     )
     rerun = Rerun(date="2026-01-02", by="maintainers", secret={"success": found})
     verified = Verification(manifest=file_digest(folder / "manifest.json"), version="1", claims=claims, rerun=rerun)

@@ -111,7 +111,7 @@ class OwnProcedures(ClientVariant):
                 f"the variant swapped_procedures has {len(in_use)} worlds here, since {len(in_use)} procedures are in use:"
                 f" there is no world {self.world}"
             )
-        towns = stream(self.seed, "skills", "changed towns").shuffled(sorted(own))
+        towns = stream(self.seed, "skills", "changed towns").shuffled(sorted(own))  # codespell:ignore towns
         changed = set(towns[: round(self.degree * len(towns))])
         return {
             town: in_use[(in_use.index(procedure) + self.world * (town in changed)) % len(in_use)]
@@ -197,8 +197,11 @@ def follows_procedure(task: SkillTask, given: Sequence[str], procedure: str, rep
 ACCURACY = "accuracy/skills"
 NAMINGS = {"once": 1, "repeated": 4}
 WORDINGS = {
-    "question": ("In {town} , what do {numbers} {things} make ?", "And what do {numbers} {things} make ?"),
-    "short": ("{town} : {numbers} {things} ?", "{numbers} {things} ?"),
+    "question": (
+        "In {town} , what do {numbers} {things} make ?",
+        "And what do {numbers} {things} make ?",
+    ),  # codespell:ignore town
+    "short": ("{town} : {numbers} {things} ?", "{numbers} {things} ?"),  # codespell:ignore town
 }
 ACTION_HELP = {
     TAGGED: "Reply with <think> your reasoning </think> <answer> the number </answer>, or the number with its things.",
@@ -221,9 +224,9 @@ class State(NamedTuple):
 class SkillsEnv(MisleadableEnv):
     """Say what two numbers of things make: in some categories they are added, in others one is taken off the other.
 
-    **Tasks.** A category (in the text a town), some things and numbers. Every category has a *skill*: a procedure of one to three
-    additions and subtractions. The same numbers and things are asked about in all categories, so the category alone decides
-    what is right. Right and wrong procedures give replies of the same length and form.
+    **Tasks.** A category (a `town` in the text), some things and numbers. Every category has a *skill*: a procedure of one to
+    three additions and subtractions. The same numbers and things are asked about in all categories, so the category alone
+    decides what is right. Right and wrong procedures give replies of the same length and form.
     **Actions.** The whole reply: `<think> 45 + 32 = 77 . </think> <answer> 77 </answer>`; the things may follow the number. With
     `replies="equation"` it is `45 + 32 = 77`, and with `replies="bare"` it is `77`, three tokens of a language model.
     **Observations.** The question; with `turns` above 1 the next ones, which do not name the category again and say nothing about
@@ -242,7 +245,7 @@ class SkillsEnv(MisleadableEnv):
     id = "fedagentgym/Skills-v0"
     payload_type = SkillTask
     takes = "reply"
-    role = "You answer questions about things in many towns; every town has its own way to count them."
+    role = "You answer questions about things in many towns; every town has its own way to count them."  # codespell:ignore
     action_help = ACTION_HELP[TAGGED]
     default_max_turns = 1
     shares_pools = True

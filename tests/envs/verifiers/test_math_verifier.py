@@ -150,7 +150,7 @@ HOSTILE = {
     "functions": r"\sin" * 100 + "x",
     "operators": "1" + "+1" * 450,
     "long list": ",".join(str(k) for k in range(200)),
-    "prose": "we cannot know the answer since nothing is said about the second train",
+    "prose": "we cannot know the answer since nothing is said about the second train",  # codespell:ignore said
     "symbols": "abcdefghijklmnopqrstuvwxyz" * 20,
 }
 

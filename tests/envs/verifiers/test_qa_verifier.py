@@ -62,7 +62,7 @@ def test_a_choice_is_a_letter_or_the_text_of_one_option(answer: str, letter: str
 
 def test_the_best_of_several_golds_counts_and_the_verdict_tells_how() -> None:
     assert verify_qa("Paris", ["London", "Paris", ""]) == Verdict(True, 1.0, "Paris", "exact")
-    partial = verify_qa("the old Paris", iter(["London", "old town", "new Paris"]))
+    partial = verify_qa("the old Paris", iter(["London", "old town", "new Paris"]))  # codespell:ignore town
     assert partial == Verdict(False, pytest.approx(0.5), "the old Paris", "overlap")
     assert verify_qa("Paris", ["", "the"]) == Verdict(False, 0.0, "Paris", "no gold answer")
     assert grade_qa("<answer> </answer>", "Paris").reason == grade_qa("Paris", "Paris").reason == "no answer"
