@@ -139,9 +139,8 @@ def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
                 float(record[which]["categories"][town]["success"]["mean"]) for which in ("first", "final")
             )
             misled, own = bool(about["misled"]), about["own"] if same else ""
-            name = (
-                town if same else f"{'misled' if misled else 'other'} towns, {about['own']}"
-            )  # codespell:ignore towns
+            kind = "misled towns" if misled else "other towns"  # codespell:ignore towns
+            name = town if same else f"{kind}, {about['own']}"
             found.setdefault(name, []).append(Skill(own, misled, before, after))
     return {
         name: replace(one[0], before=mean([each.before for each in one]), after=mean([each.after for each in one]))

@@ -198,9 +198,9 @@ ACCURACY = "accuracy/skills"
 NAMINGS = {"once": 1, "repeated": 4}
 WORDINGS = {
     "question": (
-        "In {town} , what do {numbers} {things} make ?",
+        "In {town} , what do {numbers} {things} make ?",  # codespell:ignore town
         "And what do {numbers} {things} make ?",
-    ),  # codespell:ignore town
+    ),
     "short": ("{town} : {numbers} {things} ?", "{numbers} {things} ?"),  # codespell:ignore town
 }
 ACTION_HELP = {
@@ -245,7 +245,9 @@ class SkillsEnv(MisleadableEnv):
     id = "fedagentgym/Skills-v0"
     payload_type = SkillTask
     takes = "reply"
-    role = "You answer questions about things in many towns; every town has its own way to count them."  # codespell:ignore
+    role = (
+        "You answer questions about things in many towns; every town has its own way to count them."  # codespell:ignore
+    )
     action_help = ACTION_HELP[TAGGED]
     default_max_turns = 1
     shares_pools = True

@@ -195,18 +195,15 @@ class Reader:
         self.country = dict(re.findall(r"^(\w+) is a city in (\w+)", text, re.MULTILINE))
         self.founder = dict(re.findall(r"^(\w+) was founded by ([\w ]+?) in \d", text, re.MULTILINE))
         self.founded = dict(re.findall(r"^(\w+) was founded by .*? in (\d+)", text, re.MULTILINE))
-        self.seat = dict(
-            re.findall(r"^(\w+) was founded by .*? seat in (\w+)\.", text, re.MULTILINE)
-        )  # codespell:ignore seat
+        seat = r"^(\w+) was founded by .*? seat in (\w+)\."  # codespell:ignore seat
+        self.seat = dict(re.findall(seat, text, re.MULTILINE))
 
     def entity(self, phrase: str) -> str:
         relations = {
             "author": self.author, "teacher": self.teacher, "employer": self.employer, "founder": self.founder,
             "birthplace": self.home, "seat": self.seat, "country": self.country,
         }  # fmt: skip
-        if found := re.match(
-            r"the (author|teacher|employer|founder|birthplace|seat|country) of (.*)", phrase
-        ):  # codespell:ignore seat
+        if found := re.match(rf"the ({'|'.join(relations)}) of (.*)", phrase):
             return relations[found[1]][self.entity(found[2])]
         return phrase
 
