@@ -46,7 +46,7 @@ def _write_usage(command: click.Command, name: str) -> str:
 
 def _list_parameters(command: click.Command) -> str:
     listed = command.get_params(click.Context(command))
-    rows = [_write_row(one) for one in listed if not getattr(one, "hidden", False) and one.name != "help"]
+    rows = [_write_row(one) for one in listed if not getattr(one, "hidden", False) and "--help" not in one.opts]
     return "\n".join(["| | | default |", "|---|---|---|", *rows, ""]) if rows else ""
 
 
