@@ -23,7 +23,7 @@ from fedagentgym.algorithms import Averaging, AveragingSettings
 from fedagentgym.errors import OptionError
 
 KEPT = ("m_t", "v_t")
-"""What Flower's adaptive strategies keep between rounds."""
+"""State that Flower's adaptive strategies keep between rounds."""
 
 
 class StrategySettings(AveragingSettings):

@@ -1,4 +1,4 @@
-"""Who holds which tasks: a split made, measured, saved, and opened again."""
+"""A client split: made, measured, saved, and opened again."""
 
 from __future__ import annotations
 

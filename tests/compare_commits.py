@@ -262,7 +262,7 @@ def episode_cases(quick: bool) -> dict[str, Case]:
 
 
 def all_cases(kinds: Iterable[str], quick: bool) -> dict[str, Case]:
-    """What is to be computed, by `kind/name`; `kind/registered` is the list of all names that there are."""
+    """The cases to compute, by `kind/name`; `kind/registered` is the list of all names that there are."""
     made = {"methods": method_cases, "splits": split_cases, "episodes": episode_cases}
     return {f"{kind}/{name}": c for kind in kinds for name, c in {"registered": {}, **made[kind](quick)}.items()}
 
@@ -294,7 +294,7 @@ def digests_of(checkout: Path, cases: Mapping[str, Case]) -> dict[str, str]:
 
 
 def describe_difference(name: str, here: str | None, other: str | None) -> str | None:
-    """What is different; None if two digests are equal."""
+    """The difference; None if two digests are equal."""
     if here == other and not str(here).startswith("failed"):
         return None
     if here is None or other is None:
@@ -307,7 +307,7 @@ def describe_difference(name: str, here: str | None, other: str | None) -> str |
 
 
 def find_reason(name: str) -> str | None:
-    """Why a digest may differ, if it may."""
+    """The reason why a digest may differ, if there is one."""
     return next((reason for pattern, reason in REASONS.items() if fnmatchcase(name, pattern)), None)
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: where the provided test data lies, and a cache of their own."""
+"""Fixtures of all tests: where the provided test data lies, and a cache of their own."""
 
 from __future__ import annotations
 

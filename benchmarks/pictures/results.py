@@ -44,7 +44,7 @@ class Frame:
 
 
 def draw_overview(results: TableResults) -> Drawing:
-    """Who holds which tasks, and success alone, together, and with all tasks in one place."""
+    """The tasks of each client, and success alone, together, and with all tasks in one place."""
     drawing = Drawing(
         "Left: the tasks of eight clients. Right: success over training, alone, federated, in one place", 300
     )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import Episode, TextEnv
 
 FinishReason = Literal["stop", "length", "context"]
-"""Why a reply ended: a stop token, ``max_new_tokens``, or a full context (then nothing was generated)."""
+"""The reason why a reply ended: a stop token, ``max_new_tokens``, or a full context (then nothing was generated)."""
 
 
 class Decoding(Settings):

@@ -113,7 +113,7 @@ def unpack_bits(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 
 
 def find_score_error(rows: NDArray[np.float64], questions: int) -> str:
-    """Why an expert's scores cannot be used, or nothing. NaN means a missing score and is allowed."""
+    """The reason why an expert's scores cannot be used, or nothing. NaN means a missing score and is allowed."""
     if len(rows) != questions:
         return f"scored {len(rows)} of {questions} questions, and it is not known which"
     given = rows[~np.isnan(rows)]
@@ -178,7 +178,7 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
 
 
 Answers = Literal["off", "own", "holders_first", "all"]
-"""Who may check candidates against the gold: no client, holders of the question (preferred or not), or every client."""
+"""The clients that may check candidates against the gold: none, holders of the question (preferred or not), or every client."""
 Judgement = Literal["self_answer", "reward_model"]
 
 

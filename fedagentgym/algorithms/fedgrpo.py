@@ -274,7 +274,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def _read_holders(
         self, answers: Mapping[int, Message], state: ServerState, ids: Sequence[int]
     ) -> NDArray[np.uint8]:
-        """Who holds which of the server's questions; a client that does not reply keeps its former entry."""
+        """The holders of each of the server's questions; a client that does not reply keeps its former entry."""
         size = len(self.questions.pool)
         held = np.array(state.memory.get("held", np.zeros((len(ids), size), dtype=np.uint8)))
         for client, answer in answers.items():

@@ -26,7 +26,7 @@ _MODEL_NAME = re.compile(r"sha256:[0-9a-f]{64}|[\w][\w.-]*(/[\w][\w.-]*)?")
 
 
 class Rule(NamedTuple):
-    """Who decides a setting of a recipe, and what a node does with it; `keys` with all keys below them."""
+    """The party that decides a setting of a recipe, and what a node does with it; `keys` with all keys below them."""
 
     keys: tuple[str, ...]
     who: str

@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Where the server draws candidates from."""
+    """The source from which the server draws candidates."""
 
     def draw(self, count: int) -> list[Candidate]:
         """This many candidates, or fewer if there are no more."""

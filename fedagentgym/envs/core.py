@@ -346,7 +346,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @cached_property
     def instructions(self) -> str:
-        """Who the agent is, which actions there are, and how a reply is written: the first message to a language model."""
+        """The first message to a language model: its role, the actions that there are, and the form of a reply."""
         form = "" if self.takes == "reply" else "\n\nReply with one action and nothing else."
         return f"{self.role}\n\n{self.action_help}{form}"
 

@@ -53,7 +53,7 @@ class DataSet:
     check: Callable[[Path | None, str | None], Findings]
     download: Callable[[str | None], Path] | None = None
     origin: str = ""
-    """Where the files are fetched by hand, of a set that is not downloaded."""
+    """The page from which files are fetched by hand, of a set that is not downloaded."""
 
     @property
     def folder(self) -> Path:

@@ -58,7 +58,7 @@ class QuorumError(FedAgentGymError):
 
 
 class Backend(Protocol):
-    """Where clients run: in this process, in a pool of workers, or on their own machines.
+    """The place where clients run: in this process, in a pool of workers, or on their own machines.
 
     To write one, give a class these four methods, and register a function that makes it with `fedagentgym.register_backend`.
     `fedagentgym.testing.check_backend` checks it.
@@ -95,7 +95,7 @@ class Backend(Protocol):
 
 
 class FederationSettings(Settings):
-    """Where the clients run, how many take part, and how many must answer: the section `federation` of a configuration."""
+    """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
 
     backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")

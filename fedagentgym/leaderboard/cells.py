@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def packed_folder(self) -> Path:
-        """Where a cell that was played before, elsewhere, is packed (`store`)."""
+        """The packed folder of a cell that was played before, elsewhere (in `store`)."""
         return self.folder / "packed"
 
     @property

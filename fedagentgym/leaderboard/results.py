@@ -175,7 +175,7 @@ class ResultFolder:
 
     @property
     def verification_file(self) -> Path:
-        """Where the reader keeps what was found about this result."""
+        """The reader's file with what was found about this result."""
         if self.verified is None or self.verified.resolve().is_relative_to(self.path.resolve()):
             raise OptionError("what is found about a result is kept in a folder of its own, outside of the result")
         return self.verified / self.manifest.suite.name / f"{self.name}.json"

@@ -128,7 +128,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where a value lies within the drawing."""
+    """The place of a value within the drawing."""
 
     left: float
     right: float

@@ -495,7 +495,7 @@ def federate(
 
 
 def collect_provenance() -> dict[str, str]:
-    """When and with which versions a split was made: stored beside the digest, not covered by it."""
+    """The date and versions with which a split was made: stored beside the digest, not covered by it."""
     import scipy
 
     return {

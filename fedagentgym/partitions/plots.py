@@ -249,7 +249,7 @@ def plot_mixture_bars(
 
 
 def _place_bars(clients: int, *, with_pool: bool) -> tuple[Floats, Floats]:
-    """Where the clients' bars stand and how wide they are; the pool's bar is apart from them and never too narrow to see."""
+    """Places and widths of the clients' bars; the pool's bar is apart from them and never too narrow to see."""
     positions, widths = np.arange(clients, dtype=float), np.ones(clients)
     if not with_pool:
         return positions, widths

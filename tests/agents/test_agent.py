@@ -176,7 +176,7 @@ def chat_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def test_a_dialogue_of_chunks_is_the_chat_template() -> None:
-    """What the row holds after three turns is what the template makes of the whole dialogue."""
+    """After three turns the row holds the template's text of the whole dialogue."""
     seam = HuggingFaceTokenizer(chat_tokenizer())
     replies = ["search[red shoes]", "click[buy now]"]
     ids = list(seam.encode_chat("Find me red shoes"))

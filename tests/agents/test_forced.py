@@ -35,7 +35,7 @@ class Said(NamedTuple):
     logprobs: list[float]
     allowed: list[tuple[int, ...]]
     margin: float
-    """How near a uniform came to a boundary of the cumulative distribution: below rounding, either token is right."""
+    """The distance of a uniform from a boundary of the cumulative distribution: below rounding, either token is right."""
 
 
 def speak_plainly(

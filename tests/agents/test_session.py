@@ -403,7 +403,7 @@ def test_merging_an_adapter_leaves_no_trace() -> None:
 
 
 def test_autocast_sessions_agree_with_an_autocast_forward() -> None:
-    """What rollouts on a GPU do, here on a CPU: float32 weights, bfloat16 arithmetic and cache."""
+    """Rollouts of a GPU, here on a CPU: float32 weights, bfloat16 arithmetic and cache."""
     policy = make_policy("hf", adapter=True)
     stops = policy.tokenizer.stop_ids
     forward = ModuleForward(policy.model, policy.device, torch.bfloat16)

@@ -120,7 +120,7 @@ def compute_trl_step(model: Any, groups: Any, advantages: np.ndarray[Any, Any]) 
 
 
 def make_trl_stand_in(trainer: Any) -> Any:
-    """What `GRPOTrainer._compute_loss` reads of a trainer; log-probs are computed from logits as TRL's documentation has it."""
+    """A trainer as `GRPOTrainer._compute_loss` reads it; log-probs are computed from logits as TRL's documentation has it."""
 
     def compute(self: Any, model: Any, ids: Any, mask: Any, keep: int, **_: Any) -> Any:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)

@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class StandIn:
-    """What this project uses of ``vllm.LLM``, computed by transformers: the calls and their arguments are checked here.
+    """The part of ``vllm.LLM`` that this project uses, computed by transformers: the calls and their arguments are checked here.
 
     As vLLM does, it reads an adapter once per id, and says nothing when other files come under an id that it knows.
     """
@@ -136,7 +136,7 @@ class StandIn:
 
 @pytest.fixture
 def on_gpu() -> list[bool]:
-    """What the stand-in says of the platform; a test may append."""
+    """The stand-in's report of the platform; a test may append."""
     return [False]
 
 
@@ -178,7 +178,7 @@ def check_episodes(agent: TokenAgent, atol: float) -> int:
 
 
 def conform(folder: Path, atol: float) -> None:
-    """What any engine must do: play, record the sampling distribution, and follow new weights."""
+    """Check any engine: play, record the sampling distribution, and follow new weights."""
     agent = make_agent(settings(folder))
     assert isinstance(agent, TokenAgent)
     assert check_episodes(agent, atol) > 50

@@ -1,4 +1,4 @@
-"""What the methods become when their additions are switched off, bit for bit, and what their messages weigh."""
+"""The methods with their additions switched off, bit for bit, and the sizes of their messages."""
 
 from __future__ import annotations
 

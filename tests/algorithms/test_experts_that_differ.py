@@ -37,7 +37,7 @@ def select(algorithm: Any, right: np.ndarray) -> list[list[int]]:
 
 
 def measure_hits(algorithm: Any, right: np.ndarray) -> float:
-    """How often the client whose category a question is of is asked."""
+    """The share of questions for which the client of their category is asked."""
     homes = {name: number for number, name in enumerate(sorted(algorithm.questions.pool.category_names))}
     asked = zip(algorithm.questions.pool, select(algorithm, right), strict=True)
     return float(np.mean([experts == [homes[task.category]] for task, experts in asked]))

@@ -1,4 +1,4 @@
-"""What each method makes of a client that fails it: defined, survived, and written in the run's record."""
+"""A client that fails, under each method: defined, survived, and written in the run's record."""
 
 from __future__ import annotations
 

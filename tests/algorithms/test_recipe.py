@@ -1,4 +1,4 @@
-"""What a server asks of a node: every setting of a recipe has a rule, and the rules hold."""
+"""A server's requests to a node: every setting of a recipe has a rule, and the rules hold."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _find_models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def test_every_setting_of_a_recipe_has_a_rule() -> None:
-    """What is free-form or could name something outside of the recipe has one of its own, not that of the part above it."""
+    """Free-form settings, and those that could name outside objects, have rules of their own, not that of the part above them."""
     keys = list(list_keys(ExperimentSpec))
     assert len(keys) > 80 and "evaluation.sets.options" in keys
     rules = {key: find_rule(key) for key in keys}

@@ -1,4 +1,4 @@
-"""Who gets whose answers: what PubSwap promises for every pattern of right and wrong."""
+"""PubSwap's exchange of answers, for every pattern of right and wrong."""
 
 from __future__ import annotations
 

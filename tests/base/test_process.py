@@ -1,4 +1,4 @@
-"""What the processor can do, read from what Linux lists."""
+"""Features of the processor, read from what Linux lists."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ TOWNS = {"Arle": ("+", False), "Bost": ("-", True)}
 
 
 def write_run(folder: Path, seed: int, course: list[float]) -> None:
-    """What is read of a run whose policy reaches these successes, 100 episodes and 1 MB later each."""
+    """Write the files of a run whose policy reaches these successes, 100 episodes and 1 MB later each."""
     folder.mkdir(parents=True)
     lines = []
     for number, success in enumerate(course):

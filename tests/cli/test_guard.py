@@ -1,4 +1,4 @@
-"""How a command ends when something stops it."""
+"""Ends of commands that something stops."""
 
 from __future__ import annotations
 

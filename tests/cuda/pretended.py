@@ -27,7 +27,7 @@ from torch.autograd.function import BackwardCFunction
 CUDA = torch.device("cuda", 0)
 MEMORY = 80 * 10**9
 READ_ID = 30
-"""What every read of whole numbers gives: a token that ends no reply."""
+"""The value of every read of whole numbers: a token that ends no reply."""
 
 GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -117,14 +117,14 @@ PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 
 
 def read_number(dtype: torch.dtype) -> Any:
-    """What is read of one number."""
+    """The value that is read of one number."""
     if dtype == torch.bool:
         return True
     return 1.0 if dtype.is_floating_point else READ_ID
 
 
 def read_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """What is read of a tensor, which has to lie in the processor's memory."""
+    """The value that is read of a tensor, which has to lie in the processor's memory."""
     if tensor.device.type != "cpu":
         raise TypeError(f"can't convert {tensor.device} device type tensor to numpy")
     if tensor.dtype == torch.bfloat16:
@@ -175,7 +175,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedCuda]:
 def move_module(
     module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> torch.nn.Module:
-    """What `module.to` does, tied weights included, which torch itself would untie between a real and a fake tensor."""
+    """Do as `module.to`, tied weights included, which torch itself would untie between a real and a fake tensor."""
     done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for part in module.modules() if recurse else (module,):
         for table in (part._parameters, part._buffers):
@@ -201,7 +201,7 @@ def run_backward(
     *_: Any,
     **__: Any,
 ) -> tuple[torch.Tensor | None, ...]:
-    """What torch's engine does, node by node. The engine itself wants streams of a device that is not there."""
+    """Do as torch's engine, node by node. The engine itself wants streams of a device that is not there."""
     roots = [_find_edge(output) for output in outputs]
     wanted = [_find_edge(leaf) for leaf in inputs]
     waiting = _count_uses([node for node, _ in roots])
@@ -239,7 +239,7 @@ def _find_edge(tensor: torch.Tensor) -> tuple[Any, int]:
 
 
 def _count_uses(roots: Sequence[Any]) -> dict[Any, int]:
-    """How many nodes pass a gradient to each node."""
+    """The number of nodes that pass a gradient to each node."""
     uses: dict[Any, int] = dict.fromkeys(roots, 0)
     seen, open_nodes = set(roots), list(roots)
     while open_nodes:

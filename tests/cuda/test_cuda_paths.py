@@ -1,4 +1,4 @@
-"""What runs on a GPU, on a pretended one: nothing mixes devices, and every product runs in the type that it should.
+"""The GPU's code on a pretended GPU: nothing mixes devices, and every product runs in the type that it should.
 
 The models are small and have no numbers; see `pretended.py` for what is given by hand.
 """

@@ -41,7 +41,7 @@ def make(name: str) -> gymnasium.Env[str, str]:
 
 
 def play_on(env: gymnasium.Env[str, str]) -> list[Any]:
-    """What an environment says from here on: the rest of its episode, and the next one that its own draws pick."""
+    """The texts of an environment from here on: the rest of its episode, and the next one that its own draws pick."""
     said: list[Any] = [env.step("guess 3"), env.step("search[shoes]")]
     return [*said, env.reset(), env.step("look")]
 

@@ -66,7 +66,7 @@ class StorageMeter(TorchDispatchMode):
 
 
 class LoadedModel(SharedModel, SimpleNamespace):
-    """What an update needs of a policy."""
+    """The part of a policy that an update needs."""
 
 
 def make_policy(shape: ModelShape, adapter: bool, dtype: torch.dtype) -> Any:

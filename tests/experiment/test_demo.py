@@ -1,4 +1,4 @@
-"""What the demo shows: one client alone beside all together, on the terminal and on the page, from runs that are played."""
+"""The demo: one client alone beside all together, on the terminal and on the page, from runs that are played."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others wrote chooses no code, no server, no key and no missing protection, whichever file it stands in.
+"""Files that others wrote choose no code, no server, no key and no missing protection.
 
 Every reader gets every choice that only the user makes; the neighbours of each are in the same tables.
 """

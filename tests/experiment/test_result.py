@@ -1,4 +1,4 @@
-"""What `train` returns, and the tables of splits: short to print, and numbers to compute on with."""
+"""The result of `train`, and the tables of splits: short to print, and numbers to compute on with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of an update on several devices, and what a model that does not fit is advised."""
+"""Plans of updates on several devices, and the advice for a model that does not fit."""
 
 from __future__ import annotations
 

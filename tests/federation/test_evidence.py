@@ -75,7 +75,7 @@ PLACES += ("record.bytes_total", "record.seconds", "record.seconds_total", "reco
 
 
 UNBOUND = ("inputs", "heads", "states", "record.metrics", "record.clients", "record.failures", "record.client_seconds")
-"""What a forger of the whole chain can rewrite of an old round: nothing that a later one is computed from."""
+"""A forger of the whole chain can rewrite nothing of an old round from which a later one is computed."""
 
 
 def test_every_field_of_a_note_with_every_nasty_value(run_toy: Run, played: Path, tmp_path: Path) -> None:

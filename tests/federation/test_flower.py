@@ -113,7 +113,7 @@ def authority(folder: Path) -> None:
 
 
 def node_key(file: Path) -> None:
-    """What `ssh-keygen -t ecdsa -b 384 -f FILE` makes."""
+    """A key as of `ssh-keygen -t ecdsa -b 384 -f FILE`."""
     key = ec.generate_private_key(ec.SECP384R1())
     form, plain = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
@@ -164,7 +164,7 @@ PERSONAL = merge(FEDAGENT, {"algorithm": {"name": "personal-head", "local_steps"
 
 
 def read_states(folder: Path, pattern: str) -> dict[str, bytes]:
-    """What every client keeps after the last round."""
+    """The state of every client after the last round."""
     return {path.parent.name: path.read_bytes() for path in sorted(folder.glob(pattern))}
 
 

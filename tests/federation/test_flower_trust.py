@@ -327,7 +327,7 @@ def worker(toy: ModuleType, tmp_path: Path) -> ResidentWorker:
 
 
 def ask(worker: ResidentWorker, content: Content) -> Reply:
-    """What the ClientApp and the resident worker make of a record, without the socket between them."""
+    """The answer of ClientApp and resident worker to a record, without the socket between them."""
 
     def forward(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
         told, message = _serve_one(worker, encode({**request.to_header(), "recipe": recipe.plain()}), request.body)

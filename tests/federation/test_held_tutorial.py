@@ -100,7 +100,7 @@ def list_secrets(world: Path) -> list[str]:
 
 
 def can_change_users(world: Path) -> bool:
-    """Whether processes may be started as another user, and that one can read this Python and package."""
+    """Return whether processes may be started as another user, and that one can read this Python and package."""
     if os.geteuid() != 0:
         return False
     command = [sys.executable, "-c", "import fedagentgym, torch, flwr"]

@@ -9,7 +9,7 @@ from vulture import Vulture
 
 ROOT = Path(__file__).resolve().parents[2]
 DECORATORS = ["@app.*", "@*.command", "@*_validator*", "@*_serializer*", "@*.register*", "@overload"]
-"""What these decorate is called by the library that they belong to."""
+"""Decorators of functions that the decorator's library calls."""
 TARGET = re.compile(r'[\w.}]:(\w+)"')
 """`"module:name"` is how registries and commands name what they import when it is first used."""
 CALLED_BY_A_LIBRARY = {
@@ -30,7 +30,7 @@ CALLED_BY_A_LIBRARY = {
     *("list_clients",),  # Flower, by its decorator
 }
 ATTRIBUTE = re.compile(r"\.(\w+)")
-"""What a page's template reads of what it is given."""
+"""Attributes that a page's template reads."""
 RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
 """Called by text, so that what is timed has a process of its own (benchmarks/webshop.py)."""
 FOUND_BY_NAME = re.compile(r"_equal_\w+")

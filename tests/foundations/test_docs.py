@@ -1,4 +1,4 @@
-"""What the pages show works: every python block of README and docs is run, and every doctest of the library."""
+"""Code on the pages works: every python block of README and docs is run, and every doctest of the library."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_docstring_says_what_a_thing_is_or_does() -> None:
 
 
 def test_every_row_of_the_security_table_names_tests_that_exist() -> None:
-    """Who can send what, what that can do at most, and a test that shows it, or why there is none."""
+    """Every row names a sender, the worst effect, and a test that shows it or the reason why there is none."""
     rows = [
         line.split(" | ") for line in (ROOT / "SECURITY.md").read_text().splitlines() if " → " in line and " | " in line
     ]

@@ -46,7 +46,7 @@ REGISTRIES = {
 
 
 def is_ours(target: Any) -> bool:
-    """Whether the package registers this itself; what tests and pages add are objects of other modules."""
+    """Return whether the package registers this itself; what tests and pages add are objects of other modules."""
     return isinstance(target, str) or target.__module__.startswith("fedagentgym.learning.")
 
 
@@ -70,7 +70,7 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "prompt template": check_template,
     "tracker": check_tracker,
 }
-"""What runs an entry and looks at its properties, by kind. Agents and algorithms have tests below."""
+"""Functions that run an entry and check its properties, by kind. Agents and algorithms have tests below."""
 TESTED_IN = {
     "group of data sets": "envs/reasoning/test_data_sets.py, envs/alfworld/test_folders.py, envs/webshop/test_site.py",
     "backend": "testing/test_checks.py, federation/test_flower.py",

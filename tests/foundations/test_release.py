@@ -1,4 +1,4 @@
-"""What names the version agrees, and what contributors read is true."""
+"""All files name the same version, and contributors read what is true."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_other_measures_have_students_interval(drawn: list[float]) -> None:
 
 
 def test_repeats_of_a_task_are_no_tasks() -> None:
-    """What is always solved or never has the interval of its tasks; what repeats decide anew has a narrower one."""
+    """Tasks that are always or never solved have the interval of so many tasks; others have a narrower one with repeats."""
     draws = np.random.default_rng(0)
     fixed = (np.arange(40) % 2).astype(float)
     low, high = estimate(fixed)[1:]
@@ -87,7 +87,7 @@ def test_equal_agents_differ_no_more_often_than_the_level(tasks: int, share: flo
 
 
 def test_a_few_tasks_decide_nothing() -> None:
-    """Where all of four tasks differ, an exact test of signs has p = 0.125."""
+    """If all of four tasks differ, an exact test of signs has p = 0.125."""
     few = compare_tasks([np.ones(4)], bounded=True)
     assert (
         few.mean == 1

@@ -66,7 +66,7 @@ def list_exported(module: str) -> set[str]:
 
 
 def is_public(module: str, name: str | None) -> bool:
-    """Whether an import is of the surface."""
+    """Return whether an import is of the surface."""
     return module in (*SURFACE, *BRIDGES) and (name is None or name in list_exported(module))
 
 
@@ -105,7 +105,7 @@ def list_methods(cls: type) -> Iterator[Callable[..., Any]]:
 
 
 def check_function(function: Callable[..., Any], sections: dict[str, list[str]]) -> None:
-    """What a documented parameter and result are."""
+    """Check a documented function's parameters and result."""
     assert sections.get("Args", []) == list_parameters(function), f"{function.__qualname__}: Args are other names"
     gives = inspect.signature(function).return_annotation not in ("None", None, inspect.Signature.empty)
     assert gives == bool({"Returns", "Yields"} & set(sections)), f"{function.__qualname__}: Returns"

@@ -87,7 +87,7 @@ TEXTS = (
     BOMB,
     MERGE_BOMB,
 )
-"""What is no name of a file; some are good values, for what comes after they were admitted."""
+"""Texts that are no name of a file; some are good values, for what comes after they were admitted."""
 
 SECTIONS = (
     "name",

@@ -184,7 +184,7 @@ SETTINGS = settings(
 
 
 def find_fault(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is wrong with the end of a command, if anything is."""
+    """The fault in the end of a command, if there is one."""
     code = main_in_time(line)
     said = capsys.readouterr().err
     fine = code in PROMISED and "Traceback" not in said and (code != 2 or said.strip())

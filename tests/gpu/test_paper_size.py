@@ -22,7 +22,7 @@ from fedagentgym.experiment.run import train
 
 SHOP = "{data: null, goal_order: webshop, size: tiny, reward: success10, max_turns: %d}"
 MEMORY_TOLERANCE = 1.25
-"""What a round may take of what the plan says: the allocator keeps blocks, and CUDA a context."""
+"""The share of the planned memory that a round may take: the allocator keeps blocks, and CUDA a context."""
 
 
 class Measured(NamedTuple):

@@ -81,7 +81,7 @@ def name_ids(clients: list[list[Row]] | None) -> list[list[str]] | None:
 
 
 def check_pathological(source: random.Random) -> None:
-    """Where the categories follow from the number of the client, every client has as many tasks of each as theirs."""
+    """If the categories follow from the number of the client, every client has as many tasks of each as theirs."""
     rows, clients, wanted = make_rows(source), source.randint(1, 10), source.randint(1, 4)
     ours = divide_with_ours(rows, "pathological", clients, categories_per_client=wanted, assignment="deterministic")
     theirs = divide_with_theirs(rows, PathologicalPartitioner(clients, "category", wanted, "deterministic"))
@@ -110,7 +110,7 @@ def check_shards(source: random.Random) -> None:
 
 
 def check_draws(mode: str) -> None:
-    """How often a client has each pair of categories: ours and theirs differ by no more than chance makes them differ."""
+    """The frequency of each pair of categories at a client: ours and theirs differ by no more than chance makes them differ."""
     rows = [{"id": f"t/{number:05d}", "category": "abcde"[number % 5], "user": 0} for number in range(6000)]
     ours = count(divide_with_ours(rows, "pathological", 600, categories_per_client=2, assignment=mode)) or []
     theirs = count(divide_with_theirs(rows, PathologicalPartitioner(600, "category", 2, mode))) or []

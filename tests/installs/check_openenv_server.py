@@ -36,7 +36,7 @@ def serve() -> Iterator[str]:
 
 
 def check_episodes(client: Any, seeds: range) -> None:
-    """What the client sees is what gymnasium's interface gives, step by step, with the expert at play."""
+    """The client sees the same as through gymnasium's interface, step by step, with the expert at play."""
     mine = open_env(ENV.id, size="tiny", split="val")
     for seed in seeds:
         observation, info = mine.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""What a newcomer does in the first minutes, in the environment that holds the installed package. Run by `test_installs.py`.
+"""The first minutes of a newcomer, in the environment that holds the installed package. Run by `test_installs.py`.
 
 usage: python newcomer.py core|train CHECKOUT
 """

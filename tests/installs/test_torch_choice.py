@@ -22,7 +22,7 @@ def choose(
     gpu: str = "",
     system: str = "Linux",
 ) -> tuple[str, str]:
-    """What the script says, and what it asks pip to install."""
+    """The script's output, and the requirement that it gives to pip."""
     shown = f"Version: {installed}" if installed else ""
     programs = {
         "pip": f'[ "$1" = show ] && {{ echo "{shown}"; exit 0; }}; echo "$@" >> {folder}/asked',

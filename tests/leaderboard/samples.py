@@ -68,7 +68,7 @@ METHODS_SUITE = Suite.load(
 def play(
     agent: str, split: str, tasks: int, repeats: int, seed: int, options: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Evaluation, str]:
-    """What an agent does, and its episodes as text."""
+    """An agent's results, and its episodes as text."""
     env = open_env(GUESS, split=split, **options)
     player = make_agent(agent, env)
     settings = EvaluationSettings(split=split, tasks=tasks, repeats=repeats)

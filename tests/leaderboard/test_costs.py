@@ -1,4 +1,4 @@
-"""What a forged result costs whoever verifies it: it is refused by its sizes, before anything is made of it."""
+"""The cost of verifying a forged result: it is refused by its sizes, before anything is made of it."""
 
 from __future__ import annotations
 

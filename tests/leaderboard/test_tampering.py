@@ -303,7 +303,7 @@ def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: 
 
 
 def test_episodes_that_are_kept_silent_are_not_proven(honest_method: Path, tmp_path: Path) -> None:
-    """Where clients fail there are fewer episodes than the configuration takes: the check reports that not all are counted."""
+    """If clients fail there are fewer episodes than the configuration takes: the check reports that not all are counted."""
     folder = forger.copy(honest_method, tmp_path / "forged")
     document(lambda plain: plain["cells"][0]["spent"].update(episodes=20))(folder)
     document(lambda curves: last_point(curves)["spent"].update(episodes=20), "curves.json")(folder)

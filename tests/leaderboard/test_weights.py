@@ -1,4 +1,4 @@
-"""Who spoke: weights that are at hand say the same words again, and others are found out."""
+"""Weights at hand generate the same replies again, and others are detected."""
 
 from __future__ import annotations
 

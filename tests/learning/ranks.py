@@ -32,7 +32,7 @@ def start_ranks(count: int, module: str, *arguments: str) -> list[subprocess.Pop
 
 
 def finish(processes: Sequence[subprocess.Popen[str]], codes: Sequence[int]) -> list[str]:
-    """What each rank wrote on standard error, after they ended with these codes."""
+    """Each rank's standard error, after they ended with these codes."""
     said = [process.communicate(timeout=500)[1] for process in processes]
     assert [process.returncode for process in processes] == list(codes), "\n".join(said)
     return said

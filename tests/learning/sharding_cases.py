@@ -1,4 +1,4 @@
-"""What ranks compare: each holds a whole policy and its part of a sharded one, and takes the same steps with both.
+"""Comparisons between ranks: each holds a whole policy and its part of a sharded one, and takes the same steps with both.
 
 `python -m tests.learning.sharding_cases CASE ...`, on every rank alike.
 """
@@ -176,7 +176,7 @@ def learn_and_resume() -> None:
 
 
 def pass_outcomes_on() -> None:
-    """What rank 0 makes, and its errors, reach all; an error on one rank alone is not taken for one of all."""
+    """Results and errors of rank 0 reach all; an error on one rank alone is not taken for one of all."""
     assert ranks.share(get_rank) == 0
     assert ranks.make_first(get_rank) == get_rank()
     assert ranks.share(lambda: ranks.share(lambda: 1)) == 1

@@ -84,7 +84,7 @@ def same(a: Any, b: Any) -> bool:
     ids=["session", "window", "tempered", "constrained", "lora"],
 )
 def test_recorded_log_probs_are_those_of_the_training_pass(env: GuessEnv, options: dict[str, Any]) -> None:
-    """What the rollout engine wrote down and what the update computes are the same distribution."""
+    """The rollout engine records the distribution that the update computes."""
     agent = make_agent(**options)
     policy = get_trainable_policy(agent)
     random = np.random.default_rng(0)
@@ -213,7 +213,7 @@ def test_somebody_else_s_episodes_can_be_learnt_from() -> None:
 
 
 def test_objective_gradients_and_weights_follow_the_steps() -> None:
-    """What FedMOA needs: a gradient per objective, and weights that a callback changes between steps."""
+    """Needed by FedMOA: a gradient per objective, and weights that a callback changes between steps."""
     local = make_local(objectives=[{"name": "accuracy/guess"}, {"name": "length", "weight": 0.5}])
     names = ("accuracy/guess", "length")
     seen: list[StepReport] = []

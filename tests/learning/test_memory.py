@@ -1,4 +1,4 @@
-"""What decides how many tokens go through a model at a time, and what must not."""
+"""The settings that decide how many tokens go through a model at a time, and those that must not."""
 
 from __future__ import annotations
 

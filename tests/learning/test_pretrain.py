@@ -1,4 +1,4 @@
-"""What a run starts from: a warm start of any language model, all weights or an adapter, found again by what it was made from."""
+"""The start of a run: a warm start of any language model, all weights or an adapter, found again by what it was made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What axe-core, the usual checker of accessibility, finds wrong on the page that a browser shows."""
+"""Faults that axe-core, the usual checker of accessibility, finds on the page that a browser shows."""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ class Browser:
         self._ask("url", {"url": page.resolve().as_uri()})
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script returns."""
+        """The result of a script."""
         return self._ask("execute/sync", {"script": script, "args": list(arguments)})
 
     def wait_for(self, script: str, *arguments: object) -> Any:
-        """What an asynchronous script hands to its last argument."""
+        """The value that an asynchronous script passes to its last argument."""
         return self._ask("execute/async", {"script": script, "args": list(arguments)})
 
     def read_log(self) -> list[str]:

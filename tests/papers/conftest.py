@@ -1,4 +1,4 @@
-"""What rows are run with: installed data, models by their hub ids, labels, and results that are kept while the tests run."""
+"""Fixtures of the rows: installed data, models by their hub ids, labels, and results that are kept while the tests run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Workshop:
 
 
 def choose_replies(plain: dict[str, Any]) -> str:
-    """What the models of a row say: what is asked for there, so that some of it is right."""
+    """The replies of a row's models: as asked for there, so that some of it is right."""
     if plain["env"]["id"] in WORLDS:
         return "actions"
     if (by_method := {"dpsda-fl": "problems", "fedgrpo": "sums"}.get(plain["algorithm"]["name"])) is not None:

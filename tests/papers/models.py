@@ -158,6 +158,6 @@ def split_by(pattern: str) -> Any:
 
 
 def read_worlds() -> list[str]:
-    """What prompts are made of."""
+    """The texts of which prompts are made."""
     worlds = [ENVIRONMENTS.get(f"fedagentgym/{name}") for name in WORLDS]
     return [text for world in worlds for text in (world.role, world.action_help)]

@@ -1,4 +1,4 @@
-"""How a row is made small: sizes and places are changed, the method never.
+"""Rows made small: sizes and places are changed, the method never.
 
 `SIZES` and `PLACES` are all the keys that differ; a star stands for any name or number in a path.
 """

@@ -26,7 +26,7 @@ from .sizes import PLACES, SHARE, SIZES, iter_leaves, shrink
 ROWS = list_rows()
 TRAINS_NOTHING = "zero-shot"
 LATER_PARTS = ("algorithm.local_steps", "algorithm.swap_period", "algorithm.objectives")
-"""What one part of a row may say anew after another: tau, the swap period, and who has which objectives."""
+"""Settings that one part of a row may change after another: tau, the swap period, and who has which objectives."""
 
 
 def mark(name: str) -> Any:
@@ -49,8 +49,8 @@ def test_a_row_runs_two_rounds(name: str, workshop: Workshop) -> None:
 
 
 def has_signal(metrics: dict[str, float]) -> bool:
-    """Whether a round had anything to learn from: a group whose answers are all equally good has nothing. Without a signal a
-    model may still change, since AdamW's decay does not ask for one."""
+    """Return whether a round had a signal to learn from: a group whose answers are all equally good has none. Without one a
+    model may still change, by AdamW's decay."""
     return "groups" not in metrics or metrics["groups/constant"] < metrics["groups"]
 
 

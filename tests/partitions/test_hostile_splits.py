@@ -74,7 +74,7 @@ def put(data: Plain, place: str, value: Any) -> None:
 
 
 def is_harmless(original: Plain, forged: Plain) -> bool:
-    """Whether every client plays the same, and the split claims the same origin: the rest decides nothing that is played."""
+    """Return whether clients play the same, and the split claims the same origin: the rest decides nothing that is played."""
     return all(original[name] == forged.get(name) for name in ("clients", "variants", *set(_FIELDS) - {"labels"}))
 
 

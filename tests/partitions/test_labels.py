@@ -154,7 +154,7 @@ SHIPPED = label_files.read_shipped()
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str) -> None:
-    """When this fails, a generator has changed: give it a new version and make the labels anew with the commands in
+    """If this fails, a generator has changed: give it a new version and make the labels anew with the commands in
     docs/reference/labels.md."""
     record = SHIPPED[name]
     made = record["env"]

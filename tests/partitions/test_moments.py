@@ -152,7 +152,7 @@ def test_axes_stay_apart_for_any_setting(omega: float, xi: float, seed: int, tas
 
 
 def test_hardness_leaves_the_mixture_alone_given_the_labels() -> None:
-    """Where easy tasks are of other categories, the mixture must follow the labels, and only the labels."""
+    """If easy tasks are of other categories, the mixture must follow the labels, and only the labels."""
     table = make_table(20_000, {"easy": 0.5, "hard": 0.3, "mid": 0.2})
     draws = np.random.default_rng(1).random(len(table))
     table = table.with_solved(draws < np.array([0.7, 0.2, 0.4])[table.codes])

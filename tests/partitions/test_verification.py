@@ -1,4 +1,4 @@
-"""What `verify` finds: changes behind a new digest, leaked evaluation tasks, a library that cannot re-sample, moved axes."""
+"""Findings of `verify`: changes behind a new digest, leaked evaluation tasks, a library that cannot re-sample, moved axes."""
 
 from __future__ import annotations
 

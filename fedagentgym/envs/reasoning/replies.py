@@ -218,7 +218,7 @@ class ReplyEnv(MisleadableEnv):
 
     @cached_property
     def instructions(self) -> str:
-        """Who the agent is, how a reply is written, and the tools that are offered."""
+        """The agent's role, the form of a reply, and the tools that are offered."""
         offered = {call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.tools}
         parts = [_describe_reply(self.answer_form)]
         if offered:
@@ -246,7 +246,7 @@ class ReplyEnv(MisleadableEnv):
         return _make_loaded_pool(self.id, load(self._request), split, self.strip)
 
     def explain_empty(self, split: str) -> str:
-        """Why a split of a published data set is empty."""
+        """The reason why a split of a published data set is empty."""
         if self._request is None:
             return ""
         name = self._request.name

@@ -122,7 +122,7 @@ class CodeVerifier:
 
 
 def refusal(program: str) -> str | None:
-    """Why a program is not even tried, or None."""
+    """The reason why a program is not even tried, or None."""
     if len(program) > LONGEST_PROGRAM:
         return "too long"
     if not program.strip():

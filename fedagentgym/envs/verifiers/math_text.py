@@ -137,7 +137,7 @@ def squeezed(text: str) -> str:
 
 
 def unreadable(text: str) -> str | None:
-    """Why a text is not even brought into normal form, or None."""
+    """The reason why a text is not even brought into normal form, or None."""
     if len(text) > LONGEST_ANSWER:
         return "too long"
     if any(
@@ -163,7 +163,7 @@ _SERIES = re.compile(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])")
 
 
 def refusal(text: str) -> str | None:
-    """Why an answer in normal form goes no further, or None."""
+    """The reason why an answer in normal form goes no further, or None."""
     if "\\boxed" in text or text.count("{") != text.count("}"):
         return "braces do not match"
     if _deepest(text) > 12:
@@ -183,7 +183,7 @@ def refusal(text: str) -> str | None:
 
 
 def refusal_of_algebra(text: str) -> str | None:
-    """Why an expression is not given to computer algebra, which would multiply it out, or None."""
+    """The reason why an expression is not given to computer algebra, which would multiply it out, or None."""
     if _POWER_OF_POWER.search(text) or (_POWER_OF_SUM.search(text) and _LETTER.search(text)):
         return "a power too large"
     return None

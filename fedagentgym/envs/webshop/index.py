@@ -69,7 +69,7 @@ class Index(NamedTuple):
         return len(self.rows)
 
     def find_span(self, hashed: int) -> tuple[int, int]:
-        """Where the postings of a term begin and end; an empty range if no document holds it."""
+        """Begin and end of the postings of a term; an empty range if no document holds it."""
         place = int(np.searchsorted(self.hashes, np.uint64(hashed)))
         if place == len(self.hashes) or int(self.hashes[place]) != hashed:
             return 0, 0
@@ -202,7 +202,7 @@ def _merge(
 
 
 def _allocate_postings(name: str, dtype: str, length: int, folder: Path | None) -> Array:
-    """Where postings are written: in memory, or directly to a file, so that building needs no second copy."""
+    """Arrays for postings: in memory, or directly to a file, so that building needs no second copy."""
     if folder is None or not length:
         return np.empty(length, dtype=dtype)
     return np.memmap(folder / f"{name}{SCRATCH_SUFFIX}", dtype=dtype, mode="w+", shape=(length,))

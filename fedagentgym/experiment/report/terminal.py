@@ -135,7 +135,7 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
 
 
 def print_comparison(found: AloneAndTogether) -> None:
-    """Who can do what: at the start, alone, together."""
+    """Print success by category: at the start, alone, together."""
     out = get_console()
     rows = [
         (

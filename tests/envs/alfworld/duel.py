@@ -42,11 +42,11 @@ class Case(NamedTuple):
     """`expert` follows the expert often, so that goals are reached and undone; `random` does not."""
     declared: str = ""
     facts: str = ""
-    """What is put into the problem's text beside what the game says."""
+    """Texts that are put into the problem beside those of the game."""
 
 
 class Report(NamedTuple):
-    """What a duel saw."""
+    """Observations of a duel."""
 
     name: str
     game: Game

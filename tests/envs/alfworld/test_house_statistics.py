@@ -29,7 +29,7 @@ EVERY = 2
 
 @dataclass
 class Tally:
-    """What was counted in the generated pool."""
+    """Counts of the generated pool."""
 
     rooms: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in CATEGORIES})
     combinations: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in CATEGORIES})

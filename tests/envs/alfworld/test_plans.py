@@ -13,7 +13,7 @@ IDLE = ("examine", "look", "inventory", "help", "close", "slice")
 
 
 def _wins_within(game: Game, depth: int) -> bool:
-    """Whether any sequence of at most `depth` commands wins."""
+    """Return whether any sequence of at most `depth` commands wins."""
     frontier = {engine.start(game).state}
     for _ in range(depth):
         following = set()

@@ -36,7 +36,7 @@ GOLDEN = {
 
 
 def asked(payload: Any) -> Any:
-    """What makes two tasks the same."""
+    """A key that is equal for equal tasks."""
     if isinstance(payload, Question):
         return (payload.question, frozenset(payload.facts))
     return payload.statement if isinstance(payload, Program) else payload.problem

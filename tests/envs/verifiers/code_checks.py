@@ -1,4 +1,4 @@
-"""What the tests of the code verifier ask of a program: that f(1) is 42, by calls, by a test, and by its output."""
+"""Checks of programs in the tests of the code verifier: that f(1) is 42, by calls, by a test, and by its output."""
 
 from __future__ import annotations
 

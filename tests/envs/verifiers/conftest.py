@@ -13,7 +13,7 @@ from fedagentgym.envs.verifiers.sandbox.pool import Limits
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the servers of these tests make the folders of their runs."""
+    """The folder in which the servers of these tests make those of their runs."""
     return tmp_path_factory.mktemp("runs")
 
 

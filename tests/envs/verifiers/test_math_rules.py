@@ -72,7 +72,7 @@ OTHER_OPINIONS = {
     ("unit", "right"): "units of any form are left out",
     ("unit", "wrong"): "words that change the number, and letters that are variables, are no units",
 }
-"""Where math-verify says something else than we do, and why we differ: by rule and by our verdict."""
+"""Differences from math-verify, and their reasons: by rule and by our verdict."""
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_a_mixture_hands_the_verifier_on_and_tells_all_versions() -> None:
     ],
 )
 def test_the_library_on_the_whole_reply_looks_for_the_answer_itself(reply: str, correct: bool) -> None:
-    """What published training code does: a number without a box or dollar signs is no answer, and a box goes first."""
+    """As published training code does: a number without a box or dollar signs is no answer, and a box goes first."""
     assert grade_math(reply, "\\frac{1}{2}", "math-verify-reply").correct is correct
 
 

@@ -20,7 +20,7 @@ def webshop_data(shared_data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def parity(webshop_data: Path) -> Callable[[str], Any]:
-    """What the original answered, by file name."""
+    """The original's answers, by file name."""
     return lambda name: json.loads((webshop_data / "parity" / f"{name}.json").read_text(encoding="utf-8"))
 
 

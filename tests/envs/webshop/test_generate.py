@@ -65,7 +65,7 @@ def test_the_small_shop_is_the_tiny_one_with_more_goals_to_imitate(tiny: WebShop
 
 
 def first_wrong(env: WebShopEnv, queries: int) -> float:
-    """How often a query that leaves out one wish finds another product first."""
+    """The share of queries without one wish that find another product first."""
     pick, wrong = stream(1, "missing constraint"), 0
     for _ in range(queries):
         goal = env.pool[pick.integers(len(env.pool))].payload

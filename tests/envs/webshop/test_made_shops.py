@@ -1,4 +1,4 @@
-"""What else needs the original's data, on a few made products: importing, goals that people wrote, the list of all goals."""
+"""Code for the original's data, on a few made products: importing, goals that people wrote, the list of all goals."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def step(env: WebShopEnv, episode: Episode, action: str) -> Episode:
 
 
 class Page(HTMLParser):
-    """What the original's own reader takes from a page: visible texts, and things that can be clicked."""
+    """A page as the original's own reader sees it: visible texts, and things that can be clicked."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

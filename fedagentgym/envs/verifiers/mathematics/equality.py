@@ -37,7 +37,7 @@ from fedagentgym.envs.verifiers.mathematics.values import (
 
 @lru_cache(maxsize=512)
 def points(symbols: frozenset[str]) -> tuple[dict[str, Fraction], ...]:
-    """Where expressions in these symbols are compared: both signs, small and large, the same for ever."""
+    """Points at which expressions in these symbols are compared: both signs, small and large, the same for ever."""
     found = []
     for turn, (low, spread) in enumerate(((1, 3), (3, 5), (-2, 1), (0, 1), (-5, 9))):
         point = {}

@@ -73,7 +73,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def why_impossible() -> str | None:
-    """Why no list can be used on this machine, or None."""
+    """The reason why no list can be used on this machine, or None."""
     machine = os.uname().machine
     if machine != MACHINE or sys.maxsize < 1 << 32:
         return f"the list of system calls is for {MACHINE}, this machine is {machine}"

@@ -266,4 +266,4 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a shell": ("import os\nos.system('ls')", "programs may not start other programs here"),
     "a new image": ("import os\nos.execv('/bin/ls', ['ls'])", "programs may not start other programs here"),
 }
-"""What is refused, and the words that the program's error has to hold."""
+"""Programs that are refused, and the words that the program's error has to hold."""

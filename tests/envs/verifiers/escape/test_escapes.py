@@ -50,7 +50,7 @@ TRUTHS = {
     "system calls": "print(libc.syscall(25, 0, 0, 0, 0, 0) < 0 and libc.prctl(3, 0, 0, 0, 0) < 0)",
     "no new privileges": "print(True)",
 }
-"""What a program sees for itself of each protection."""
+"""Each protection as a program sees it."""
 
 
 class Place(NamedTuple):
