@@ -1,12 +1,20 @@
-"""The first minutes of a newcomer, in the environment that holds the installed package. Run by `test_installs.py`.
+"""The first hour of a newcomer, in the environment that holds the installed package. Run by `test_installs.py`, and by
+`test_first_steps.py` after `make demo`.
 
-usage: python newcomer.py core|train CHECKOUT
+usage: python newcomer.py core|train|hour CHECKOUT
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +36,44 @@ algorithm: {name: fedagent, local_steps: 1}
 federation: {rounds: 1}
 output: {folder: run}
 """
+
+
+OWN_AGENT = """
+env: {id: Guess}
+agent: tiny
+partition: {clients: 2, tasks_per_client: 6}
+learning: {tasks_per_step: 2, group_size: 2}
+federation: {rounds: 1}
+evaluation: {tasks: 5}
+"""
+MISROUNDED = re.compile(r"(?<![\w.])-0(\.0+)?(?![\d.])|\b0 seeds|\b1 (minutes|rounds|seeds|results)\b|Traceback")
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A server of chat completions that thinks for two seconds."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(2 * self.path.startswith("/slow"))
+        reply = {"role": "assistant", "content": "<answer> 1 </answer>"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        body = json.dumps({"choices": [{"message": reply, "finish_reason": "stop"}], "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[str]:
+    """The address of a hosted model on this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
 
 
 def list_helps(command: Any, path: tuple[str, ...] = ()) -> list[list[str]]:
@@ -91,8 +137,10 @@ def read_output(*arguments: str, code: int = 0) -> str:
     """The output of a command as it is typed, which a log would hold."""
     command = [Path(sys.executable).parent / "fedagentgym", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, f"fedagentgym {' '.join(arguments)} ended with {done.returncode}: {done.stderr}"
-    return done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert done.returncode == code, f"fedagentgym {' '.join(arguments)} ended with {done.returncode}: {said}"
+    assert not MISROUNDED.search(said), f"fedagentgym {' '.join(arguments)}: {said}"
+    return said
 
 
 def try_own_loop() -> None:
@@ -134,12 +182,98 @@ def try_training() -> None:
     assert (Path("exported") / "config.json").is_file()
 
 
+def try_own_agent() -> None:
+    """A configuration of one's own starts from the package's tiny agent, or says what is made, why and for how long."""
+    Path("own.yaml").write_text(OWN_AGENT)
+    said = read_output("train", "own.yaml")
+    assert "making" not in said
+    again = re.search(r"play it again: fedagentgym (eval --run \S+)", said)
+    assert again is not None and "found the same" in read_output(*again.group(1).split())
+    said = read_output(
+        "train", "own.yaml", "--set", "warm_start={episodes: 40, steps: 4}", "--set", "output.folder=made"
+    )
+    assert "making a tiny agent for fedagentgym/Guess-v0 (40 demonstrations, 4 steps" in " ".join(said.split()), said
+    assert "minutes on one core" in " ".join(said.split()) and "without these settings the package's is taken" in said
+
+
+def try_own_pool() -> None:
+    """A library's data set, and a client split of a pool of one's own."""
+    from datasets import Dataset
+
+    rows = [{"problem": f"What is {n} + 2?", "solution": str(n + 2)} for n in range(12)]
+    columns = {"question": "problem", "answer": "solution"}
+    env = gymnasium.make("fedagentgym/Math-v0", data=Dataset.from_list(rows), columns=columns)
+    pool = env.unwrapped.pool
+    assert len(pool) == 12
+    split = fedagentgym.federate("Math", partition="uniform", pool=pool, clients=3, tasks_per_client=4)
+    split.save("pool.json")
+    for given in (split, "pool.json"):
+        client = gymnasium.make("fedagentgym/Math-v0", client_split=given, client=1, pool=pool)
+        assert len(client.unwrapped.pool) == 4
+    said = read_output(
+        "split",
+        "make",
+        "uniform",
+        "--env",
+        "Guess",
+        "--clients",
+        "2",
+        "--tasks-per-client",
+        "5",
+        "--plot",
+        "x.png",
+        code=2,
+    )
+    assert "fedagentgym[plots]" in said and not Path("split.json").exists()
+
+
+def try_hosted_model() -> None:
+    """A mistyped address costs a second and not the entry's name; a slow model says so in a log."""
+    entry = ["--agent", "endpoint", "--agent-set", "model=third", "--scenario", "questions"]
+    begin = time.monotonic()
+    said = read_output(
+        "bench", "run", "agents-tiny-v1", *entry, "--agent-set", "options.url=http://127.0.0.1:9/v1", code=2
+    )
+    assert "refused" in said and time.monotonic() - begin < 30, said
+    with serve() as address:
+        read_output("bench", "run", "agents-tiny-v1", *entry, "--agent-set", f"options.url={address}/v1")
+        said = read_output(
+            *["eval", "--env", "Math", "--env-set", "size=tiny", "--tasks", "8", "--agent", "endpoint"],
+            *["--agent-set", "model=third", "--agent-set", f"options.url={address}/slow/v1"],
+            *["--agent-set", "options.concurrency=1"],
+        )
+    assert re.search(r"evaluating: \d of 8, .* left", said), said
+    run = "runs/leaderboard/agents-tiny-v1/endpoint-third"
+    assert f"bench pack {run}" in read_output("episodes", run, code=2)
+    read_output("bench", "pack", run)
+    packed = Path("results/agents-tiny-v1/endpoint-third")
+    said = read_output("episodes", str(packed), "--limit", "3", "--list")
+    assert 3 <= len(said.splitlines()) <= 8 and "3 of 100" in said, said
+    read_output("bench", "verify", str(packed))
+    read_output("leaderboard", "build", str(packed), "--out", "site")
+    page = re.sub(r"<(script|style|svg).*?</\1>|<[^>]*>", " ", Path("site/index.html").read_text(), flags=re.S)
+    assert not MISROUNDED.search(page), MISROUNDED.search(page)
+
+
+def try_trl(checkout: Path) -> None:
+    """The reward of the example's first steps and of its last."""
+    command = [sys.executable, "-W", "ignore", str(checkout / "examples" / "trl_rollouts.py")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rewards = [float(value) for value in re.findall(r"^ *\d+ to +\d+ +(\S+)", said, re.M)]
+    assert len(rewards) == 5 and rewards[-1] > rewards[0] + 0.2, said
+
+
 if __name__ == "__main__":
     assert not Path(fedagentgym.__file__).is_relative_to(sys.argv[2]), "the checkout was imported, not the package"
     try_core()
     try_own_data()
     try_own_loop()
-    if sys.argv[1] == "train":
-        try_training()
-    else:
+    if sys.argv[1] == "core":
         check("train", "demo", code=2)
+    else:
+        try_training()
+    if sys.argv[1] == "hour":
+        try_own_agent()
+        try_own_pool()
+        try_hosted_model()
+        try_trl(Path(__file__).parents[2])

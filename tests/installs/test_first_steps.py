@@ -50,3 +50,24 @@ def test_the_lines_of_the_dockerfile_run_in_an_empty_folder(root: Path, tmp_path
         [*command, "-n"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True
     )
     assert "fedagentgym.experiment.demo" in planned.stdout, shlex.join(command)
+
+
+def test_the_first_hour_after_make_demo(root: Path, tmp_path: Path) -> None:
+    """`make demo` in a fresh folder, the line that it ends with, and then the commands and loops of a newcomer."""
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=root, capture_output=True, check=True).stdout
+    checkout, work = tmp_path / "fedagentgym", tmp_path / "work"
+    checkout.mkdir()
+    work.mkdir()
+    subprocess.run(["tar", "x"], input=packed, cwd=checkout, check=True)
+    kept = ("FEDAGENTGYM_CACHE", "MAKEFLAGS", "MAKELEVEL")
+    surroundings = {name: value for name, value in make_clean_environment().items() if name not in kept}
+    done = subprocess.run(["make", "demo"], cwd=checkout, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    activate = done.stdout.splitlines()[-1].rpartition(": ")[2]
+    assert activate == "source .venv/bin/activate"
+    install = "pip install -q -c constraints.txt -e '.[trl,endpoint]'"
+    play = f"cd {work} && python {checkout}/tests/installs/newcomer.py hour {root}"
+    typed = ["bash", "-c", f"{activate} && fedagentgym doctor && {install} && {play}"]
+    surroundings["FEDAGENTGYM_CACHE"] = str(tmp_path / "cache")
+    done = subprocess.run(typed, cwd=checkout, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
