@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, show_value, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, require_type, show_value, unknown_name_error
 from fedagentgym.base.imports import require
+from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.task import (
     Task,
@@ -171,7 +172,7 @@ class TaskPool:
     def __repr__(self) -> str:
         names = list(self.categories)
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        return f"TaskPool({len(self.ids):,} tasks of {self.env}, {self.split}: {shown})"
+        return f"TaskPool({count_things(len(self.ids), 'task')} of {self.env}, {self.split}: {shown})"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -185,7 +186,8 @@ class TaskPool:
     def __getitem__(self, key: str | int) -> Task:
         if isinstance(key, str):
             return self._make_task(self.find_position(key))
-        if not -len(self.ids) <= key < len(self.ids):
+        if not isinstance(key, int | np.integer) or not -len(self.ids) <= key < len(self.ids):
+            require_type("a task of a pool is named by its id or its index", key, int, np.integer)
             raise DataError(f"the pool {self.env} {self.split} has {len(self.ids)} tasks, index {key} is out of range")
         return self._make_task(key % len(self.ids))
 
@@ -201,8 +203,9 @@ class TaskPool:
         Raises:
             UnknownNameError: If the pool has no such task.
         """
-        found = self._find(identifier)
+        found = self._find(identifier) if isinstance(identifier, str) else None
         if found is None:
+            require_type("a task is named by its id", identifier, str)
             examples = self.ids[:1000] if len(self.ids) > 1000 else self.ids
             raise unknown_name_error(f"task of {self.env} ({self.split}, {len(self.ids)} tasks)", identifier, examples)
         return found
@@ -222,6 +225,7 @@ class TaskPool:
         Returns:
             The hardness; None if the data does not say.
         """
+        require_type("a task's hardness is found by its index", index, int, np.integer)
         return None if self._hardness is None else self._hardness(index)
 
     def get_category(self, identifier: str) -> str:
@@ -251,6 +255,7 @@ class TaskPool:
             UnknownNameError: If no task has such a field.
             DataError: If a task lacks it, or has something other than a text or a whole number there.
         """
+        require_type("a field is a name", name, str)
         if name in self.columns:
             found: Sequence[Any] = self.columns[name]
         elif name == "category":
@@ -294,6 +299,7 @@ class TaskPool:
             UnknownNameError: If the pool has no such task.
             DataError: If an id occurs twice.
         """
+        require_type("tasks are a list of ids", ids, Iterable)
         chosen = list(ids)
         positions = np.fromiter(
             (self.find_position(identifier) for identifier in chosen), dtype=np.int64, count=len(chosen)
@@ -351,6 +357,8 @@ class TaskPool:
             OptionError: If the pool was made by hand and `env` is not given.
             MissingExtraError: If `datasets` is not installed.
         """
+        if template is not None and not hasattr(template, "render_first"):
+            raise OptionError(f"a template renders prompts, got {show_value(template)}")
         datasets = require("datasets", "data")
         if env is None and self.origin is None:
             raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
@@ -387,7 +395,7 @@ class TaskPool:
         graded = identifier not in self._hidden
         if not graded and self._strip is not None:
             payload = self._strip(payload)
-        hardness = self.find_hardness(index)
+        hardness = None if self._hardness is None else self._hardness(index)
         category = self.category_names[self.category_codes[index]]
         split = self.split if self.split != "all" else identifier.split("/")[-2] if "/" in identifier else self.split
         return Task(identifier, self.env, split, category, payload, hardness, graded)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json, file_digest
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, require_type
 from fedagentgym.base.files import MAX_TEXT, atomic_folder, format_path, open_plain, parse_json, read_json, write_atomic
 from fedagentgym.partitions.assignment import Assignment, compute_offsets
 from fedagentgym.partitions.labels import is_count
@@ -47,6 +47,7 @@ NOTE = "fedagentgym.json"
 
 def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path:
     """Write the split: `.json` is one file, `.zip` a zip, anything else a folder. `pool_ids` are the pool's sorted ids."""
+    require_type("a split is saved to a path", path, str, Path)
     path = Path(path)
     check_header({**record.to_header(), "provenance": dict(record.provenance)}, "the split")
     if len(record) > MAX_CLIENTS or record.clients.items.size > MAX_ASSIGNMENTS:

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -160,3 +161,33 @@ def test_a_first_argument_of_a_wrong_type_is_one_sentence(function: Any, wrong: 
         assert "\n" not in str(error)
     except AssertionError as error:  # how the functions of `testing` say what is wrong
         assert function.__name__.startswith("check_") and "\n" not in str(error)
+
+
+METHODS = {
+    "ClientSplit": lambda: fedagentgym.federate("guess", clients=2),
+    "Client": lambda: fedagentgym.federate("guess", clients=2)[1],
+    "TaskPool": lambda: envs.open_env("guess").pool,
+    "RunResult": lambda: fedagentgym.RunResult(Path("nothing"), {"name": "a", "final": {"digest": "sha256:0"}}),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_first_argument_of_a_wrong_type_to_a_method_is_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made, called = METHODS[name](), 0
+    for method in ("__getitem__", *(one for one in dir(type(made)) if not one.startswith("_"))):
+        found = getattr(type(made), method, None)
+        if not inspect.isfunction(found):
+            continue
+        kinds = [parameter.kind for parameter in inspect.signature(found).parameters.values()]
+        if kinds[1:2] != [inspect.Parameter.POSITIONAL_OR_KEYWORD]:
+            continue
+        for wrong in (3.5, [], {}, object()):
+            called += 1
+            try:
+                found(made, wrong)
+            except FedAgentGymError as error:
+                assert "\n" not in str(error)
+    assert called >= 4
