@@ -250,7 +250,7 @@ class _Bar:
 
 @dataclass
 class _Count:
-    """The part of a task that is done, and the time that the rest takes if it goes on like this."""
+    """The part of a task that is done, and, from a twentieth on, the time that the rest takes if it goes on like this."""
 
     total: int | None
     most_tokens: int | None = None
@@ -264,9 +264,10 @@ class _Count:
             return str(self.done) if self.done else ""
         seconds = time.monotonic() - self.start
         count = f"{self.done} of {self.total}"
-        if not self.done and (shown := self.describe_tokens()):
+        is_early = 20 * self.done < self.total
+        if is_early and (shown := self.describe_tokens()):
             return f"{count}, {shown}"
-        if seconds < 1 or not 0 < self.done < self.total:
+        if seconds < 1 or is_early or self.done >= self.total:
             return count
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 

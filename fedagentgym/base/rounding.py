@@ -30,14 +30,45 @@ def subtract_shown(after: float, before: float, digits: int = 0, exact: float | 
     return round(float(format_fixed(after, digits)) - float(format_fixed(before, digits)), digits)
 
 
+def format_share(share: float, digits: int = 0) -> str:
+    """A share in percent.
+
+    >>> format_share(0.065), format_share(0.0625, 1)
+    ('7%', '6.3%')
+    """
+    return f"{format_fixed(100 * share, digits)}%"
+
+
+def format_range(low: float, high: float, digits: int) -> str:
+    """
+    >>> format_range(0.0625, 0.5, 3)
+    '0.063 to 0.500'
+    """
+    return f"{format_fixed(low, digits)} to {format_fixed(high, digits)}"
+
+
+def format_bytes(count: float) -> str:
+    """Three digits and a unit.
+
+    >>> format_bytes(999.6), format_bytes(1500), format_bytes(2_345_678_901), format_bytes(80e9)
+    ('1 kB', '1.5 kB', '2.35 GB', '80 GB')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)):
+        value = count / size
+        if value >= 0.9995 or unit == "B":
+            break
+    text = format_fixed(value, 2 if value < 9.995 else 1 if value < 99.95 else 0)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+
+
 def format_duration(seconds: float) -> str:
     """
     >>> format_duration(12.34), format_duration(114), format_duration(9000)
     ('12 s', '1.9 min', '2.5 h')
     """
     if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"{format_fixed(seconds)} s"
+    return f"{format_fixed(seconds / 60, 1)} min" if seconds < 5400 else f"{format_fixed(seconds / 3600, 1)} h"
 
 
 def count_things(number: int, one: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
-from fedagentgym.base.rounding import count_things
+from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
 from fedagentgym.cli.options import (
     AGENT_SET,
     JSON,
@@ -37,6 +37,7 @@ from fedagentgym.leaderboard.suite import (
 )
 
 if TYPE_CHECKING:
+    from fedagentgym.experiment.estimate.plan import RunPlan
     from fedagentgym.leaderboard.entries import Entry
     from fedagentgym.leaderboard.record import Interval
     from fedagentgym.leaderboard.runs import SuiteRun
@@ -131,6 +132,11 @@ def _print_entry(name: str, description: str) -> None:
     " (sampling, episodes, tokens, price).",
 )
 @option(
+    "--details",
+    is_flag=True,
+    help="With --plan, methods: everything that `train --plan` says, of every baseline's runs.",
+)
+@option(
     "--prices",
     type=float,
     nargs=2,
@@ -138,7 +144,9 @@ def _print_entry(name: str, description: str) -> None:
     help="With --plan, agents: prices of a million prompt tokens and of a million reply tokens.",
 )
 @option("--replicates", is_flag=True, help="Maintainers: the worlds of all seeds, as the suite's file lists them.")
-def show(name: str, check: bool, plan: bool, prices: tuple[float, float] | None, replicates: bool) -> None:
+def show(
+    name: str, check: bool, plan: bool, details: bool, prices: tuple[float, float] | None, replicates: bool
+) -> None:
     """Show the definition of a suite."""
     suite = load_suite(name)
     if replicates:
@@ -146,13 +154,15 @@ def show(name: str, check: bool, plan: bool, prices: tuple[float, float] | None,
         return
     if prices is not None and (not plan or suite.track != "agents" or min(prices) < 0):
         raise OptionError("--prices are two numbers from 0 on, and go with --plan and a suite of the agents track")
+    if details and (not plan or suite.track != "methods"):
+        raise OptionError("--details goes with --plan and a suite of the methods track")
     if plan:
-        _print_plans(suite, prices)
+        _print_plans(suite, prices, details)
         return
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
     if suite.power is not None:
-        click.echo(f"# decides differences of {100 * suite.power:.1f} points in four of five experiments")
+        click.echo(f"# decides differences of {format_fixed(100 * suite.power, 1)} points in four of five experiments")
     for scenario, one in suite.scenarios.items():
         click.echo(f"# {scenario}: {_describe_counts(suite, scenario)}")
         if not one.methods_differ:
@@ -180,7 +190,8 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
     )
 
 
-def _print_plans(suite: Suite, prices: Sequence[float] | None) -> None:
+def _print_plans(suite: Suite, prices: Sequence[float] | None, details: bool) -> None:
+    """The cost of a suite: a row for each baseline in each scenario, or the whole plan of each."""
     from fedagentgym.experiment.estimate.plan import format_plan, plan_run
     from fedagentgym.leaderboard.cells import make_cell_config
     from fedagentgym.leaderboard.entries import list_baselines
@@ -192,12 +203,42 @@ def _print_plans(suite: Suite, prices: Sequence[float] | None) -> None:
             print_result(line)
         return
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
-    for entry in list_baselines(suite):
-        for scenario in suite.scenarios:
-            lines.append(f"{entry.name}, {scenario}, each of {count_things(len(suite.seeds), 'seed')}")
-            config = make_cell_config(suite, scenario, entry, suite.seeds[0])
-            lines += [f"  {line}".rstrip() for line in format_plan(plan_run(config), 1000.0, None)]
-    print_result("\n".join(lines))
+    plans = {
+        (entry.name, scenario): plan_run(make_cell_config(suite, scenario, entry, suite.seeds[0]))
+        for entry in list_baselines(suite)
+        for scenario in suite.scenarios
+    }
+    seeds = count_things(len(suite.seeds), "seed")
+    if details:
+        for (entry_name, scenario), plan in plans.items():
+            lines.append(f"{entry_name}, {scenario}, each of {seeds}")
+            lines += [f"  {line}".rstrip() for line in format_plan(plan, 1000.0, None)]
+        print_result("\n".join(lines))
+        return
+    print_result("\n".join([*lines, f"one of {seeds} of each baseline costs at most, without evaluations:"]))
+    print_result(
+        make_table(("baseline", "scenario", "episodes", "tokens", "sent", "memory"), _list_costs(plans), text=2)
+    )
+    print_result("everything that a plan says: --details")
+
+
+def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...]]:
+    """The rows of a suite's plan; scenarios in which a baseline costs the same share one."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for (entry, scenario), plan in plans.items():
+        total = plan.total
+        cost = (
+            f"{total.episodes + total.judged:,}",
+            f"{plan.generated_tokens:,}",
+            format_bytes(plan.count_bytes_down(total) + plan.count_bytes_up(total)),
+            format_bytes(plan.peak),
+        )
+        rows.setdefault((entry, *cost), []).append(scenario)
+    count = len({scenario for _, scenario in plans})
+    return [
+        (entry, "each" if len(names) == count > 1 else ", ".join(names), *cost)
+        for (entry, *cost), names in rows.items()
+    ]
 
 
 @bench.command()
@@ -378,8 +419,8 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
     rows = []
     for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
         ranked: Interval = made.overall[made.ranked]
-        interval = "" if ranked.ends is None else f"{ranked.ends[0]:.3f} to {ranked.ends[1]:.3f}"
-        rows.append((made.suite.name, made.entry.title, str(run.folder), f"{ranked.mean:.3f}", interval))
+        interval = "" if ranked.ends is None else format_range(ranked.ends[0], ranked.ends[1], 3)
+        rows.append((made.suite.name, made.entry.title, str(run.folder), format_fixed(ranked.mean, 3), interval))
     print_result(make_table(("suite", "entry", "run", "success", "95 % interval"), rows, text=3))
     for run in runs:
         if run.left_out:
@@ -401,7 +442,7 @@ def status(run: Path, as_json: bool) -> None:
         return
     for one in found:
         done = len(one.cells) - len(one.missing)
-        print_result(f"{one.folder}: {done} of {len(one.cells)} cells finished")
+        print_result(f"{one.folder}: {done} of {count_things(len(one.cells), 'cell')} finished")
         for cell in one.missing:
             print_result(f"  {cell.key:40s} {cell.describe_state()}")
 
@@ -431,12 +472,14 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
         below = Path(loaded.suite.name) / loaded.entry.name
         made = pack_run(loaded, to / below)
         ranked = made.overall[made.ranked]
-        interval = "" if ranked.ends is None else f" [{ranked.ends[0]:.3f}, {ranked.ends[1]:.3f}]"
-        score = f"{made.ranked} {ranked.mean:.3f}{interval}"
+        interval = (
+            "" if ranked.ends is None else f" [{format_fixed(ranked.ends[0], 3)}, {format_fixed(ranked.ends[1], 3)}]"
+        )
+        score = f"{made.ranked} {format_fixed(ranked.mean, 3)}{interval}"
         print_result(f"{to / below}: {score}; check it with: fedagentgym bench verify {to / below}")
         if weights is not None:
             policies = write_weights(loaded, weights / below, trust)
-            print_result(f"{weights / below}: the policies of {len(policies)} cells")
+            print_result(f"{weights / below}: the policies of {count_things(len(policies), 'cell')}")
 
 
 @bench.command()

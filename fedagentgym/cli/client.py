@@ -10,6 +10,7 @@ import click
 from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import ENV_SET, NOT_NEGATIVE, PATH, PLUGIN_NAMES, PLUGINS, Group, option, parse_assignments
 from fedagentgym.envs.registry import find_env_id
 
@@ -111,7 +112,9 @@ def report(workplace: Path) -> None:
 def _print_tasks(held: HeldTasks) -> None:
     back = 0 if held.held_out is None else len(held.held_out.pool)
     shared = " and ".join(held.settings.share) or "nothing"
-    print_result(f"client {held.settings.client}: {len(held.env.pool):,} tasks of {held.env.id}, {back:,} held back")
+    print_result(
+        f"client {held.settings.client}: {count_things(len(held.env.pool), 'task')} of {held.env.id}, {back:,} held back"
+    )
     for name, count in sorted(held.env.pool.categories.items()):
         print_result(f"  {name}: {count:,}")
     print_result(

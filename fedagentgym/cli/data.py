@@ -10,6 +10,7 @@ import click
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.options import JSON, PATH, Group, option
 from fedagentgym.envs.data_sets import DataSet, Findings, find_data_set, list_data_sets
 
@@ -128,7 +129,7 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
     if as_json:
         click.echo(json.dumps({**found._asdict(), "folder": str(found.folder)}))
         return
-    print_result(f"{found.name} is in {found.folder} ({found.bytes / 1e6:.0f} MB, from {found.source})")
+    print_result(f"{found.name} is in {found.folder} ({format_fixed(found.bytes / 1e6)} MB, from {found.source})")
     print_result(f"licence: {found.licence or 'none is stated'}")
 
 
@@ -144,7 +145,9 @@ def list_models(as_json: bool) -> None:
         click.echo(json.dumps([{**one._asdict(), "folder": str(one.folder)} for one in there]))
         return
     for one in there:
-        print_result(f"{one.name}: {one.bytes / 1e6:.0f} MB, licence {one.licence or 'not stated'}, from {one.source}")
+        print_result(
+            f"{one.name}: {format_fixed(one.bytes / 1e6)} MB, licence {one.licence or 'not stated'}, from {one.source}"
+        )
     for name in sorted(PACKAGED.keys() - {one.name for one in there}):
         print_result(f"{name}: not here (model add {name})")
 

@@ -20,6 +20,7 @@ from fedagentgym.base.files import cache_folder, data_folder
 from fedagentgym.base.imports import EXTRAS
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.options import JSON
 from fedagentgym.version import __version__
 
@@ -44,7 +45,7 @@ def doctor(as_json: bool) -> None:
     stored = "bfloat16" if report["bfloat16"]["present"] else "float32"
     _say(f"under an adapter a CPU stores {stored}: {report['bfloat16']['reason']}")
     _say(f"data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}")
-    _say(f"free disk: {report['free_disk_gb']:.0f} GB")
+    _say(f"free disk: {format_fixed(report['free_disk_gb'])} GB")
     _say("protections around programs of fedagentgym/Code-v0:")
     for one in report["sandbox"]["protections"]:
         word = "up  " if one["up"] else "down"

@@ -11,6 +11,7 @@ import click
 
 from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.core import TextEnv
@@ -57,7 +58,7 @@ def _show_details(entry: dict[str, Any]) -> None:
     options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
     rows = {
         "": entry["summary"],
-        "takes": f"a {entry['takes']} a turn, at most {entry['max_turns']} turns",
+        "takes": f"a {entry['takes']} a turn, at most {count_things(entry['max_turns'], 'turn')}",
         "instructions to agents": entry["help"],
         "splits": f"{splits}; evaluated on {', '.join(entry['evaluation_splits'])}",
         "categories (train)": categories,

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_invisible_characters
 from fedagentgym.base.progress import print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _list_evaluations(run: Path) -> list[Path]:
         if len(packed) > 1:
             raise OptionError(f"{run} is a packed result: name one of its files, {join_names(map(str, packed))}")
         return packed
+    if not files and (run / "suite.yaml").is_file():
+        raise DataError(f"{run} is a run of a suite: name the result that `fedagentgym bench pack {run}` makes of it")
     if not files:
         raise DataError(f"{run} is not a run with evaluated episodes")
     return files
@@ -153,7 +156,8 @@ def _format_line(row: Row) -> str:
     about = [last.trajectory.category, last.set, "" if last.client is None else f"client {last.client}"]
     details = ", ".join(part for part in about if part)
     return show_invisible_characters(
-        f"{outcomes:8s} {last.trajectory.task}  {details}  {len(last.trajectory.turns)} turns, score {last.trajectory.score:g}"
+        f"{outcomes:8s} {last.trajectory.task}  {details}  {count_things(len(last.trajectory.turns), 'turn')},"
+        f" score {last.trajectory.score:g}"
     )
 
 

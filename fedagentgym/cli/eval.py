@@ -12,6 +12,7 @@ import click
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.rounding import format_fixed, format_range, format_share
 from fedagentgym.cli.options import (
     AGENT_SET,
     CLIENT,
@@ -181,19 +182,26 @@ def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str,
     category's own procedure and another one, where another was followed; then the intervals."""
     parts = [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]
     rows = [
-        (label, str(count), *(f"{estimates[name].mean:.3f}" for name in COLUMNS)) for label, count, estimates in parts
+        (label, str(count), *(format_fixed(estimates[name].mean, 3) for name in COLUMNS))
+        for label, count, estimates in parts
     ]
     heads = [name.replace("format_broken", "malformed") for name in COLUMNS]
     print_result(make_table(("", "tasks", *heads), rows))
     if any(belief.other for belief in beliefs.values()):
-        followed = [(name, f"{belief.own:.3f}", f"{belief.other:.3f}") for name, belief in beliefs.items()]
+        followed = [
+            (name, format_fixed(belief.own, 3), format_fixed(belief.other, 3)) for name, belief in beliefs.items()
+        ]
         print_result(make_table(("procedure followed", "own", "other"), followed))
     for name in ("success", "score"):
         mean, low, high = found.overall[name]
-        print_result(f"{name} {mean:.3f}, {opened.settings.confidence:.0%} interval {low:.3f} to {high:.3f}")
+        print_result(
+            f"{name} {format_fixed(mean, 3)}, {format_share(opened.settings.confidence)} interval {format_range(low, high, 3)}"
+        )
     if opened.expected is not None:
         same = opened.expected == found.overall["success"].mean
-        print_result("the run itself found the same" if same else f"the run itself found {opened.expected:.3f}")
+        print_result(
+            "the run itself found the same" if same else f"the run itself found {format_fixed(opened.expected, 3)}"
+        )
 
 
 def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Estimate]]]:

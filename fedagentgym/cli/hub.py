@@ -15,6 +15,7 @@ from fedagentgym.base.errors import DataError, MissingExtraError
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.hub import Kind, check_hub_name, pull_folder, push_folder
 from fedagentgym.base.progress import print_result
+from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import PATH, Group, option
 from fedagentgym.partitions import split_files
 from fedagentgym.version import __version__
@@ -143,7 +144,7 @@ def _describe(record: SplitRecord, name: str, stored: Path) -> dict[str, object]
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": name,
-        "description": f"A division of tasks of {record.env_id} among {len(record):,} clients by {record.sampler}",
+        "description": f"A division of tasks of {record.env_id} among {count_things(len(record), 'client')} by {record.sampler}",
         "version": record.digest,
         "distribution": [file],
     }

@@ -11,6 +11,7 @@ import click
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import print_result, show_progress
+from fedagentgym.base.rounding import count_things, format_share
 from fedagentgym.base.streams import derive
 from fedagentgym.cli.options import (
     ENV_SET,
@@ -73,7 +74,9 @@ def label(
     plan = LabelPlan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
     done, total = 0, len(opened.pool)
     with (
-        explain_interruption(lambda: f"{done:,} of {total:,} tasks are labelled in {out}; the same command continues"),
+        explain_interruption(
+            lambda: f"{done:,} of {count_things(total, 'task')} are labelled in {out}; the same command continues"
+        ),
         show_progress("labelling", total=total) as bar,
     ):
         for count in label_pool(opened, split, plan, play, out):
@@ -82,7 +85,9 @@ def label(
     found = read_labels(out)
     solved = sum(count >= threshold for count in found.successes.values())
     share = solved / max(len(found.successes), 1)
-    print_result(f"{out}: {solved:,} of {len(found.successes):,} tasks count as solved ({share:.1%})")
+    print_result(
+        f"{out}: {solved:,} of {count_things(len(found.successes), 'task')} count as solved ({format_share(share, 1)})"
+    )
     if not ONE_SIDED <= share <= 1 - ONE_SIDED:
         print_result("These labels are one-sided: for splits by hardness take another agent, handicap or threshold.")
     if packed is not None:

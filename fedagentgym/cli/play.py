@@ -15,6 +15,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import get_console
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.streams import stream
 from fedagentgym.cli.options import (
     CLIENT,
@@ -231,7 +232,9 @@ class PlaySession:
         if episode.terminated:
             verdict = "[green]solved[/]" if view.success else "[red]over[/]"
             turns = f"{episode.turn} turn{'s' if episode.turn != 1 else ''}"
-            self.say(f"{verdict}  score {view.score:.3f}, {turns}" + ("; undo or quit" if self._hints else ""))
+            self.say(
+                f"{verdict}  score {format_fixed(view.score, 3)}, {turns}" + ("; undo or quit" if self._hints else "")
+            )
         elif episode.truncated:
             self.say(f"[red]out of turns[/]  ({episode.turn})" + ("; you may continue, or quit" if self._hints else ""))
         if self._lists_choices and not episode.terminated:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.cli.options import (
     AGENT_SET,
     ENV_SET,
@@ -86,8 +87,10 @@ def pretrain(
         return
     found = "found" if made.reused else "made"
     print_result(f"{found} {made.folder}")
-    tasks = f"{made.note['tasks']} tasks of the validation split"
-    print_result(f"success {made.note['success']:.3f}, score {made.note['score']:.3f} on {tasks}")
+    tasks = f"{count_things(made.note['tasks'], 'task')} of the validation split"
+    print_result(
+        f"success {format_fixed(made.note['success'], 3)}, score {format_fixed(made.note['score'], 3)} on {tasks}"
+    )
     if "beliefs" in made.note:
         print_result(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
 
@@ -98,8 +101,8 @@ def _make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[
     for category, about in shown.items():
         measured = ["", "", "0"]
         if (found := beliefs.get(category)) is not None:
-            measured = [f"{found['own']:.3f}", f"{found['other']:.3f}", str(found["episodes"])]
-        rows.append((category, f"{about['right']:.2f}", "yes" if about["misled"] else "no", *measured))
+            measured = [format_fixed(found["own"], 3), format_fixed(found["other"], 3), str(found["episodes"])]
+        rows.append((category, format_fixed(about["right"], 2), "yes" if about["misled"] else "no", *measured))
     return make_table(("category", *COLUMNS), rows)
 
 
@@ -112,7 +115,7 @@ def _ship(env_id: str | None, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"folder": str(made.folder), **made.note}))
         else:
-            print_result(f"made {made.folder}: success {made.note['success']:.3f}")
+            print_result(f"made {made.folder}: success {format_fixed(made.note['success'], 3)}")
 
 
 def _check(env_id: str | None, as_json: bool) -> None:
@@ -135,7 +138,7 @@ def _describe(one: Comparison) -> str:
     if one.equal:
         return f"{one.name}: equal, bit by bit"
     where = "on the same kind of processor" if one.bits else "on another processor or torch"
-    return f"{one.name}: other bits {where}, success {one.success:.3f} beside {low:.3f} to {high:.3f}"
+    return f"{one.name}: other bits {where}, success {format_fixed(one.success, 3)} beside {format_range(low, high, 3)}"
 
 
 def _choose_settings(

@@ -17,6 +17,7 @@ from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.cli.options import (
     ENV_SET,
     JSON,
@@ -274,7 +275,7 @@ def export(file: Path, client: int | None, every_client: bool, folder: Path, env
     with atomic_folder(folder) as part:
         for one in opened:
             export_client(one, part / f"client-{one.index}")
-    print_result(f"{len(opened):,} clients of {file} are in {folder}")
+    print_result(f"{folder} has {count_things(len(opened), 'client')} of {file}")
 
 
 @split.command()
@@ -349,8 +350,8 @@ def _print_comparison(made: Sequence[ClientSplit]) -> None:
             ": ".join(part for part in describe_sampler(one.record) if part),
             f"{len(one):,}",
             f"{low:,}" if low == high else f"{low:,} to {high:,}",
-            f"{found.distances.mean():.3f}",
-            f"{found.jaccard_mean:.3f}",
+            format_fixed(found.distances.mean(), 3),
+            format_fixed(found.jaccard_mean, 3),
         )
         rows.append(row)
     heads = ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard")
@@ -403,7 +404,8 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
     print_result(make_table(("what", str(first), str(second)), rows, text=3))
     print_result(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
-        f"mean Jaccard {found.mean_jaccard:.3f}, least {found.least_jaccard:.3f} (client {found.least_client})"
+        f"mean Jaccard {format_fixed(found.mean_jaccard, 3)},"
+        f" least {format_fixed(found.least_jaccard, 3)} (client {found.least_client})"
     )
 
 
@@ -443,45 +445,51 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         _print_rows([], as_json, where, record, found)
         return
     mixture, overlap = found["mixture"], found["overlap"]
-    worst = ", ".join(f"{name} {share:.0%}" for name, share in _get_worst_mixture(statistics))
+    worst = ", ".join(f"{name} {format_share(share)}" for name, share in _get_worst_mixture(statistics))
     rows = [
-        ("pool", f"{found['tasks_in_pool']:,} tasks: {_format_shares(mixture['pool'])}"),
+        ("pool", f"{count_things(found['tasks_in_pool'], 'task')}: {_format_shares(mixture['pool'])}"),
         ("clients' mixtures", _format_client_shares(statistics)),
         (
             "distance to pool",
-            f"mean {mixture['mean_distance']:.3f}, greatest {mixture['max_distance']:.3f} (client {mixture['worst_client']}:"
-            f" {worst})",
+            f"mean {format_fixed(mixture['mean_distance'], 3)}, greatest {format_fixed(mixture['max_distance'], 3)}"
+            f" (client {mixture['worst_client']}: {worst})",
         ),
         (
             "overlap",
-            f"{overlap['covered']:.1%} of the tasks are held, by {overlap['min_copies']} to {overlap['max_copies']} clients, "
-            f"mean {overlap['mean_copies']:.2f}",
+            f"{format_share(overlap['covered'], 1)} of the tasks are held, by {overlap['min_copies']} to"
+            f" {count_things(overlap['max_copies'], 'client')}, mean {format_fixed(overlap['mean_copies'], 2)}",
         ),
-        ("Jaccard", f"mean {found['jaccard']['mean']:.4f}, greatest {found['jaccard']['max']:.4f}"),
-        ("dispersion", f"{found['dispersion']['value']:.4f} ({found['dispersion']['measure']})"),
+        (
+            "Jaccard",
+            f"mean {format_fixed(found['jaccard']['mean'], 4)}, greatest {format_fixed(found['jaccard']['max'], 4)}",
+        ),
+        ("dispersion", f"{format_fixed(found['dispersion']['value'], 4)} ({found['dispersion']['measure']})"),
     ]
     if "hardness" in found:
         hard = found["hardness"]
-        spread = f"clients {hard['min']:.1%} to {hard['max']:.1%}, mean {hard['mean']:.1%}"
-        rows.append(("solved share", f"pool {hard['pool_solved']:.1%}; {spread}"))
+        spread = f"clients {format_share(hard['min'], 1)} to {format_share(hard['max'], 1)}, mean {format_share(hard['mean'], 1)}"
+        rows.append(("solved share", f"pool {format_share(hard['pool_solved'], 1)}; {spread}"))
     _print_rows([*_describe_record(record, where), *rows], as_json, where, record)
 
 
 def _describe_record(record: SplitRecord, where: str) -> list[tuple[str, str]]:
     """Return what a split says without its tasks."""
-    parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items())
+    parameters = ", ".join(f"{key} {value}" for key, value in sorted(record.parameters.items()))
     options = "".join(f", {key} {value}" for key, value in record.env_options.items())
     rows = [
         ("split", where),
         ("environment", f"{record.env_id} ({record.env_split}{options})"),
         ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
-        ("clients", f"{len(record):,} with {record.clients.items.size:,} tasks: {_format_sizes(record.clients.sizes)}"),
+        (
+            "clients",
+            f"{len(record):,} with {count_things(record.clients.items.size, 'task')}: {_format_sizes(record.clients.sizes)}",
+        ),
     ]
     if record.roles:
         rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())))
     if record.variant is not None:
         rows.append(("variant", ", ".join(f"{key} {value}" for key, value in record.variant.items())))
-    return [*rows, ("digest", record.digest)]
+    return rows
 
 
 def _print_rows(
@@ -502,16 +510,18 @@ def _print_rows(
     for name, text in rows:
         table.add_row(name, text)
     print_result(table)
+    print_result(f"digest  {record.digest}")
 
 
 def _format_sizes(sizes: Any) -> str:
     if sizes.min() == sizes.max():
         return f"{sizes.min():,} each"
-    return f"{sizes.min():,} to {sizes.max():,}, mean {sizes.mean():.1f}, standard deviation {sizes.std():.1f}"
+    spread = f"mean {format_fixed(sizes.mean(), 1)}, standard deviation {format_fixed(sizes.std(), 1)}"
+    return f"{sizes.min():,} to {sizes.max():,}, {spread}"
 
 
 def _format_shares(shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {share:.1%}" for name, share in _take_largest(shares))
+    return ", ".join(f"{name} {format_share(share, 1)}" for name, share in _take_largest(shares))
 
 
 def _format_client_shares(statistics: Any) -> str:
@@ -519,7 +529,9 @@ def _format_client_shares(statistics: Any) -> str:
     lows, highs = statistics.shares.min(axis=0).tolist(), statistics.shares.max(axis=0).tolist()
     ranges = dict(zip(statistics.categories, zip(lows, highs, strict=True), strict=True))
     pool = dict(zip(statistics.categories, statistics.pool_shares.tolist(), strict=True))
-    return ", ".join(f"{name} {ranges[name][0]:.0%} to {ranges[name][1]:.0%}" for name, _ in _take_largest(pool))
+    return ", ".join(
+        f"{name} {format_share(ranges[name][0])} to {format_share(ranges[name][1])}" for name, _ in _take_largest(pool)
+    )
 
 
 def _take_largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:

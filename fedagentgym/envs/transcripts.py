@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fedagentgym.base.errors import DataError, require_type
+from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.core import EnvLike, Episode, open_env
 
 _HEADING = re.compile(r"(.+), seed (\d+)")
@@ -53,7 +54,9 @@ def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
     if episode is None:
         raise DataError("a transcript needs at least the start of an episode")
     verdict = "solved" if episode.view.success else "not solved"
-    return "\n".join([*lines, f"({verdict}, {episode.turn} turns, score {episode.view.score:g})"]) + "\n"
+    return (
+        "\n".join([*lines, f"({verdict}, {count_things(episode.turn, 'turn')}, score {episode.view.score:g})"]) + "\n"
+    )
 
 
 def read_transcript(text: str) -> Transcript:

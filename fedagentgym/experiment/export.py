@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import atomic_folder
+from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
@@ -191,8 +192,8 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         f"# {escape_markdown(str(run['name']))}, round {run['round']}\n",
         f"An agent for {escape_markdown(env.id)} with {parameters:,} parameters, {escape_markdown(origin)}. It was trained by"
         f" reinforcement learning with fedagentgym {run['version']} (algorithm {escape_markdown(str(run['algorithm']))},"
-        f" {run['clients']} clients, {run['round']} of"
-        f" {run['rounds']} rounds).\n",
+        f" {count_things(run['clients'], 'client')}, {run['round']} of"
+        f" {count_things(run['rounds'], 'round')}).\n",
         _describe_result(file),
         f"Training was {escape_markdown(format_privacy(run['privacy']))}.\n" if "privacy" in run else "",
         "## Use\n",
@@ -232,6 +233,6 @@ def _describe_result(file: AgentFile) -> str:
     names = ", ".join(escape_markdown(one.name) for one in evaluated.sets)
     where = names or f"the split {escape_markdown(evaluated.split)}"
     return (
-        f"Success {found['success']:.3f} (interval {found['low']:.3f} to {found['high']:.3f}) on {found['tasks']:,.0f} tasks of"
-        f" {where}, at temperature {evaluated.temperature:g}.\n"
+        f"Success {format_fixed(found['success'], 3)} (interval {format_range(found['low'], found['high'], 3)})"
+        f" on {found['tasks']:,.0f} tasks of {where}, at temperature {evaluated.temperature:g}.\n"
     )

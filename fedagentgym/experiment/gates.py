@@ -47,9 +47,9 @@ class Gate:
 
     def describe(self) -> str:
         """The gate in one line, and below it what a failure means."""
-        bound = f"{'at most' if self.at_most else 'at least'} {self.limit:.2f}"
+        bound = f"{'at most' if self.at_most else 'at least'} {format_fixed(self.limit, 2)}"
         verdict = "passed" if self.passed else f"missed\n  {self.advice}"
-        return f"{self.name:38s}{self.value:6.2f}  {bound:14s}  {verdict}"
+        return f"{self.name:38s}{format_fixed(self.value, 2):>6s}  {bound:14s}  {verdict}"
 
     def to_plain(self) -> dict[str, Any]:
         return {**asdict(self), "passed": self.passed}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_jsonl
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.tables import make_table
 
 if TYPE_CHECKING:
@@ -93,8 +94,12 @@ class RunResult:
         return plot_curve(str(self.record["name"]), points, path)
 
     def __repr__(self) -> str:
-        ends = "" if self.interval is None else f" [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
-        success = "not evaluated" if self.success is None else f"success {self.success:.3f}{ends}"
+        ends = (
+            ""
+            if self.interval is None
+            else f" [{format_fixed(self.interval[0], 3)}, {format_fixed(self.interval[1], 3)}]"
+        )
+        success = "not evaluated" if self.success is None else f"success {format_fixed(self.success, 3)}{ends}"
         about = f"{self.record['algorithm']}, rounds: {self.record['rounds']}"
         return f"RunResult({self.record['name']}: {about}, {success}; {self.folder})"
 

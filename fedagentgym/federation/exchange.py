@@ -29,6 +29,7 @@ from fedagentgym.base.errors import DataError, ProcessUnusableError
 from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
 from fedagentgym.base.ranks import check_alike
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
@@ -297,7 +298,7 @@ def apply_deadline(reply: Reply, deadline: float | None) -> Reply:
     """The reply, or a time-out in its place when it took longer than the deadline."""
     if deadline is None or reply.seconds <= deadline:
         return reply
-    error = f"took {reply.seconds:.1f} s, the deadline is {deadline:g} s"
+    error = f"took {format_fixed(reply.seconds, 1)} s, the deadline is {deadline:g} s"
     return replace(reply, status="timeout", message=b"", state=None, error=error)
 
 

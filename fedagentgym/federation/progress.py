@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedagentgym.base.process import ClientActivity
-from fedagentgym.base.rounding import format_duration
+from fedagentgym.base.rounding import format_duration, format_fixed
 
 Phase = Literal["clients", "evaluation", "between"]
 
@@ -45,7 +45,7 @@ class TrainingProgress:
         parts = ["evaluating"] if self.phase == "evaluation" else self._describe_clients()
         if self.phase == "clients" and self.episodes_per_second:
             rate = self.episodes_per_second
-            parts.append(f"{rate:.0f} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
+            parts.append(f"{format_fixed(rate)} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
         if self.seconds_left is not None:
             parts.append(f"{format_duration(self.seconds_left)} left")
         head = f"round {self.round} of {self.rounds}" if self.round or self.phase == "evaluation" else "preparing"

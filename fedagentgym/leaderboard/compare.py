@@ -318,7 +318,7 @@ def align_differences(found: Comparison) -> Comparison:
 
 def format_p(p: float | None) -> str:
     """A p-value; nothing if there are too few runs for one."""
-    return "" if p is None else f"{p:.4f}"
+    return "" if p is None else format_fixed(p, 4)
 
 
 # ---- learning curves -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.rounding import format_fixed, format_range
 from fedagentgym.experiment.estimate.duration import play_dialogues
 from fedagentgym.leaderboard.entries import ENDPOINT, HOSTED_TOKENS, load_settings, make_agent_entry
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
@@ -30,7 +30,7 @@ class ScenarioCost:
     most_reply_tokens: float
 
     def __str__(self) -> str:
-        turns = f"{self.turns:.1f} turns each as the expert plays, at most {self.most_turns}"
+        turns = f"{format_fixed(self.turns, 1)} turns each as the expert plays, at most {self.most_turns}"
         replies = f"{_format_tokens(self.reply_tokens)} to {_format_tokens(self.most_reply_tokens)} reply tokens"
         return (
             f"{self.scenario}: {self.episodes:,} episodes, {turns}\n"
@@ -74,12 +74,13 @@ def describe_costs(suite: Suite, prices: Sequence[float] | None = None) -> list[
     )
     if prices is None:
         price = (
-            f"price: {read:.2f} times that of a million prompt tokens, and {least:.2f} to {most:.2f} times that of a million"
+            f"price: {format_fixed(read, 2)} times that of a million prompt tokens, and"
+            f" {format_range(least, most, 2)} times that of a million"
             " reply tokens"
         )
     else:
         low, high = (read * prices[0] + written * prices[1] for written in (least, most))
-        price = f"price: {low:.2f} to {high:.2f}"
+        price = f"price: {format_range(low, high, 2)}"
     note = (
         "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns"
     )

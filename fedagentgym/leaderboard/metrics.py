@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.rounding import format_bytes, format_fixed
 from fedagentgym.leaderboard.record import Interval
-from fedagentgym.pages.render import format_bytes
 
 
 @dataclass(frozen=True)

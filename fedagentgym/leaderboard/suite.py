@@ -43,6 +43,7 @@ from pydantic import Field, model_validator
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import find_decidable
 from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track, WorldRecord
@@ -310,7 +311,7 @@ class Suite(Settings):
         if self.power is None:
             raise ValueError(f"expected: {one}: give `spread`, the standard deviation of a difference of two runs")
         if (one.by or self.smallest_difference) < self.power:
-            least = "nothing" if math.isinf(self.power) else f"{100 * self.power:.1f} points"
+            least = "nothing" if math.isinf(self.power) else f"{format_fixed(100 * self.power, 1)} points"
             raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
 
     @property

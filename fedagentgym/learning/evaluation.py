@@ -34,6 +34,7 @@ from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
+from fedagentgym.base.rounding import format_share
 from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
@@ -293,7 +294,7 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
     shown = " ".join(escape_terminal(example).split())
     shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
     quoted = f", such as '{shown}'" if shown else ""
-    return f"{len(broken) / len(turns):.0%} of replies are malformed: most {reason}{quoted}{_suggest(agent)}"
+    return f"{format_share(len(broken) / len(turns))} of replies are malformed: most {reason}{quoted}{_suggest(agent)}"
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:

@@ -16,7 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from fedagentgym.base.errors import show_invisible_characters
-from fedagentgym.base.rounding import format_fixed, subtract_shown
+from fedagentgym.base.rounding import format_bytes, format_fixed, subtract_shown
 
 LONGEST = 2000
 """Longest text that one expression of a template writes."""
@@ -115,10 +115,3 @@ def format_bound(share: float) -> str:
     '−5'
     """
     return format_fixed(100 * share).replace("-", "−")
-
-
-def format_bytes(count: float) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
@@ -15,9 +15,18 @@ import gymnasium
 import numpy as np
 
 from fedagentgym.base.encoding import shorten_digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
+from fedagentgym.base.errors import (
+    DataError,
+    FedAgentGymError,
+    OptionError,
+    join_names,
+    require_type,
+    show_value,
+    unknown_name_error,
+)
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import HUB_NAME, pull_folder
+from fedagentgym.base.rounding import count_things
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import EnvLike, TextEnv
 from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
@@ -151,6 +160,7 @@ class Client:
         Raises:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
+        require_type("copies are counted by a whole number", count, int)
         keywords = self.get_env_kwargs(**options)
         return gymnasium.make_vec(
             self.client_split.record.env_id, num_envs=count, vectorization_mode=vectorization_mode, **keywords
@@ -161,7 +171,7 @@ class Client:
 
     def __repr__(self) -> str:
         env_id = self.client_split.record.env_id
-        return f"Client({self.index}: {len(self.tasks)} tasks of {env_id}, variant {self.variant})"
+        return f"Client({self.index}: {count_things(len(self.tasks), 'task')} of {env_id}, variant {self.variant})"
 
 
 class Clients(Sequence[Client]):
@@ -189,7 +199,7 @@ class Clients(Sequence[Client]):
         return self._client_split.client(index + len(self) if -len(self) <= index < 0 else index)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} clients of {self._client_split!r}>"
+        return f"<{count_things(len(self), 'client')} of {self._client_split!r}>"
 
 
 class ClientSplit:
@@ -237,7 +247,7 @@ class ClientSplit:
 
     def __repr__(self) -> str:
         record = self.record
-        return f"ClientSplit({len(self)} clients of {record.env_id}, {record.sampler} {dict(record.parameters)})"
+        return f"ClientSplit({count_things(len(self), 'client')} of {record.env_id}, {record.sampler} {dict(record.parameters)})"
 
     def client(self, index: int) -> Client:
         """Return a client.
@@ -267,6 +277,7 @@ class ClientSplit:
         Raises:
             OptionError: If nothing was set aside for this role.
         """
+        require_type("a role is a name", name, str)
         if name not in self.record.roles:
             raise OptionError(
                 f"this split has no role {name!r} ({join_names(self.record.roles) or 'none'} there): ask for it with"
@@ -296,6 +307,7 @@ class ClientSplit:
             OutOfRangeError: If there is no such client.
             OptionError: If no client is named, the vectorization_mode is unknown, or an option would change the tasks.
         """
+        require_type("clients are a list of their numbers", clients, Iterable, type(None))
         vectors: dict[str, Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]]]
         vectors = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
         if vectorization_mode not in vectors:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, require_type
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import require
+from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.envs.task import plain_name
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def save_figure(figure: Any, path: str | Path) -> None:
 
 def validate_figure_path(path: str | Path) -> Path:
     """Refuse other formats before anything is computed."""
+    require_type("a figure is written to a path", path, str, Path)
     path = Path(path)
     if path.suffix not in (".png", ".svg"):
         raise OptionError(f"figures are written as .png or .svg, got {path.name!r}")
@@ -205,11 +207,13 @@ def format_title(record: SplitRecord) -> str:
 
 def format_subtitle(record: SplitRecord, statistics: Statistics) -> str:
     sizes, (measure, value) = statistics.sizes, statistics.dispersion()
-    each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {sizes.mean():.0f}"
+    each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {format_fixed(sizes.mean())}"
     if not np.ptp(sizes):
-        each = f"{sizes[0]:,} tasks each"
+        each = f"{count_things(sizes[0], 'task')} each"
     pool = f"pool of {statistics.tasks_in_pool:,}"
-    return f"{len(sizes):,} clients, {each}, {pool}; {measure} {value:.3f}; seed {record.seed}"
+    return (
+        f"{count_things(len(sizes), 'client')}, {each}, {pool}; {measure} {format_fixed(value, 3)}; seed {record.seed}"
+    )
 
 
 def plot_mixture_bars(
@@ -263,7 +267,7 @@ def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
     sizes = np.sort(statistics.sizes)
     shown = sizes[np.sort(_subsample_clients(np.arange(len(sizes))))]
     axes.bar(np.arange(len(shown)), shown, 1.0, color=DARK_COLOR, **BAR_EDGE)
-    add_mean_line(axes, float(sizes.mean()), f"mean {sizes.mean():.0f}")
+    add_mean_line(axes, float(sizes.mean()), f"mean {format_fixed(sizes.mean())}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
     axes.set_xticks([(len(shown) - 1) / 2], [_format_clients_label(statistics)])
     axes.tick_params(axis="x", length=0)
@@ -307,7 +311,7 @@ def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
     places = np.arange(len(shown))
     axes.bar(places, shown, 1.0, color=DARK_COLOR, **BAR_EDGE, label="solved by the reference policy")
     axes.bar(places, 1 - shown, 1.0, bottom=shown, color=LIGHT_COLOR, **BAR_EDGE, label="not solved")
-    add_mean_line(axes, float(shares.mean()), f"mean {shares.mean():.0%}")
+    add_mean_line(axes, float(shares.mean()), f"mean {format_share(shares.mean())}")
     axes.set_xlim(-0.8, len(shown) - 0.2)
     axes.set_ylim(0, 1)
     format_as_percent(axes.yaxis)
@@ -370,4 +374,8 @@ def _subsample_clients(order: Ints) -> Ints:
 
 def _format_clients_label(statistics: Statistics) -> str:
     count = len(statistics.sizes)
-    return f"{count:,} clients, sorted" if count <= MAX_BARS else f"{MAX_BARS} of {count:,} clients, sorted"
+    return (
+        f"{count_things(count, 'client')}, sorted"
+        if count <= MAX_BARS
+        else f"{MAX_BARS} of {count_things(count, 'client')}, sorted"
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedagentgym.base.errors import OptionError, require_type
 from fedagentgym.base.imports import require
+from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.envs.task import plain_name
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.division import Sampler
@@ -113,8 +114,8 @@ def describe_sampler(record: SplitRecord) -> tuple[str, str]:
 
 def _describe_clients(statistics: Statistics) -> str:
     low, high = int(statistics.sizes.min()), int(statistics.sizes.max())
-    sizes = f"{low:,} tasks each" if low == high else f"{low:,} to {high:,} tasks"
-    return f"{sizes}, distance {statistics.distances.mean():.2f}"
+    sizes = f"{count_things(low, 'task')} each" if low == high else f"{low:,} to {high:,} tasks"
+    return f"{sizes}, distance {format_fixed(statistics.distances.mean(), 2)}"
 
 
 def _make_row(panels: int, *, share_heights: bool) -> tuple[Any, Any]:

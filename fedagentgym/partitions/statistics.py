@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.tables import make_table
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.table import TaskTable
@@ -57,8 +58,9 @@ class Statistics:
         low, high = int(self.sizes.min()), int(self.sizes.max())
         sizes = f"{low:,} each" if low == high else f"{low:,} to {high:,}"
         return (
-            f"Statistics({len(self.sizes):,} clients of {self.tasks_in_pool:,} tasks by {self.sampler}: {sizes}, "
-            f"distance to the pool {self.distances.mean():.3f}, Jaccard {self.jaccard_mean:.3f})"
+            f"Statistics({count_things(len(self.sizes), 'client')} of {count_things(self.tasks_in_pool, 'task')} by"
+            f" {self.sampler}: {sizes}, "
+            f"distance to the pool {format_fixed(self.distances.mean(), 3)}, Jaccard {format_fixed(self.jaccard_mean, 3)})"
         )
 
     @property

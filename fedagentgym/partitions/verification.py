@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.assignment import Assignment
@@ -258,7 +259,8 @@ def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -
 
 def _check_chance(name: str, assignment: Assignment, labels: np.ndarray, strata: np.ndarray) -> CheckResult:
     ratio, z = compare_with_chance(assignment, labels, strata)
-    detail = f"dispersion is {ratio:.2f} times the value expected by chance (z = {z:+.1f}, tolerated up to {MAX_Z:g})"
+    by_chance = f"the value expected by chance (z = {format_fixed(z, 1, '+')}, tolerated up to {MAX_Z:g})"
+    detail = f"dispersion is {format_fixed(ratio, 2)} times {by_chance}"
     return CheckResult(name, z <= MAX_Z, detail)
 
 

@@ -166,3 +166,22 @@ def test_a_table_has_whole_numbers_at_any_width(width: int, label: str, monkeypa
     with console.capture() as capture:
         console.print(table, crop=False)
     assert all(capture.get().count(number) == 2 for number in numbers), capture.get()
+
+
+HALVES_TO_EVEN = re.compile(r":[<>]?\d*\+?\.\d[f%]\}|format\([^()]+, \"[^\"]*\.\d[f%]\"\)")
+LEFT_ALONE = {
+    "base/rounding.py",
+    "envs/webshop/goals.py",  # the text of a task, which stays as it is
+    "pages/charts.py",  # places in a picture
+}
+
+
+def test_numbers_that_people_read_are_rounded_by_one_module() -> None:
+    """0.0625 is 0.063 in every command and on every page, not 0.062 in some."""
+    package = Path(__file__).parents[2] / "fedagentgym"
+    files = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+    found = [
+        f"{file}: {one}" for file in sorted(set(files) - LEFT_ALONE) for one in HALVES_TO_EVEN.findall(files[file])
+    ]
+    assert found == ["pages/render.py: :.2f}"], "use the functions of base/rounding.py"  # a length in a style
+    assert all(HALVES_TO_EVEN.search(files[file]) for file in LEFT_ALONE - {"base/rounding.py"})

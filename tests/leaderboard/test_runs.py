@@ -182,6 +182,9 @@ def test_every_suite_says_what_it_is(name: str) -> None:
 def test_a_papers_suite_is_planned_without_its_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     suite = load_suite(name)
     assert main(["bench", "show", name, "--plan"]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert set(suite.baselines) <= set(rows) and len(rows) <= 10 + len(suite.baselines) * len(suite.scenarios)
+    assert main(["bench", "show", name, "--plan", "--details"]) == 0
     told = capsys.readouterr().out
     for entry in suite.baselines:
         for scenario in suite.scenarios:

@@ -25,6 +25,7 @@ from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import GENERATED, get_logger
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ class Endpoint:
         cap = self.options.cost_cap
         if cap is not None and self.usage.cost >= cap:
             raise CostCapError(
-                f"the cost cap of {cap:g} is reached after {self.usage.requests} requests ({self.usage.cost:.4f} spent): "
+                f"the cost cap of {cap:g} is reached after {self.usage.requests} requests"
+                f" ({format_fixed(self.usage.cost, 4)} spent): "
                 "raise agent.options.cost_cap, or evaluate fewer episodes"
             )
 

@@ -25,6 +25,7 @@ from fedagentgym.algorithms.base import (
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.memory import (
     DEVICE_BYTES,
@@ -322,8 +323,8 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
     """The plan, line by line."""
     agent, federation = plan.agent, plan.config.federation
     share = "" if agent.trainable == agent.parameters else f", {agent.trainable:,} of them trained"
-    clients = f"{plan.asked} of {plan.clients} clients a round"
-    yield f"{plan.config.name}: {plan.config.algorithm['name']}, {federation.rounds} rounds, {clients}"
+    clients = f"{plan.asked} of {count_things(plan.clients, 'client')} a round"
+    yield f"{plan.config.name}: {plan.config.algorithm['name']}, {count_things(federation.rounds, 'round')}, {clients}"
     yield f"agent {agent.name}: {agent.model}, {agent.parameters:,} parameters{share}"
     yield ""
     yield f"{'at most':28s}{'one round':>20s}{'whole run':>20s}"
@@ -348,20 +349,8 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
         hours = plan.estimate_device_hours(tokens_per_second)
         assumed = "a GPU" if device_bytes is None else f"a GPU of {format_bytes(device_bytes)}"
         yield (
-            f"{hours:,.1f} device-hours of playing on {assumed} at {tokens_per_second:,.0f} tokens a second, plus learning"
+            f"{format_fixed(hours, 1)} device-hours of playing on {assumed} at {tokens_per_second:,.0f}"
+            " tokens a second, plus learning"
         )
     if device_bytes is not None and plan.peak > device_bytes:
         yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"
-
-
-def format_bytes(count: int) -> str:
-    """
-    >>> format_bytes(1500), format_bytes(2_345_678_901)
-    ('1.5 kB', '2.35 GB')
-    """
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{size:.3g} {unit}" if unit != "TB" else f"{size:,.1f} TB"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.rounding import count_things
 from fedagentgym.base.statistics import mean
 from fedagentgym.pages.render import format_percent
 
@@ -237,7 +238,11 @@ def _find_success(records: Sequence[Record]) -> dict[str, float]:
 
 def _describe_clients(rows: Sequence[ClientRow], total: int, last: int) -> str:
     members = sum(1 for row in rows if row.rounds)
-    about = f"{members:,} of {total:,} clients took part in {last} rounds." if last else f"{total:,} clients."
+    about = (
+        f"{members:,} of {total:,} clients took part in {count_things(last, 'round')}."
+        if last
+        else f"{count_things(total, 'client')}."
+    )
     own = sorted((row.own, row.client) for row in rows if row.own is not None)
     if len(own) < 2:
         return about

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any
 
+from fedagentgym.base.rounding import format_bytes
 from fedagentgym.base.statistics import mean
 from fedagentgym.experiment.report.results import make_client_dots
 from fedagentgym.federation.message import KINDS
 from fedagentgym.federation.records import DIRECTIONS, Direction, headline_bytes
 from fedagentgym.pages.charts import Chart, Series
-from fedagentgym.pages.render import format_bytes
 
 Record = Mapping[str, Any]
 Captioned = tuple[Chart, str]

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
-from fedagentgym.base.rounding import format_duration
+from fedagentgym.base.rounding import format_bytes, format_duration
 from fedagentgym.experiment.report.background import Background, read_background, view_federation
 from fedagentgym.experiment.report.diagnostics import diagnose
 from fedagentgym.experiment.report.results import (
@@ -35,7 +35,7 @@ from fedagentgym.experiment.report.results import (
 from fedagentgym.federation.commits import read_chain
 from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes, read_metrics_log
 from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes, read_samples
-from fedagentgym.pages.render import format_bytes, format_percent, render
+from fedagentgym.pages.render import format_percent, render
 
 Record = Mapping[str, Any]
 MOST_SAMPLE_CHARACTERS = 500_000

@@ -17,13 +17,14 @@ import numpy as np
 
 from fedagentgym.base.errors import DataError, join_names
 from fedagentgym.base.files import read_json
+from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range, format_share
 from fedagentgym.base.statistics import Estimate, compare_tasks, mean
 from fedagentgym.experiment.report.background import Background
 from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.records import headline_bytes
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series
 from fedagentgym.pages.episodes import ShownEpisode, read_episodes
-from fedagentgym.pages.render import Strong, format_bound, format_bytes, format_percent, format_points
+from fedagentgym.pages.render import Strong, format_bound, format_percent, format_points
 
 Record = Mapping[str, Any]
 MOST_NEIGHBOURS = 200
@@ -108,15 +109,16 @@ def _format_gain(gain: Estimate | None, after: float, before: float) -> str:
 def describe_run(result: Record, records: Sequence[Record]) -> str:
     """A description of the run in one line."""
     if not result:
-        return f"An unfinished run: {records[-1]['round']} rounds so far."
+        return f"An unfinished run: {count_things(records[-1]['round'], 'round')} so far."
     config = result["config"]
     partition = config["partition"].get("file") or config["partition"]["sampler"]
     each = config["federation"].get("clients_per_round")
-    members = "all clients" if each is None else f"{each} clients"
+    members = "all clients" if each is None else count_things(each, "client")
     spent = f"; {format_privacy(result['privacy'])}" if "privacy" in result else ""
     return (
         f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
-        f" {result['client_split']['clients']} clients ({partition}), {members} in each of {result['rounds']} rounds,"
+        f" {count_things(result['client_split']['clients'], 'client')} ({partition}), {members} in each"
+        f" of {count_things(result['rounds'], 'round')},"
         f" seed {result['seed']}{spent}"
     )
 
@@ -193,7 +195,10 @@ def make_success_chart(records: Sequence[Record], references: Sequence[Reference
         "global model on held-out tasks, with its interval",
         [(number, one.mean) for number, one in estimates],
         band=[(one.low, one.high) for _, one in estimates],
-        labels=[f"round {number}: {one.mean:.1%} ({one.low:.1%} to {one.high:.1%})" for number, one in estimates],
+        labels=[
+            f"round {number}: {format_share(one.mean, 1)} ({format_share(one.low, 1)} to {format_share(one.high, 1)})"
+            for number, one in estimates
+        ],
     )
     trained = [record for record in records if record["round"] > 0]
     dots = make_client_dots(trained, "success", "clients in training, own tasks")
@@ -251,7 +256,8 @@ def list_categories(records: Sequence[Record]) -> CategoryResults | None:
         name_round(last),
         [_pair("all tasks", before.get("overall"), evaluation["overall"]), *(rows if len(rows) > 1 else [])],
         sets,
-        f"{evaluation['tasks']:,} tasks, {evaluation['episodes']:,} episodes.{_describe_clients(evaluation)}",
+        f"{count_things(evaluation['tasks'], 'task')},"
+        f" {count_things(evaluation['episodes'], 'episode')}.{_describe_clients(evaluation)}",
         [measure.replace("_", " ") for measure in measures],
         [[name or "no category", *(_format_estimate(found.get(one)) for one in measures)] for name, found in groups],
     )
@@ -277,19 +283,20 @@ def _describe_clients(evaluation: Record) -> str:
         found = at_clients.get(name, {})
         if found.get("clients"):
             sentences += (
-                f" Each of {found['clients']:,} clients {where}: mean success {found['mean']:.3f},"
-                f" 10th percentile {found['p10']:.3f}, worst {found['worst']:.3f} (client {found['worst_client']})."
+                f" Each of {count_things(found['clients'], 'client')} {where}: mean success {format_fixed(found['mean'], 3)},"
+                f" 10th percentile {format_fixed(found['p10'], 3)}, worst {format_fixed(found['worst'], 3)}"
+                f" (client {found['worst_client']})."
             )
         if "newcomers" in found:
-            sentences += f" In worlds that no client has: {found['newcomers']:.3f}."
+            sentences += f" In worlds that no client has: {format_fixed(found['newcomers'], 3)}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= LARGEST_MATRIX:
-        rows = " | ".join(" ".join(f"{value:.2f}" for value in row) for row in matrix)
+        rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
         sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
     return sentences
 
 
 def _format_estimate(found: Record | None) -> str | tuple[str, str]:
-    return "" if found is None else (f"{found['mean']:.3f}", f"{found['low']:.2f} to {found['high']:.2f}")
+    return "" if found is None else (format_fixed(found["mean"], 3), format_range(found["low"], found["high"], 2))
 
 
 # ---- alone and together ---------------------------------------------------------------------------------------------

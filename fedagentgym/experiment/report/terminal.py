@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, make_table, show_status
-from fedagentgym.base.rounding import count_things, format_duration
+from fedagentgym.base.rounding import count_things, format_duration, format_fixed, format_range, format_share
 from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress
 from fedagentgym.learning.evaluation import TOLERATED
@@ -44,7 +44,9 @@ class RoundTable:
         self._line(self._format_row(record))
         broken = record["metrics"].get("format/broken", 0.0)
         if broken > TOLERATED:
-            text = f"  {broken:.0%} of this round's replies were malformed: read some in the folder trajectories"
+            text = (
+                f"  {format_share(broken)} of this round's replies were malformed: read some in the folder trajectories"
+            )
             get_console().print(text, highlight=False)
 
     def show_progress(self, progress: TrainingProgress) -> None:
@@ -118,12 +120,12 @@ def _format_number(value: float | None) -> str:
     """
     if value is None:
         return ""
-    return format(value, ".3f") if abs(value) < 100 else format(value, ".2g" if abs(value) >= 1e5 else ".0f")
+    return f"{value:.2g}" if abs(value) >= 1e5 else format_fixed(value, 3 if abs(value) < 100 else 0)
 
 
 def _format_megabytes(count: float) -> str:
     megabytes = count / 1e6
-    return f"{megabytes:.2f}" if megabytes < 1000 else f"{megabytes:.0f}"
+    return format_fixed(megabytes, 2) if megabytes < 1000 else format_fixed(megabytes)
 
 
 def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
@@ -131,7 +133,7 @@ def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return ""
     mean, low, high = (evaluation["overall"]["success"][name] for name in ("mean", "low", "high"))
-    return f"{mean:.3f} ±{(high - low) / 2:.2f}"
+    return f"{format_fixed(mean, 3)} ±{format_fixed((high - low) / 2, 2)}"
 
 
 def print_comparison(found: AloneAndTogether) -> None:
@@ -154,7 +156,7 @@ def print_comparison(found: AloneAndTogether) -> None:
 def _describe_best(best: Mapping[str, Any] | None) -> str:
     if best is None:
         return "a test split chooses no best round"
-    return f"best {best['overall']['success']['mean']:.3f} in round {best['round']}"
+    return f"best {format_fixed(best['overall']['success']['mean'], 3)} in round {best['round']}"
 
 
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
@@ -165,13 +167,13 @@ def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     if first is not None:
         begin, end = first["overall"]["success"], final["overall"]["success"]
         lines += [
-            f"success on held-out tasks: {begin['mean']:.3f} before, {end['mean']:.3f} after "
+            f"success on held-out tasks: {format_fixed(begin['mean'], 3)} before, {format_fixed(end['mean'], 3)} after "
             f"{count_things(record['rounds'], 'round')}",
-            f"  interval {end['low']:.3f} to {end['high']:.3f}; {_describe_best(best)}",
+            f"  interval {format_range(end['low'], end['high'], 3)}; {_describe_best(best)}",
         ]
     lines += [
-        f"{record['headline_bytes'] / 1e6:.2f} MB exchanged, {record['env_steps']:,.0f} environment steps,"
-        f" {record['failures']} failures, {format_duration(record['seconds'])}",
+        f"{format_fixed(record['headline_bytes'] / 1e6, 2)} MB exchanged, {record['env_steps']:,.0f} environment steps,"
+        f" {count_things(record['failures'], 'failure')}, {format_duration(record['seconds'])}",
         f"record {folder / 'result.json'}",
     ]
     page = folder / "report.html"

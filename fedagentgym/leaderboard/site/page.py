@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.rounding import format_bytes, format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, find_decidable, mean, pool_spread
 from fedagentgym.leaderboard.compare import average_curves, format_p
 from fedagentgym.leaderboard.costs import describe_sampling
@@ -25,7 +25,7 @@ from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
 from fedagentgym.leaderboard.site.tables import describe_part, list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Series
-from fedagentgym.pages.render import Strong, format_bytes, format_percent, render
+from fedagentgym.pages.render import Strong, format_percent, render
 
 MOST_NAMED = 6
 """Number of entries with a colour and a key, the best ones; the others are grey."""
@@ -127,7 +127,10 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
         ("budget", ", ".join(filter(None, budget))),
         ("ranked round", _describe_round(suite)),
-        ("decides", "" if suite.power is None else f"{100 * suite.power:.1f} points, in four of five experiments"),
+        (
+            "decides",
+            "" if suite.power is None else f"{format_fixed(100 * suite.power, 1)} points, in four of five experiments",
+        ),
         ("secret twin", "held back by the maintainers" if suite.secret else "none"),
     ]
     return [(name, value) for name, value in facts if value]
@@ -179,10 +182,10 @@ def _describe_control(page: SuitePage) -> list[str]:
     spread = pool_spread([one.difference.values for one in page.differences])
     decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
     if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
-        stated = "" if suite.power is None else f", {100 * suite.power:.1f} were promised"
+        stated = "" if suite.power is None else f", {format_fixed(100 * suite.power, 1)} were promised"
         sentences.append(
-            f"Differences of two runs vary by {100 * spread:.1f} points (standard deviation), so that {len(suite.seeds)} runs"
-            f" decide {100 * decided:.1f} points in four of five experiments{stated}."
+            f"Differences of two runs vary by {format_fixed(100 * spread, 1)} points (standard deviation), so that"
+            f" {len(suite.seeds)} runs decide {format_fixed(100 * decided, 1)} points in four of five experiments{stated}."
         )
     return sentences
 
@@ -342,7 +345,7 @@ class Paper:
             column = (row["dataset"], row["metric"])
             spread = f"± {row['std']:g}" if "std" in row else ""
             mark = str(notes.index(row["flag"]) + 1) if row.get("flag") is not None else ""
-            value = f"{row['value']:.{_count_digits(rows, column)}f}"
+            value = format_fixed(row["value"], _count_digits(rows, column))
             lines.setdefault((row["model"], row["method"], setting), {})[column] = (value, spread, mark)
         heads = [("model", False), ("method", False), ("setting", False)]
         heads += [(dataset if len(metrics) == 1 else f"{dataset}, {metric}", True) for dataset, metric in columns]

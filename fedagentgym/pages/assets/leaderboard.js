@@ -16,9 +16,10 @@
     if (unit === "share") return fixed(100 * value, 1) + "\u00a0%";
     if (unit === "points") return fixed(100 * value, 1, "+");
     if (unit === "bytes") {
-      for (const [name, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])
-        if (value >= size) return (value / size).toFixed(1) + "\u00a0" + name;
-      return value.toFixed(0) + "\u00a0B";
+      const units = [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]];
+      const [name, size] = units.find(([, size]) => value / size >= 0.9995) ?? units[4];
+      const amount = value / size;
+      return Number(fixed(amount, amount < 9.995 ? 2 : amount < 99.95 ? 1 : 0)) + "\u00a0" + name;
     }
     if (unit === "score") return fixed(value, 3);
     return Number(value.toPrecision(4)).toLocaleString("en");
