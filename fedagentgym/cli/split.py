@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Column, Table
 
+from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
@@ -220,10 +221,9 @@ def _has_pool(record: SplitRecord) -> bool:
     from fedagentgym.partitions.table import open_pool
 
     try:
-        open_pool(record.env_id, record.env_split, record.env_options)
+        return open_pool(record.env_id, record.env_split, record.env_options).digest == record.pool_digest
     except FedAgentGymError:
         return False
-    return True
 
 
 @split.command()
@@ -400,13 +400,18 @@ def diff(first: Path, second: Path, as_json: bool) -> None:
     if found.identical:
         print_result(f"{first} and {second} are the same split ({found.digests[0]})")
         return
-    rows = [(name, str(left), str(right)) for name, (left, right) in found.fields.items()]
+    rows = [(name, _shorten(left), _shorten(right)) for name, (left, right) in found.fields.items()]
     print_result(make_table(("what", str(first), str(second)), rows, text=3))
     print_result(
         f"{found.changed:,} of {found.clients:,} common clients differ; tasks in common per client: "
         f"mean Jaccard {format_fixed(found.mean_jaccard, 3)},"
         f" least {format_fixed(found.least_jaccard, 3)} (client {found.least_client})"
     )
+
+
+def _shorten(value: object) -> str:
+    """A field of a split, without most of a digest."""
+    return shorten_digest(value) if isinstance(value, str) and value.startswith("sha256:") else str(value)
 
 
 def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -> ClientSplit:
@@ -445,6 +450,7 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         _print_rows([], as_json, where, record, found)
         return
     mixture, overlap = found["mixture"], found["overlap"]
+    held = sorted({overlap["min_copies"], overlap["max_copies"]})
     worst = ", ".join(f"{name} {format_share(share)}" for name, share in _get_worst_mixture(statistics))
     rows = [
         ("pool", f"{count_things(found['tasks_in_pool'], 'task')}: {_format_shares(mixture['pool'])}"),
@@ -456,8 +462,8 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         ),
         (
             "overlap",
-            f"{format_share(overlap['covered'], 1)} of the tasks are held, by {overlap['min_copies']} to"
-            f" {count_things(overlap['max_copies'], 'client')}, mean {format_fixed(overlap['mean_copies'], 2)}",
+            f"{format_share(overlap['covered'], 1)} of the tasks are held, by"
+            f" {' to '.join(map(str, held))} client{'' if held == [1] else 's'}, mean {format_fixed(overlap['mean_copies'], 2)}",
         ),
         (
             "Jaccard",
