@@ -26,7 +26,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.algorithm import ServerState, add_prefix
-from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks
+from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
 
 HELD_MODELS = 10
 """Updates that are summed in one pass."""
@@ -313,7 +313,7 @@ class RunningMean:
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
-        rows = np.empty((first + len(parts) + 1, min(size, LONGEST_BLOCK)), dtype=np.float64)
+        rows = np.empty((first + len(parts) + 1, longest_block(size)), dtype=np.float64)
         for block in blocks(size):
             buffer = rows[:, : block.stop - block.start]
             if sums is not None:

@@ -42,6 +42,11 @@ def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
         yield slice(start, min(size, start + step))
 
 
+def longest_block(size: int) -> int:
+    """The size of a buffer that holds any block of a vector."""
+    return min(size, LONGEST_BLOCK)
+
+
 def squared_length(vector: Array) -> float:
     """Sum of squares, in rows so short that no linear algebra library divides one among its threads."""
     whole = vector.size // _ROW * _ROW
@@ -52,7 +57,7 @@ def squared_length(vector: Array) -> float:
 def squared_distance(start: Array, end: Array) -> float:
     """Sum of the squares of `end - start`, two arrays of one shape; not finite if either of them is not."""
     first, second = start.reshape(-1), end.reshape(-1)
-    change = np.empty(min(first.size, LONGEST_BLOCK), dtype=np.promote_types(first.dtype, np.float32))
+    change = np.empty(longest_block(first.size), dtype=np.promote_types(first.dtype, np.float32))
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in blocks(first.size):
