@@ -1,4 +1,4 @@
-"""Every command's output at 80 columns, in a terminal and in a pipe: no number is cut, and no row of a table is wider."""
+"""Every command's output at 80 columns, in a terminal and in a pipe: no number is cut or folded, no row of a table is wider."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rich.console import Console
 from fedagentgym.base.progress import make_table
 from tests.fuzz.test_commands import FOUND
 
-CUT = re.compile(r"\d[.,]?…|…\d")
+CUT = re.compile(r"\d[.,]?…|…\d|^ +[0-9a-f]{6,} *$")
+"""A number or a digest that is cut or goes on in the next line."""
 ROW = re.compile(r"\S {2,}\S.*\S {2,}\S")
 """At least three columns; what is wider than that and no row is prose, a path or a digest."""
 RUN = """

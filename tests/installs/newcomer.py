@@ -210,21 +210,9 @@ def try_own_pool() -> None:
     for given in (split, "pool.json"):
         client = gymnasium.make("fedagentgym/Math-v0", client_split=given, client=1, pool=pool)
         assert len(client.unwrapped.pool) == 4
-    said = read_output(
-        "split",
-        "make",
-        "uniform",
-        "--env",
-        "Guess",
-        "--clients",
-        "2",
-        "--tasks-per-client",
-        "5",
-        "--plot",
-        "x.png",
-        code=2,
-    )
-    assert "fedagentgym[plots]" in said and not Path("split.json").exists()
+    make = ["split", "make", "uniform", "--env", "Guess", "--clients", "2", "--tasks-per-client", "5"]
+    said = read_output(*make, "--out", "drawn.json", "--plot", "drawn.png", code=2)
+    assert "fedagentgym[plots]" in said and not Path("drawn.json").exists()
 
 
 def try_hosted_model() -> None:
