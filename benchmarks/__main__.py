@@ -33,6 +33,7 @@ BENCHMARKS = Registry(
         "misconceptions-math": "benchmarks.misconceptions:run_math",
         "misconceptions-shop": "benchmarks.misconceptions:run_shop",
         "pictures": "benchmarks.pictures:draw_all",
+        "plan-minutes": "benchmarks.plan:run",
         "privacy-probes": "benchmarks.privacy_probes:run",
         "small-math": "benchmarks.small_model:run_math",
         "small-skills": "benchmarks.small_model:run_curves",

@@ -35,7 +35,10 @@ _SAMPLED = 12
 """Tasks that the expert plays."""
 _DISTINCT = 0.5
 """Share of the copies of a task whose tokens no other copy has."""
-_START = 12.0
+_EPISODE = 6e-4
+"""Seconds of an episode, played or imitated, besides the passes: the environment, tokens, rows of the loss. It decides for tiny
+models alone."""
+_START = 5.0
 """Seconds until a process has imported torch and loaded a model."""
 
 
@@ -192,15 +195,19 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
     backward = 1.0 if plan.agent.has_adapter else 2.0
     workers = max(1, min(config.federation.workers or 1, count_usable_cores(), plan.asked))
     steps = plan.total.episodes / max(1, learning.episodes_per_step) / workers
-    playing = steps * _time_play(learning.tasks_per_step, learning.group_size, lengths, passes)
+    episodes = steps * learning.episodes_per_step
+    playing = (
+        steps * _time_play(learning.tasks_per_step, learning.group_size, lengths, passes) + _EPISODE / 2 * episodes
+    )
     copies = learning.group_size * _DISTINCT
     read = learning.tasks_per_step * (lengths.prompt + copies * (lengths.later + lengths.replies))
     said = learning.tasks_per_step * copies * lengths.replies
-    updating = steps * learning.gradient_epochs * (1 + backward) * passes.run(read, said)
+    updating = steps * learning.gradient_epochs * (1 + backward) * passes.run(read, said) + _EPISODE / 2 * episodes
     evaluating = 0.0
     if config.evaluation is not None:
         tasks = config.evaluation.tasks or 100
-        evaluating = plan.evaluations * config.evaluation.repeats * _time_play(tasks, 1, lengths, passes)
+        played = _time_play(tasks, 1, lengths, passes) + _EPISODE * tasks
+        evaluating = plan.evaluations * config.evaluation.repeats * played
     return Durations(
         _time_imitation(plan, lengths, passes, 1 + backward),
         playing,
@@ -225,7 +232,7 @@ def _time_imitation(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes, f
     if plan.config.agent.name != "tiny":
         start = start.for_pretrained(plan.agent.has_adapter)
     read = start.batch_size * (lengths.prompt + lengths.later + lengths.replies)
-    return start.steps * factor * passes.run(read, start.batch_size * lengths.replies)
+    return start.steps * (factor * passes.run(read, start.batch_size * lengths.replies) + _EPISODE * start.batch_size)
 
 
 def measure_durations(plan: RunPlan) -> tuple[EpisodeLengths, Durations]:
