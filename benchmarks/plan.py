@@ -33,7 +33,7 @@ BAR = "0.67 to 1.5"
 
 
 def run(quick: bool) -> list[Measurement]:
-    """Predicted and measured minutes of three short runs; a quarter of an hour of one core."""
+    """Predicted and measured minutes of three short runs; about six minutes of one core."""
     found = []
     for name, (preset, changes) in list(RUNS.items())[: 1 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:

@@ -148,7 +148,7 @@ def _flatten(model: Parameters, update: Parameters) -> Vector:
 
 
 def _average(model: Parameters, updates: Sequence[Parameters]) -> Parameters:
-    """The mean of a cluster's replies; its model as it was if nobody replied."""
+    """The mean of a cluster's replies; its model as it was if no client replied."""
     return _weigh(updates, [1] * len(updates)) if updates else model
 
 

@@ -14,7 +14,7 @@
     client     returns one number per candidate                                                        (line 9)
     server     r[k, i] = 8 * s[k, i] + format[i], standardised, one policy step                        (lines 10-11)
 
-`answers` determines who may check against gold: nobody (`off`), clients that hold the question (`own`; with `holders_first` they
+`answers` says who may check against gold: no client (`off`), clients that hold the question (`own`; with `holders_first` they
 are preferred to more competent clients), or every client (`all`, as in the published code: then this is central GRPO).
 `expert_agent` gives clients a model of another kind than the server's; candidates are then sent as text, and each expert puts
 them into its own prompts and tokens. Clients and server share only an environment and the text of its tasks.

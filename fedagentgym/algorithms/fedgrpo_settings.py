@@ -38,7 +38,7 @@ class FedGRPOSettings(Settings):
     )
     answers: Answers = Field(
         default="own",
-        description="who checks candidates against gold (AE): nobody, holders of the question, holders that are also preferred "
+        description="who checks candidates by gold (AE): no client, holders of the question, holders that are also preferred "
         "as experts, or (as the published code does) every client",
     )
     expert_agent: AgentSettings | None = Field(

