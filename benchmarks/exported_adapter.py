@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.statistics import estimate_tasks
+from fedagentgym.cli.guard import run_guarded
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.agent_file import AgentFile
 
@@ -30,6 +32,8 @@ BATCH = 32
 
 def measure(run: Path, adapter: Path) -> dict[str, tuple[float, float, float]]:
     """Mean success and its interval, of the run's evaluation and of the adapter alone."""
+    if not (adapter / "agent.yaml").is_file():
+        raise DataError(f"{adapter} is no exported adapter: agent.yaml is missing")
     file = AgentFile.load(yaml.safe_load((adapter / "agent.yaml").read_text("utf-8")), "agent.yaml")
     place = run / "evaluation" / f"{int(file.run['round']):04d}.jsonl"
     rows = [json.loads(line) for line in place.read_text("utf-8").splitlines()]
@@ -79,6 +83,13 @@ def play_alone(adapter: Path, env: TextEnv, tasks: Sequence[str], most: int, tem
     return found
 
 
-if __name__ == "__main__":
-    for name, (mean, low, high) in measure(Path(sys.argv[1]), Path(sys.argv[2])).items():
+def print_both(run: Path, adapter: Path) -> None:
+    """Print what is measured, a line each."""
+    for name, (mean, low, high) in measure(run, adapter).items():
         print_result(f"{name:8s} success {mean:.3f}, interval {low:.3f} to {high:.3f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: python -m benchmarks.exported_adapter RUN ADAPTER")
+    raise SystemExit(run_guarded(lambda: print_both(Path(sys.argv[1]), Path(sys.argv[2]))))

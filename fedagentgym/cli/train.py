@@ -72,6 +72,8 @@ def train(
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html."""
     if listing:
+        if changes:
+            raise OptionError("--list shows presets and variants as they are: it goes without --set")
         _print_presets() if config is None else _print_variants(config)
         return
     if (config is None) == (resume is None):
