@@ -49,7 +49,7 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --to leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
-	$(BIN)/python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
+	$(BIN)/python -m fedagentgym.leaderboard.site.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/worlds.md docs/experiments/real-model.md
 
 # Everything that is published, played again; stopped and given again, it goes on, also from the cells that were committed.
 CELLS := leaderboard/cells

@@ -35,9 +35,11 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
+from fedagentgym.leaderboard.site.excerpts import fill_place
 
 AREA, REACHED = "mean success over the run", "first round at the target"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+FIGURES = "figures"
+"""The name of the place of a page that the figures fill."""
 
 
 @dataclass(frozen=True)
@@ -342,9 +344,4 @@ def read_difference(found: Difference, margin: float) -> str:
 
 def write_page(page: Path, figures: str) -> None:
     """Put these figures between the page's markers."""
-    text = page.read_text("utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise DataError(f"{page} has no place for figures between {BEGIN} and {END}")
-    write_atomic(page, f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}")
+    write_atomic(page, fill_place(page.read_text("utf-8"), FIGURES, figures))

@@ -12,8 +12,7 @@ import pytest
 from benchmarks.curves import Point, compute_area, find_round_reaching
 from benchmarks.skills_results import (
     AREA,
-    BEGIN,
-    END,
+    FIGURES,
     REACHED,
     TableResults,
     collect_results,
@@ -31,6 +30,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.statistics import Difference
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
+from fedagentgym.leaderboard.site.excerpts import make_marks
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
 PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]
@@ -139,11 +139,12 @@ def test_a_difference_is_read_only_as_far_as_it_goes() -> None:
 
 def test_figures_stand_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"# Page\n\n{BEGIN}\nold\n{END}\n\nWords.\n")
+    begin, end = make_marks(FIGURES)
+    page.write_text(f"# Page\n\n{begin}\nold\n{end}\n\nWords.\n")
     write_page(page, "| new |\n")
-    assert page.read_text() == f"# Page\n\n{BEGIN}\n\n| new |\n\n{END}\n\nWords.\n"
+    assert page.read_text() == f"# Page\n\n{begin}\n\n| new |\n\n{end}\n\nWords.\n"
     page.write_text("# Page\n")
-    with pytest.raises(DataError, match="no place for figures"):
+    with pytest.raises(DataError, match="no place between"):
         write_page(page, "| new |\n")
 
 
@@ -184,8 +185,8 @@ def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:
     for experiment in EXPERIMENTS:
         short = experiment.table.name.removeprefix("skills-")
         page = (root / "docs" / "experiments" / f"{short}.md").read_text()
-        _, begin, rest = page.partition(BEGIN)
-        figures, end, _ = rest.partition(END)
+        _, begin, rest = page.partition(make_marks(FIGURES)[0])
+        figures, end, _ = rest.partition(make_marks(FIGURES)[1])
         assert begin and end
         kept = KEPT / f"{experiment.table.name}.json"
         if not kept.is_file():

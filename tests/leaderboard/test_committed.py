@@ -8,7 +8,7 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.leaderboard.site.tables import fill_page, write_excerpt
+from fedagentgym.leaderboard.site.excerpts import fill_page
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.recount import recount
 
@@ -46,8 +46,9 @@ def test_areas_and_targets_are_counted_again_by_a_script(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_readme_shows_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
+def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
     line = ["leaderboard", "build", str(PLACE / "results"), "--verified", str(PLACE / "verified"), "--link", "x"]
     assert main([*line, "--out", str(tmp_path)]) == 0
-    page = (root / "README.md").read_text("utf-8")
-    assert page == fill_page(page, write_excerpt(tmp_path)), "run: make leaderboard"
+    for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):
+        text = page.read_text("utf-8")
+        assert text == fill_page(text, tmp_path), f"{page.name}: run make leaderboard"

@@ -34,7 +34,7 @@ from fedagentgym.leaderboard.comparison import write_comparison
 from fedagentgym.leaderboard.record import Claim, Verification
 from fedagentgym.leaderboard.results import ResultFolder, to_text
 from fedagentgym.leaderboard.site.build import build_site
-from fedagentgym.leaderboard.site.tables import BEGIN, END, fill_page, write_excerpt
+from fedagentgym.leaderboard.site.excerpts import BEST, fill_page, make_marks
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.partitions.held import _write_card
 from tests.leaderboard.samples import AGENTS_SUITE, write_methods_sample
@@ -47,7 +47,7 @@ MARKUP = (
     "\"'`> onerror=harmed() style='",
     "{{ 7 * 7 }} {% raw %} {# a #} ${x} &lt;&amp;&#x3c;",
 )
-TABLES = ("a | b `c` [d](javascript:e) --> ]]> \\| \n## f", f"{END} {BEGIN}")
+TABLES = ("a | b `c` [d](javascript:e) --> ]]> \\| \n## f", " ".join(reversed(make_marks(BEST))))
 CONTROL = "\x1b[31m \x07 \u202eevil\u2066 \ufeff\u200b \u2028\u2029 \x85"
 NASTY = {"markup": " ".join(MARKUP), "tables": " ".join((*TABLES, CONTROL))}
 FORMULA = '=HYPERLINK("http://harmed")\n- [x](y)'
@@ -211,9 +211,11 @@ def test_the_leaderboard(text: str, results: Path, plain_site: Path, tmp_path: P
     check_same_marks("\n".join(lines), "\n".join(expected))
     with (site / f"{table.stem}.csv").open(encoding="utf-8", newline="") as rows:
         assert {row["entry"] for row in csv.DictReader(rows)} == {"learns", "stays"}
-    readme = fill_page(f"a {BEGIN} {END} b", write_excerpt(site))
-    assert readme.count(BEGIN) == readme.count(END) == 1 and readme.endswith("b")
-    assert len(readme.splitlines()) == len(fill_page(f"a {BEGIN} {END} b", write_excerpt(plain_site)).splitlines())
+    empty = "".join("\n".join(["", *make_marks(name), name]) for name in (BEST, table.stem))
+    filled, expected_page = fill_page(empty, site), fill_page(empty, plain_site)
+    assert all(filled.count(mark) == 1 for name in (BEST, table.stem) for mark in make_marks(name))
+    assert filled.endswith(f"\n{table.stem}") and len(filled.splitlines()) == len(expected_page.splitlines())
+    assert len(filled.splitlines()) > len(empty.splitlines()) + 8
 
 
 @pytest.mark.parametrize("text", [*NASTY.values(), FORMULA], ids=[*NASTY, "formula"])

@@ -66,7 +66,8 @@ def _check_target(out: Path) -> None:
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
     values = found.read_values()
     places = rank_entries(found, values)
-    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL]))
+    differences, control = compare_pairs(found.suite, values), compare_control(found.suite, found.entries)
+    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences, control))
     write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
     links = {}
     for entry in found.entries:
@@ -74,7 +75,6 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
         script.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(script, _format_episodes(found, entry))
         links[entry.name] = _link_result(found, entry, place, link)
-    differences, control = compare_pairs(found.suite, values), compare_control(found.suite, found.entries)
     return SuitePage(found, places, links, differences, control)
 
 

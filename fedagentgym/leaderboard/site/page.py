@@ -7,7 +7,6 @@ entry's name, so that the page can highlight the entry whose row is selected.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,13 +14,14 @@ from importlib.resources import files
 from typing import Any
 
 from fedagentgym.base.rounding import format_bytes, format_fixed
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, find_decidable, mean, pool_spread
-from fedagentgym.leaderboard.compare import average_curves, format_p
+from fedagentgym.base.statistics import FEWEST_REPLICATES, mean
+from fedagentgym.leaderboard.compare import average_curves
 from fedagentgym.leaderboard.costs import describe_sampling
 from fedagentgym.leaderboard.metrics import find_metric, format_spread
-from fedagentgym.leaderboard.ranking import Compared, Control, Place, find_outcome, read_compared
+from fedagentgym.leaderboard.ranking import Compared, Control, Place
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
+from fedagentgym.leaderboard.site.findings import describe_control, list_differences, list_expected
 from fedagentgym.leaderboard.site.tables import describe_part, list_measures, order_entries, tell_status
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Series
@@ -67,9 +67,9 @@ def _view_suite(page: SuitePage) -> dict[str, Any]:
         "leader": _describe_leader(page),
         "facts": _list_facts(page),
         "bands": bands,
-        "expected": _list_expected(page),
-        "differences": _list_differences(page),
-        "control": _describe_control(page),
+        "expected": list_expected(suite, page.differences),
+        "differences": list_differences(page.found, page.differences),
+        "control": describe_control(page.found, page.differences, page.control),
         "pairing": pairing,
         "charts": _make_charts(page.found, page.ordered),
         "strips": strips[:MOST_STRIPS],
@@ -140,61 +140,6 @@ def _describe_round(suite: Suite) -> str:
     if suite.track == "agents":
         return ""
     return "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
-
-
-def _list_differences(page: SuitePage) -> list[list[str]]:
-    """The rows of the table of differences."""
-    titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
-    rows = []
-    for first, second, scenario, found in page.differences:
-        numbers = [format_fixed(100 * found.mean, 1, "+"), _format_ends(found), format_p(found.adjusted)]
-        rows.append([titles[first], titles[second], scenario, *numbers, read_compared(page.found.suite, found)])
-    return rows
-
-
-def _list_expected(page: SuitePage) -> list[str]:
-    """Return what was expected, and what came out of it where it was tested."""
-    lines = []
-    for one in page.found.suite.expected:
-        found = {} if isinstance(one, str) else find_outcome(one, page.differences)
-        outcomes = ", ".join(f"{scenario}: {outcome}" for scenario, outcome in found.items())
-        lines.append(f"{one} ({outcomes})" if outcomes else str(one))
-    return lines
-
-
-def _describe_control(page: SuitePage) -> list[str]:
-    """The sentences of the suite's control and of what its seeds decide."""
-    suite, sentences = page.found.suite, []
-    if (found := page.control) is not None:
-        titles = {entry.name: entry.manifest.entry.title for entry in page.found.entries}
-        differences = "; ".join(
-            f"{name} {format_fixed(100 * one.mean, 1, '+')} ({_format_ends(one)})"
-            for name, one in found.differences.items()
-        )
-        sentences.append(
-            f"{titles[found.first]} and {titles[found.second]} are one method under two random streams: {differences}."
-        )
-        if found.tests:
-            counted = (
-                f"Of {found.tests} comparisons of their measures and categories {found.found} show a difference at 5 %"
-            )
-            sentences.append(f"{counted}; by chance {found.tests / 20:g} would.")
-    spread = pool_spread([one.difference.values for one in page.differences])
-    decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
-    if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
-        stated = "" if suite.power is None else f", {format_fixed(100 * suite.power, 1)} were promised"
-        sentences.append(
-            f"Differences of two runs vary by {format_fixed(100 * spread, 1)} points (standard deviation), so that"
-            f" {len(suite.seeds)} runs decide {format_fixed(100 * decided, 1)} points in four of five experiments{stated}."
-        )
-    return sentences
-
-
-def _format_ends(found: Difference) -> str:
-    """The interval, or the difference of every run."""
-    if found.ends is None:
-        return ", ".join(format_fixed(100 * value, 1, "+") for value in found.values)
-    return " to ".join(format_fixed(100 * end, 1, "+") for end in found.ends)
 
 
 def _list_unproven(entries: Iterable[ResultFolder]) -> list[tuple[str, str]]:

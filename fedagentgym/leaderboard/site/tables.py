@@ -1,30 +1,23 @@
-"""The tables of a suite as Markdown and CSV, for readers and programs, and the excerpt of them that README shows.
-
-    python -m fedagentgym.leaderboard.site.tables README.md build/leaderboard
-
-The excerpt stands between two markers, and is made from the tables that the page has as CSV; nothing of it is typed.
-"""
+"""The tables of a suite as Markdown and CSV, for readers and programs."""
 
 from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from fedagentgym.base.errors import DataError, unknown_name_error
+from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown
-from fedagentgym.base.files import write_atomic
-from fedagentgym.base.rounding import format_fixed
 from fedagentgym.leaderboard.metrics import METRICS, find_metric, format_spread
-from fedagentgym.leaderboard.ranking import Place
+from fedagentgym.leaderboard.ranking import Compared, Control, Place
 from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
+from fedagentgym.leaderboard.site.findings import describe_control, list_differences, list_expected
 
-BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
-MOST_IN_EXCERPT = 3
-"""Entries of a suite that the excerpt shows."""
+FINDINGS = "## By scenario"
+"""The heading of what `write_findings` has."""
+IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
+"""The measures that are shown for each scenario, besides the ranked one."""
 COLUMNS = [
     "suite",
     "version",
@@ -35,6 +28,7 @@ COLUMNS = [
     "status",
     "scenario",
     "measure",
+    "ranked",
     "mean",
     "low",
     "high",
@@ -75,12 +69,54 @@ def find_secret(entry: ResultFolder) -> Interval | None:
     return None if rerun is None else rerun.secret.get(entry.manifest.ranked)
 
 
-def write_markdown(found: SuiteEntries, places: Mapping[str, Place]) -> str:
-    """The table over all scenarios, best first."""
+def write_markdown(
+    found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared], control: Control | None
+) -> str:
+    """The table over all scenarios, best first, and what `write_findings` has."""
     measures = [name for name in list_measures(found.entries) if any(name in one.overall for one in found.entries)]
     head = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
     table = _write_table(order_entries(found.entries, places), places, measures)
-    return "\n".join([*head, *table]) + "\n"
+    return "\n".join([*head, *table, "", FINDINGS, "", write_findings(found, places, differences, control)])
+
+
+def write_findings(
+    found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared], control: Control | None
+) -> str:
+    """A table of each measure by scenario, the planned differences, what was expected, and the control."""
+    ordered = order_entries(found.entries, places)
+    measures = dict.fromkeys((ordered[0].manifest.ranked, *IN_SCENARIOS))
+    lines = [line for name in measures for line in _write_scenarios(found, ordered, name)]
+    if differences:
+        lines += ["Planned differences, in points:", "", "| | scenario | difference | 95 %, or each run | p | shows |"]
+        lines.append("|---|---|---|---|---|---|")
+        for first, second, *row in list_differences(found, differences):
+            cells = [f"{first} - {second}", *row]
+            lines.append(f"| {' | '.join(map(escape_markdown, cells))} |")
+        lines.append("")
+    if expected := list_expected(found.suite, differences):
+        lines += ["Expected:", "", *(f"- {escape_markdown(one)}" for one in expected), ""]
+    if sentences := describe_control(found, differences, control):
+        lines += [escape_markdown(" ".join(sentences)), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _write_scenarios(found: SuiteEntries, entries: Sequence[ResultFolder], name: str) -> Iterator[str]:
+    """The table of one measure, a column for each scenario; nothing if no entry has it."""
+    by_scenario = {entry.name: entry.manifest.by_scenario for entry in entries}
+    if not any(name in measures for each in by_scenario.values() for measures in each.values()):
+        return
+    scenarios, metric = list(found.suite.scenarios), find_metric(name)
+    yield f"{metric.title[0].upper()}{metric.title[1:]}:"
+    yield ""
+    yield f"| {' | '.join(['', *map(escape_markdown, scenarios)])} |"
+    yield "|" + "---|" * (len(scenarios) + 1)
+    for entry in entries:
+        measured = [by_scenario[entry.name].get(scenario, {}).get(name) for scenario in scenarios]
+        if any(measured):
+            runs = [entry.list_runs(name, scenario) for scenario in scenarios]
+            cells = [_format_cell(one, name, own) for one, own in zip(measured, runs, strict=True)]
+            yield f"| {' | '.join([escape_markdown(entry.manifest.entry.title), *cells])} |"
+    yield ""
 
 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
@@ -136,57 +172,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
             for name, one in sorted(measures.items()):
                 ends = [repr(end) for end in one.ends or ()] or ["", ""]
                 runs = entry.list_runs(name, "" if scenario == "overall" else scenario)
-                table.writerow([*start, scenario, escape_csv(name), repr(one.mean), *ends, " ".join(map(repr, runs))])
+                ranked = "yes" if name == entry.manifest.ranked else ""
+                numbers = [repr(one.mean), *ends, " ".join(map(repr, runs))]
+                table.writerow([*start, scenario, escape_csv(name), ranked, *numbers])
     return out.getvalue()
-
-
-# ---- the excerpt of README -----------------------------------------------------------------------------------------
-
-
-def write_excerpt(site: Path) -> str:
-    """The best entries of every suite's newest version over all scenarios, best first; entries without a place are left out."""
-    newest = {_split_name(table)[0]: table for table in sorted(site.glob("*.csv"), key=_split_name)}
-    rows = [row for _, table in sorted(newest.items()) for row in _read_entries(table)]
-    lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
-    for row in rows:
-        title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
-        lines.append(f"| `{row['suite']}` | {row['band']} | {title} | {_format_percent(row)} | {status} |")
-    return "\n".join(lines)
-
-
-def _split_name(table: Path) -> tuple[str, int]:
-    """The name of a table's suite without its version, and the version (0 if the name has none)."""
-    name, _, version = table.stem.rpartition("-v")
-    return (name, int(version)) if version.isdecimal() else (table.stem, 0)
-
-
-def fill_page(text: str, excerpt: str) -> str:
-    """The page with this excerpt between its markers."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise DataError(f"the page has no place for an excerpt between {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{excerpt}\n\n{END}{after}"
-
-
-def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["scenario"], row["measure"]) == ("overall", "success")]
-    yield from [row for row in rows if row["band"]][:MOST_IN_EXCERPT]
-
-
-def _format_percent(row: Mapping[str, str]) -> str:
-    mean, *ends = _to_percent([row["mean"], row["low"], row["high"]])
-    if ends:
-        return f"{mean} % [{', '.join(ends)}]"
-    runs = _to_percent(row["runs"].split())
-    return f"{mean} % ({', '.join(runs)})" if len(runs) > 1 else f"{mean} %"
-
-
-def _to_percent(values: Sequence[str]) -> list[str]:
-    return [format_fixed(100 * float(value), 1) for value in values if value]
-
-
-if __name__ == "__main__":
-    page, site = map(Path, sys.argv[1:])
-    write_atomic(page, fill_page(page.read_text("utf-8"), write_excerpt(site)))
