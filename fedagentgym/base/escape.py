@@ -11,6 +11,7 @@ import re
 from fedagentgym.base.errors import show_invisible_characters
 
 _MARKS = re.compile(r"[\\|`*_~$&<>\[\]]")
+_START = re.compile(r"^(\d*)([#\-+=]|(?<=\d)[.)])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _FORMULA = ("=", "+", "-", "@")
 
@@ -20,9 +21,11 @@ def escape_markdown(text: str) -> str:
 
     >>> escape_markdown("a|b --> <i>")
     'a\\\\|b --\\\\> \\\\<i\\\\>'
+    >>> escape_markdown("1. one"), escape_markdown("# two")
+    ('1\\\\. one', '\\\\# two')
     """
     plain = show_invisible_characters(" ".join(text.split()))
-    return re.sub(r"^([#\-+=]|\d+[.)])", r"\\\1", _MARKS.sub(lambda found: f"\\{found[0]}", plain))
+    return _START.sub(r"\1\\\2", _MARKS.sub(lambda found: f"\\{found[0]}", plain))
 
 
 def escape_csv(text: str) -> str:

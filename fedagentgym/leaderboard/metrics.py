@@ -111,13 +111,13 @@ def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str
     """A mean with its interval, or with the number of every run if these are too few for one.
 
     >>> format_spread(Interval(mean=0.65, low=0.6, high=0.7), [], METRICS["success"])
-    '65.0 % [60.0 %, 70.0 %]'
+    '65.0 % [60.0, 70.0]'
     >>> format_spread(Interval(mean=0.65), [0.6, 0.7], METRICS["success"])
-    '65.0 % (60.0 %, 70.0 %)'
+    '65.0 % (60.0, 70.0)'
     """
     mean = format_value(found.mean, metric)
     if found.ends is not None:
-        low, high = (format_value(end, metric) for end in found.ends)
+        low, high = (format_value(end, metric).removesuffix(" %") for end in found.ends)
         return mean if low == high else f"{mean} [{low}, {high}]"
-    own = [format_value(value, metric) for value in runs]
+    own = [format_value(value, metric).removesuffix(" %") for value in runs]
     return mean if len(set(own)) < 2 else f"{mean} ({', '.join(own)})"

@@ -89,9 +89,9 @@ def write_findings(
     if differences:
         lines += ["Planned differences, in points:", "", "| | scenario | difference | 95 %, or each run | p | shows |"]
         lines.append("|---|---|---|---|---|---|")
-        for first, second, *row in list_differences(found, differences):
-            cells = [f"{first} - {second}", *row]
-            lines.append(f"| {' | '.join(map(escape_markdown, cells))} |")
+        for first, second, scenario, *numbers in list_differences(found, differences):
+            names = [escape_markdown(name) for name in (f"{first} - {second}", scenario)]
+            lines.append(f"| {' | '.join([*names, *numbers])} |")
         lines.append("")
     if expected := list_expected(found.suite, differences):
         lines += ["Expected:", "", *(f"- {escape_markdown(one)}" for one in expected), ""]
