@@ -13,7 +13,6 @@ digest are enough to find it.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import multiprocessing
@@ -29,7 +28,7 @@ from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import atomic_folder, compress, read_json, write_atomic
+from fedagentgym.base.files import atomic_folder, compress, read_compressed, read_json, write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
@@ -293,7 +292,7 @@ def store_record(cell: TableCell, store: Path) -> None:
     if not place.is_dir():
         with atomic_folder(place) as folder:
             for name in STORED:
-                write_atomic(folder / f"{name}.gz", compress((cell.folder / name).read_text("utf-8")))
+                write_atomic(folder / f"{name}.xz", compress((cell.folder / name).read_text("utf-8")))
 
 
 def restore_records(cells: Sequence[TableCell], store: Path) -> None:
@@ -304,7 +303,7 @@ def restore_records(cells: Sequence[TableCell], store: Path) -> None:
             continue
         with atomic_folder(cell.folder) as folder:
             for name in STORED:
-                write_atomic(folder / name, gzip.decompress((place / f"{name}.gz").read_bytes()))
+                write_atomic(folder / name, read_compressed(place / f"{name}.xz"))
         wanted = load_config(cell.source, [*cell.changes, *CELL_OUTPUT])
         if read_record(cell.folder)["config_digest"] != wanted.digest:
             shutil.rmtree(cell.folder)

@@ -9,17 +9,15 @@ themselves or are nested thousands deep, numbers with millions of digits, `NaN`,
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
+import lzma
 import math
 import os
 import shutil
 import stat
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +32,8 @@ MAX_LINE = 1 << 26
 """The longest line of a JSON-lines file: 64 MiB."""
 MAX_UNPACKED = 1 << 33
 """Maximum number of bytes of lines read from one file: a compressed file can expand to far more than its size."""
+CHUNK, UNPACKING_MEMORY = 1 << 20, 1 << 27
+"""The bytes that are unpacked at a time, and the most memory that a compressed file may ask for."""
 PART = ".part"
 """Suffix of a file or folder that is still being written; its name also begins with a dot."""
 
@@ -214,7 +214,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
-    """Line number (from 1) and value of each non-empty line of a JSON-lines file, which may be compressed (`.gz`)."""
+    """Line number (from 1) and value of each non-empty line of a JSON-lines file, which may be compressed (`.xz`)."""
     for number, line in _read_lines(path):
         if line.strip():
             yield number, parse_json(line, _name_line(path, number))
@@ -237,27 +237,48 @@ def _name_line(path: str | Path, number: int) -> str:
 def _read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     with open_plain(path) as file:
         total = 0
-        lines = gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
-        for number in count(1):
+        lines = _unpack_lines(file, path) if str(path).endswith(".xz") else _split_lines(file)
+        for number, line in enumerate(lines, start=1):
             where = _name_line(path, number)
-            line = _read_line(lines, where)
-            if not line:
-                return
+            if len(line) > MAX_LINE:
+                raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
+            _check_containers(line, where, MOST_IN_LINE)
             total += len(line)
             if total > MAX_UNPACKED:
                 raise DataError(f"{where}: the file holds more than the {MAX_UNPACKED:,} bytes that are read")
             yield number, line
 
 
-def _read_line(file: IO[bytes] | gzip.GzipFile, where: str) -> bytes:
+def _split_lines(file: IO[bytes]) -> Iterator[bytes]:
+    while line := file.readline(MAX_LINE + 1):
+        yield line
+
+
+def _unpack_lines(file: IO[bytes], path: str | Path) -> Iterator[bytes]:
+    """The lines of a compressed file, of which no more than a line and a part is held at a time."""
+    rest = b""
+    for part in _unpack(file, path):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+        if len(rest) > MAX_LINE:
+            break
+    if rest:
+        yield rest
+
+
+def _unpack(file: IO[bytes], path: str | Path) -> Iterator[bytes]:
+    """The content of an xz file in parts of at most `CHUNK` bytes."""
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=UNPACKING_MEMORY)
     try:
-        line = file.readline(MAX_LINE + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{where}: not a whole gzip file: {error}") from None
-    if len(line) > MAX_LINE:
-        raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-    _check_containers(line, where, MOST_IN_LINE)
-    return line
+        while not unpacker.eof:
+            data = file.read(CHUNK) if unpacker.needs_input else b""
+            if unpacker.needs_input and not data:
+                raise DataError(f"{format_path(path)} is not a whole xz file: its end is missing")
+            yield unpacker.decompress(data, CHUNK)
+    except lzma.LZMAError as error:
+        raise DataError(f"{format_path(path)} is not a whole xz file: {error}") from None
+    if unpacker.unused_data or file.read(1):
+        raise DataError(f"{format_path(path)}: something follows the end of the compressed file")
 
 
 def _check_containers(text: bytes, where: str, most: int) -> None:
@@ -268,8 +289,23 @@ def _check_containers(text: bytes, where: str, most: int) -> None:
 
 
 def compress(text: str) -> bytes:
-    """The gzip file of a text; the bytes do not depend on the time."""
-    return gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
+    """The xz file of a text."""
+    return lzma.compress(text.encode("utf-8"), preset=6 | lzma.PRESET_EXTREME)
+
+
+def read_compressed(path: Path) -> str:
+    """The text of an xz file."""
+    with open_plain(path) as file:
+        parts, size = [], 0
+        for part in _unpack(file, path):
+            size += len(part)
+            if size > MAX_TEXT:
+                raise DataError(f"{format_path(path)} holds more than the {MAX_TEXT:,} bytes that are read")
+            parts.append(part)
+    try:
+        return b"".join(parts).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"cannot read {format_path(path)}: not UTF-8 text (byte {error.start})") from None
 
 
 def cache_folder(*parts: str) -> Path:

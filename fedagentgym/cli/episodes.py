@@ -99,7 +99,7 @@ def _open_sources(source: Path, other: Path | None, *, before: bool, training: b
 
 def _list_evaluations(run: Path) -> list[Path]:
     files = sorted(file for file in (run / "evaluation").glob("*.jsonl") if file.stem.isdecimal())
-    if not files and (packed := sorted((run / "episodes").glob("*.jsonl.gz"))):
+    if not files and (packed := sorted((run / "episodes").glob("*.jsonl.xz"))):
         if len(packed) > 1:
             raise OptionError(f"{run} is a packed result: name one of its files, {join_names(map(str, packed))}")
         return packed

@@ -66,7 +66,7 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
         seed=data.seed,
         episodes=sum(len(group) for group in data.groups),
         measures={**_estimate_policy(suite, data.groups), **_fix(measure_run(suite, data))},
-        categories={name: _estimate_policy(suite, groups) for name, groups in group_by_category(data.groups).items()},
+        categories=_describe_categories(suite, data.groups),
         spent=data.spent,
         policy=data.policy,
         config=data.config,
@@ -75,6 +75,12 @@ def describe_cell(suite: Suite, data: CellData) -> CellRecord:
         epsilon=data.epsilon,
         revision=data.revision,
     )
+
+
+def _describe_categories(suite: Suite, groups: Sequence[Group]) -> dict[str, Measures]:
+    if suite.track == "agents":
+        return {name: _estimate_policy(suite, members) for name, members in group_by_category(groups).items()}
+    return {name: _fix({"success": success}) for name, success in measure_categories(groups).items()}
 
 
 def _estimate_policy(suite: Suite, groups: Sequence[Group]) -> Measures:
@@ -117,7 +123,7 @@ def make_point(round_number: int, groups: Sequence[Group], spent: Spent) -> Curv
     return CurvePoint(
         round=round_number,
         spent=spent,
-        measures=estimate_tasks(ON_CURVE, [values[:, [names.index(name) for name in ON_CURVE]]]),
+        measures=_fix({name: float(values[:, names.index(name)].mean()) for name in ON_CURVE}),
         categories=measure_categories(groups),
     )
 

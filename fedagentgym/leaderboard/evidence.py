@@ -7,7 +7,7 @@ the verifier load anything else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ class Checked:
 # ---- episodes ---------------------------------------------------------------------------------------------------------
 
 
-def read_lines(place: Path) -> Iterator[Line]:
+def read_lines(place: Path, *, brief: bool = False) -> Iterator[Line]:
     """The lines of a file of episodes: as JSON, as episodes, and as they are written. One is held at a time: a compressed
     file may hold far more than belongs into it."""
     total = 0
@@ -119,13 +119,20 @@ def read_lines(place: Path) -> Iterator[Line]:
         if total > MOST_CHARACTERS:
             raise RefutedError("schema", f"{where}: the file has more than {MOST_CHARACTERS:,} characters")
         try:
-            yield plain, from_plain(plain), text
+            yield plain, from_plain(plain, brief=brief), text
         except FedAgentGymError as error:
             raise RefutedError("schema", f"{where}: {error}") from None
 
 
 def check_episodes(
-    place: str, lines: Iterator[Line], env: TextEnv, expected: Expected, about: Mapping[str, Any], speaker: Speaker
+    place: str,
+    lines: Iterator[Line],
+    env: TextEnv,
+    expected: Expected,
+    about: Mapping[str, Any],
+    speaker: Speaker,
+    *,
+    brief: bool = False,
 ) -> list[Trajectory]:
     """Take the expected episodes from the lines, and raise unless they are in the written form, with replays that agree."""
     found: list[Trajectory] = []
@@ -134,12 +141,13 @@ def check_episodes(
         if line is None:
             raise RefutedError("complete", f"{place}: {len(expected)} episodes belong here, found {len(found)}")
         plain, trajectory, text = line
+        trajectory = replace(trajectory, seed=due[1]) if brief else trajectory
         if (gap := find_gap(due, trajectory)) is not None:
             raise RefutedError("complete", f"{place}, episode {number}: {gap}")
         where = f"{place}, episode {number} ({trajectory.task}, copy {trajectory.sample})"
-        if (odd := find_odd_line(plain, trajectory, about, text)) is not None:
+        if (odd := find_odd_line(plain, trajectory, about, text, brief=brief)) is not None:
             raise RefutedError("schema", f"{where}: {odd}")
-        if (difference := find_difference(env, trajectory, speaker)) is not None:
+        if (difference := find_difference(env, trajectory, speaker, brief=brief)) is not None:
             raise RefutedError("replayed", f"{where}: {difference}")
         found.append(trajectory)
     return found
@@ -161,7 +169,7 @@ def describe_about(env: TextEnv, agent: str, **more: Any) -> dict[str, Any]:
 def check_ranked(folder: Checked, record: CellRecord, agent: str, speaker: Speaker, **more: Any) -> list[Trajectory]:
     """Check the ranked episodes of a cell, and return them."""
     opened, ranking = folder.opened[record.scenario].at(record.seed), folder.suite.get_ranking(record.scenario)
-    place = f"{EPISODES}/{record.key}.jsonl.gz"
+    place = f"{EPISODES}/{record.key}.jsonl.xz"
     about = describe_about(opened.env, agent, split=ranking.split, **more)
     expected = Expected(opened.ids, ranking.repeats, derive(record.seed, "ranked"))
     lines = read_lines(folder.place / place)
@@ -248,8 +256,8 @@ def check_worlds(
         return (), 0
     opened, ranking = folder.opened[record.scenario].at(record.seed), folder.suite.get_ranking(record.scenario)
     assert opened.client_split is not None
-    place, found, cut_short = f"{WORLDS}/{record.key}.jsonl.gz", [], 0
-    lines = read_lines(folder.place / place)
+    place, found, cut_short = f"{WORLDS}/{record.key}.jsonl.xz", [], 0
+    lines = read_lines(folder.place / place, brief=True)
     first = next(lines, None)
     rest = lines if first is None else chain([first], lines)
     together = list_worlds(opened.client_split, apart=False)
@@ -259,7 +267,7 @@ def check_worlds(
         env = world.open_env(ranking.split)
         about = describe_about(env, config.agent.name, round=chosen, split=ranking.split, **world.describe())
         where = f"{place}, {world.name}"
-        episodes = check_episodes(where, rest, env, expected, about, speaker)
+        episodes = check_episodes(where, rest, env, expected, about, speaker, brief=True)
         cut_short += sum(is_cut_short(env, one) for one in episodes)
         found.append((world.clients, group_by_task(episodes)))
     check_end(place, rest)
@@ -272,13 +280,13 @@ def examine_selection(
     """The learning curve from the episodes on `val`, the policy of each round, the episodes of the ranked one, and how many of
     all of them ended without the environment's doing."""
     suite, env = folder.suite, open_selection(folder, record.scenario, record.seed)
-    place, split = f"{SELECTION}/{record.key}.jsonl.gz", folder.suite.selection.split
+    place, split = f"{SELECTION}/{record.key}.jsonl.xz", folder.suite.selection.split
     ids, seed = env.pool.ids[: suite.selection.tasks], derive(config.seed, "evaluation")
     expected = Expected(ids, suite.selection.repeats, seed)
     rounds, spent = list_rounds(config), read_spent(folder, record)
     if sorted(spent) != rounds:
         raise RefutedError("complete", f"curves.json, {record.key}: rounds {rounds} were to be evaluated")
-    lines = read_lines(folder.place / place)
+    lines = read_lines(folder.place / place, brief=True)
     points, policies, cut_short = [], {}, 0
     selection: tuple[Group, ...] = ()
     for due in rounds:
@@ -286,7 +294,7 @@ def examine_selection(
         policy = None if first is None else str(first[0].get("policy"))
         about = describe_about(env, config.agent.name, round=due, policy=policy, split=split)
         rest = lines if first is None else chain([first], lines)
-        episodes = check_episodes(f"{place}, round {due}", rest, env, expected, about, speaker)
+        episodes = check_episodes(f"{place}, round {due}", rest, env, expected, about, speaker, brief=True)
         cut_short += sum(is_cut_short(env, one) for one in episodes)
         groups = group_by_task(episodes)
         points.append(make_point(due, groups, spent[due]))

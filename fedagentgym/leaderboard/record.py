@@ -22,7 +22,7 @@ MOST_VALUES = 2_000
 
 
 def _is_absent(value: object) -> bool:
-    """Return whether a field is left out: results from before it existed are written without it."""
+    """Return whether a field is left out."""
     return value is None
 
 
@@ -47,8 +47,8 @@ class Interval(Settings):
     """A mean and the ends of its interval, without ends if there are too few runs for one."""
 
     mean: float
-    low: float | None = None
-    high: float | None = None
+    low: float | None = Field(default=None, exclude_if=_is_absent)
+    high: float | None = Field(default=None, exclude_if=_is_absent)
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -180,8 +180,9 @@ class Usage(Settings):
 
 
 class CellRecord(Settings):
-    """One scenario under one seed. `chosen_round` is the evaluated round with the highest success on `val`. On the agents
-    track `policy` is the digest of the model's files if every environment has a model of its own."""
+    """One scenario under one seed. `categories` are those of the tasks; on the methods track with success alone. `chosen_round`
+    is the ranked round. On the agents track `policy` is the digest of the model's files if every environment has a model of its
+    own."""
 
     scenario: Name
     seed: int = Field(ge=0)

@@ -4,14 +4,15 @@
     suite.yaml                    the definition of the suite as it was played
     agent.yaml                    agents track: the agent's settings
     configs/SCENARIO-seedN.yaml   methods track: the configuration of every run
-    episodes/SCENARIO-seedN.jsonl.gz    the ranked episodes, one a line, in the order of their tasks
-    selection/SCENARIO-seedN.jsonl.gz   methods track: the episodes on `val` by which the ranked round was chosen
+    episodes/SCENARIO-seedN.jsonl.xz    the ranked episodes, one a line, in the order of their tasks
+    selection/SCENARIO-seedN.jsonl.xz   methods track: the episodes on `val`, in brief, of the learning curve
+    worlds/SCENARIO-seedN.jsonl.xz      the episodes in the clients' own worlds, in brief
     curves.json                   methods track: results and cost of every evaluated round                `Curves`
     clients.json                  methods track: success of every client                                `ClientTable`
 
-A cell is one scenario (an environment, on the methods track with a client split) under one seed. On the agents track a result may
-hold some of the scenarios. All numbers of the three JSON files follow from the episodes, except for what `verify` names as not
-provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no
+A cell is one scenario (an environment, on the methods track with a client split) under one seed. Brief episodes lack their seed
+and the observations, which a replay gives back. On the agents track a result may hold some of the scenarios. All numbers of the
+three JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no
 part of a result: `bench verify --to FOLDER` writes FOLDER/SUITE/ENTRY.json.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,7 +69,7 @@ from fedagentgym.leaderboard.record import (
     Verification,
 )
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
-from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines, read_json_lines
+from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines, read_json_lines, to_json_line
 
 FORMAT = 1
 """The newest format of packed results that this version reads."""
@@ -78,6 +80,7 @@ MOST_DOCUMENT = 1 << 24
 """Maximum size of a document in bytes; those of large suites have some hundred thousand."""
 DEEPEST = 4
 """Maximum depth below a named folder at which results are searched."""
+_FLAT = re.compile(r"\{\n *([^{}\[\]]*)\n *\}")
 Document = TypeVar("Document", bound=Settings)
 
 
@@ -94,9 +97,15 @@ def parse_groups(text: str, where: str) -> tuple[Group, ...]:
     return group_by_task(trajectory for trajectory, _ in parse_json_lines(text.splitlines(), where))
 
 
-def parse_worlds(text: str, where: str) -> tuple[WorldGroups, ...]:
-    """The episodes of a text of JSON lines by the clients in whose worlds they were played, each grouped by task."""
+def shorten_episodes(text: str, where: str) -> str:
+    """The same episodes in brief."""
     lines = parse_json_lines(text.splitlines(), where)
+    return "".join(to_json_line(trajectory, about, brief=True) + "\n" for trajectory, about in lines)
+
+
+def parse_worlds(text: str, where: str) -> tuple[WorldGroups, ...]:
+    """The brief episodes of a text by the clients in whose worlds they were played, each grouped by task."""
+    lines = parse_json_lines(text.splitlines(), where, brief=True)
     return tuple(
         (tuple(clients), group_by_task(trajectory for trajectory, _ in members))
         for clients, members in groupby(lines, key=lambda line: line[1].get("clients"))
@@ -108,7 +117,20 @@ def parse_worlds(text: str, where: str) -> tuple[WorldGroups, ...]:
 
 def to_text(document: Settings) -> str:
     """The canonical text of a result's document."""
-    return json.dumps(document.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return format_document(document.model_dump(mode="json"))
+
+
+def format_document(plain: Any) -> str:
+    """Indented JSON, in which a mapping that holds no other is one line.
+
+    >>> print(format_document({"b": {"mean": 0.5, "runs": 2}, "a": []}), end="")
+    {
+     "a": [],
+     "b": {"mean": 0.5, "runs": 2}
+    }
+    """
+    text = json.dumps(plain, sort_keys=True, indent=1, allow_nan=False)
+    return _FLAT.sub(lambda found: "{" + re.sub(r"\n *", " ", found[1]) + "}", text) + "\n"
 
 
 def read_document(kind: type[Document], path: Path) -> Document:
@@ -204,7 +226,7 @@ class ResultFolder:
 
     def get_episodes_file(self, cell: CellRecord, kind: str = EPISODES) -> Path:
         """The file of a cell's ranked episodes, or of those on `val` (`SELECTION`)."""
-        return self.path / kind / f"{cell.key}.jsonl.gz"
+        return self.path / kind / f"{cell.key}.jsonl.xz"
 
     def read_groups(self, cell: CellRecord) -> tuple[Group, ...]:
         """The ranked episodes of a cell, grouped by task."""
@@ -344,11 +366,11 @@ def list_files(result: Result) -> dict[str, bytes]:
     found = {SUITE: to_yaml(suite).encode()}
     for cell in cells:
         key = f"{cell.data.scenario}-seed{cell.data.seed}"
-        found[f"{EPISODES}/{key}.jsonl.gz"] = compress(cell.episodes)
+        found[f"{EPISODES}/{key}.jsonl.xz"] = compress(cell.episodes)
         if cell.selection is not None:
-            found[f"{SELECTION}/{key}.jsonl.gz"] = compress(cell.selection)
+            found[f"{SELECTION}/{key}.jsonl.xz"] = compress(cell.selection)
         if cell.worlds:
-            found[f"{WORLDS}/{key}.jsonl.gz"] = compress(cell.worlds)
+            found[f"{WORLDS}/{key}.jsonl.xz"] = compress(cell.worlds)
         if cell.config is not None:
             found[f"{CONFIGS}/{key}.yaml"] = cell.config.encode()
     if suite.track == "agents":

@@ -66,6 +66,7 @@ from fedagentgym.leaderboard.results import (
     group_by_task,
     parse_groups,
     parse_worlds,
+    shorten_episodes,
     write_result,
 )
 from fedagentgym.leaderboard.store import find_place, read_packed_cell, restore_cells, store_cell
@@ -478,7 +479,8 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         if not cell.entry.plugins:
             raise
         raise OptionError(f"{error}; it comes with {', '.join(cell.entry.plugins)}: name it (--plugin)") from None
-    worlds = read_text(cell.worlds_file) if run.suite.in_own_worlds else ""
+    worlds = shorten_episodes(read_text(cell.worlds_file), str(cell.worlds_file)) if run.suite.in_own_worlds else ""
+    selection = "".join(shorten_episodes(text, f"{cell.run_folder}, round {number}") for number, text in texts.items())
     data = CellData(
         cell.scenario,
         cell.seed,
@@ -493,7 +495,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         worlds=parse_worlds(worlds, str(cell.worlds_file)),
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
-    return PackedCell(data, ranked, "".join(texts.values()), format_config(config.plain), worlds), seconds
+    return PackedCell(data, ranked, selection, format_config(config.plain), worlds), seconds
 
 
 def _read_revision(cell: Cell) -> str | None:

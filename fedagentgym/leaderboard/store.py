@@ -8,13 +8,12 @@ machine.
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_folder, format_path
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.files import atomic_folder, format_path, read_compressed
 from fedagentgym.leaderboard.aggregate import CellData
 from fedagentgym.leaderboard.cells import Cell
 from fedagentgym.leaderboard.entries import describe_plugins
@@ -89,14 +88,7 @@ def read_packed_cell(cell: Cell) -> tuple[PackedCell, float]:
         revision=record.revision,
         worlds=found.worlds,
     )
-    episodes, selection = (_read_packed_text(folder.get_episodes_file(record, kind)) for kind in (EPISODES, SELECTION))
+    episodes, selection = (read_compressed(folder.get_episodes_file(record, kind)) for kind in (EPISODES, SELECTION))
     config = (folder.path / CONFIGS / f"{record.key}.yaml").read_text("utf-8")
-    worlds = _read_packed_text(folder.get_episodes_file(record, WORLDS)) if cell.suite.in_own_worlds else ""
+    worlds = read_compressed(folder.get_episodes_file(record, WORLDS)) if cell.suite.in_own_worlds else ""
     return PackedCell(data, episodes, selection, config, worlds), folder.manifest.made.seconds
-
-
-def _read_packed_text(path: Path) -> str:
-    try:
-        return gzip.decompress(path.read_bytes()).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{format_path(path)} cannot be read: {error}") from None

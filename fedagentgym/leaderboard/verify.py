@@ -176,11 +176,11 @@ def check_cells_listed(folder: Checked) -> None:
         odd = next((one for one in due if one not in found), "their order or number")
         raise RefutedError("complete", f"cells: {odd} is missing or wrong: {len(found)} of {len(due)}")
     keys = [cell.key for cell in manifest.cells]
-    files = {SUITE, *(f"{EPISODES}/{key}.jsonl.gz" for key in keys)}
+    files = {SUITE, *(f"{EPISODES}/{key}.jsonl.xz" for key in keys)}
     if folder.is_method:
         if suite.in_own_worlds:
-            files |= {f"{WORLDS}/{key}.jsonl.gz" for key in keys}
-        files |= {CURVES, CLIENTS, *(f"{SELECTION}/{key}.jsonl.gz" for key in keys)}
+            files |= {f"{WORLDS}/{key}.jsonl.xz" for key in keys}
+        files |= {CURVES, CLIENTS, *(f"{SELECTION}/{key}.jsonl.xz" for key in keys)}
         files |= {f"{CONFIGS}/{key}.yaml" for key in keys}
     else:
         files |= {AGENT}

@@ -148,14 +148,15 @@ def _format_turn(turn: Turn, *, admissible: bool) -> dict[str, Any]:
     return plain | {"admissible": list(turn.admissible)} if admissible and turn.admissible else plain
 
 
-def from_plain(plain: Mapping[str, Any]) -> Trajectory:
-    """The inverse of `to_plain`; validated, since messages come from other machines."""
+def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
+    """The inverse of `to_plain`; validated, since messages come from other machines. A brief one has no seed and no
+    observations."""
     try:
-        turns = tuple(_parse_turn(turn) for turn in plain["turns"])
+        turns = tuple(_parse_turn(turn, brief=brief) for turn in plain["turns"])
         segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
         trajectory = Trajectory(
             task=str(plain["task"]),
-            seed=int(plain["seed"]),
+            seed=0 if brief else int(plain["seed"]),
             turns=turns,
             segments=segments,
             category=str(plain.get("category", "")),
@@ -177,9 +178,9 @@ def from_plain(plain: Mapping[str, Any]) -> Trajectory:
     return trajectory
 
 
-def _parse_turn(plain: Mapping[str, Any]) -> Turn:
+def _parse_turn(plain: Mapping[str, Any], *, brief: bool) -> Turn:
     return Turn(
-        observation=str(plain["observation"]),
+        observation="" if brief else str(plain["observation"]),
         reply=str(plain["reply"]),
         action=str(plain["action"]),
         reward=float(plain["reward"]),
@@ -253,9 +254,15 @@ def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
     return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
 
 
-def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None) -> str:
-    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest."""
-    return json.dumps({**(about or {}), **to_plain(trajectory, segments=False, admissible=True)}, ensure_ascii=True)
+def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, *, brief: bool = False) -> str:
+    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest. A brief one
+    leaves out what a replay gives back: the seed and the observations."""
+    plain = to_plain(trajectory, segments=False, admissible=not brief)
+    if brief:
+        del plain["seed"], plain["last"]
+        for turn in plain["turns"]:
+            del turn["observation"]
+    return json.dumps({**(about or {}), **plain}, ensure_ascii=True)
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
@@ -263,19 +270,24 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, An
     return _parse_records(read_jsonl(path), str(path))
 
 
-def parse_json_lines(lines: Iterable[str], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+def parse_json_lines(
+    lines: Iterable[str], where: str, *, brief: bool = False
+) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     """The same for lines that were read already; `where` is for messages."""
-    return _parse_records(((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1)), where)
+    records = ((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1))
+    return _parse_records(records, where, brief=brief)
 
 
-def _parse_records(records: Iterable[tuple[int, Any]], where: str) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+def _parse_records(
+    records: Iterable[tuple[int, Any]], where: str, *, brief: bool = False
+) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
     example = Trajectory("", 0, (), labels={"any": 0})
     own = {*to_plain(example), *to_plain(example, segments=False)}
     for number, record in records:
         if not isinstance(record, dict):
             raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
         try:
-            trajectory = from_plain(record)
+            trajectory = from_plain(record, brief=brief)
         except DataError as error:
             raise DataError(f"{where}, line {number}: {error}") from None
         yield trajectory, {name: value for name, value in record.items() if name not in own}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,10 +25,17 @@ from fedagentgym.leaderboard.aggregate import (
     make_point,
 )
 from fedagentgym.leaderboard.record import CellRecord, Manifest, Spent
-from fedagentgym.leaderboard.results import ResultFolder, group_by_task, make_client_table, make_curves, to_text
+from fedagentgym.leaderboard.results import (
+    ResultFolder,
+    format_document,
+    group_by_task,
+    make_client_table,
+    make_curves,
+    to_text,
+)
 from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.learning.rollouts import collect
-from fedagentgym.learning.trajectory import parse_json_lines, to_plain
+from fedagentgym.learning.trajectory import parse_json_lines, to_json_line
 
 Lines = list[dict[str, Any]]
 
@@ -38,11 +45,11 @@ def copy(honest: Path, folder: Path) -> Path:
     return folder
 
 
-def read_gz(path: Path) -> Lines:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+def read_packed(path: Path) -> Lines:
+    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
 
 
-def write_gz(path: Path, lines: Lines) -> None:
+def write_packed(path: Path, lines: Lines) -> None:
     path.write_bytes(compress("".join(json.dumps(line) + "\n" for line in lines)))
 
 
@@ -50,13 +57,13 @@ def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     """Change a document in place, in the layout that the package writes."""
     plain = json.loads(path.read_text())
     change(plain)
-    path.write_text(json.dumps(plain, sort_keys=True, indent=1) + "\n")
+    path.write_text(format_document(plain))
 
 
 def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> None:
-    lines = read_gz(folder / name)
+    lines = read_packed(folder / name)
     found = change(lines)
-    write_gz(folder / name, found if isinstance(found, list) else lines)
+    write_packed(folder / name, found if isinstance(found, list) else lines)
 
 
 def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str, int], dict[str, Any]]:
@@ -68,7 +75,7 @@ def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str,
     groups = collect(make_agent("expert", env), env, ids, group_size=part.repeats, seed=derive(cell.seed, seed)).groups
     found = {}
     for trajectory in (one for group in groups for one in group):
-        plain = to_plain(trajectory, segments=False, admissible=True)
+        plain = json.loads(to_json_line(trajectory, brief=is_val))
         for turn in plain["turns"]:
             turn.update(reply=f"<action>{turn['action']}</action>", format=True, tokens=4)
         found[trajectory.task, trajectory.sample] = plain
@@ -76,18 +83,19 @@ def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str,
 
 
 def play_badly(env: TextEnv, line: dict[str, Any]) -> dict[str, Any]:
-    """The same episode with the worst guess in every turn."""
-    (episode,) = env.reset_many([line["task"]], [line["seed"]])
+    """The same episode with the worst guess in every turn; without observations if it has none."""
+    brief = "seed" not in line
+    (episode,) = env.reset_many([line["task"]], [line.get("seed", 0)])
     turns = []
     while not episode.over:
         shown, action = episode.view, "guess 1"
         (episode,) = env.step_many([episode], [action])
         seen = {"reward": episode.reward, "score": episode.view.score, "valid": episode.view.valid}
-        seen |= {"observation": shown.observation, "admissible": list(shown.admissible or ())}
+        seen |= {} if brief else {"observation": shown.observation, "admissible": list(shown.admissible or ())}
         seen |= {"rewards": {name: episode.view.rewards.get(name, 0.0) for name in env.reward_names}}
         turns.append({**line["turns"][0], "reply": f"<action>{action}</action>", "action": action, **seen})
     ends = {"success": episode.view.success, "terminated": episode.terminated, "truncated": episode.truncated}
-    return {**ends, "score": episode.view.score, "turns": turns, "last": episode.view.observation}
+    return {**ends, "score": episode.view.score, "turns": turns} | ({} if brief else {"last": episode.view.observation})
 
 
 def solve_failed(folder: Path, suite: Suite, cell: CellRecord, count: int, round_: int | None = None) -> None:
@@ -103,7 +111,7 @@ def solve_failed(folder: Path, suite: Suite, cell: CellRecord, count: int, round
                 left -= 1
 
     kind = "episodes" if round_ is None else "selection"
-    edit_lines(folder, f"{kind}/{cell.key}.jsonl.gz", solve)
+    edit_lines(folder, f"{kind}/{cell.key}.jsonl.xz", solve)
     assert not left, "there are as many failures"
 
 
@@ -122,8 +130,8 @@ def remake_all(folder: Path, suite: Suite) -> None:
     )
     cells = []
     for record in manifest.cells:
-        lines = read_text(folder / "episodes" / f"{record.key}.jsonl.gz")
-        groups = group_by_task(trajectory for trajectory, _ in parse_json_lines(lines, "forged"))
+        lines = read_text(folder / "episodes" / f"{record.key}.jsonl.xz")
+        groups = group_by_task(trajectory for trajectory, _ in parse_json_lines(lines, "forged", brief=True))
         data = CellData(
             record.scenario,
             record.seed,
@@ -155,10 +163,10 @@ def remake_all(folder: Path, suite: Suite) -> None:
 
 
 def add_method(folder: Path, suite: Suite, data: CellData, spent: dict[int, Any]) -> CellData:
-    lines = read_text(folder / "selection" / f"{data.scenario}-seed{data.seed}.jsonl.gz")
+    lines = read_text(folder / "selection" / f"{data.scenario}-seed{data.seed}.jsonl.xz")
     by_round: dict[int, list[Any]] = {}
     policies = {}
-    for trajectory, about in parse_json_lines(lines, "forged"):
+    for trajectory, about in parse_json_lines(lines, "forged", brief=True):
         by_round.setdefault(about["round"], []).append(trajectory)
         policies[about["round"]] = about["policy"]
     points = tuple(make_point(number, group_by_task(found), spent[number]) for number, found in by_round.items())
@@ -169,4 +177,4 @@ def add_method(folder: Path, suite: Suite, data: CellData, spent: dict[int, Any]
 
 
 def read_text(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().splitlines()
+    return lzma.decompress(path.read_bytes()).decode().splitlines()

@@ -3,8 +3,8 @@
 python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v1/pubswap 10240 0.65
 """
 
-import gzip
 import json
+import lzma
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def recount(folder: Path, budget: float, target: float) -> dict[str, dict[str, f
     for cell in json.loads((folder / "curves.json").read_text())["cells"]:
         key, rounds = f"{cell['scenario']}-seed{cell['seed']}", [one["round"] for one in cell["points"]]
         solved: dict[int, list[bool]] = {number: [] for number in rounds}
-        with gzip.open(folder / "selection" / f"{key}.jsonl.gz", "rt") as lines:
+        with lzma.open(folder / "selection" / f"{key}.jsonl.xz", "rt") as lines:
             for line in map(json.loads, lines):
                 solved[line["round"]].append(line["success"])
         x = [one["spent"]["episodes"] for one in cell["points"]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import shutil
 from pathlib import Path
 
@@ -80,8 +80,8 @@ def test_own_worlds_rank_and_are_proven(name: str, apart: bool, packed: Path, su
 def test_changed_worlds_are_refuted(packed: Path, suite: Suite, tmp_path: Path) -> None:
     place = tmp_path / "changed"
     shutil.copytree(packed / "personal-head", place)
-    file = place / "worlds" / "worlds-seed0.jsonl.gz"
-    lines = gzip.decompress(file.read_bytes()).decode().splitlines()
+    file = place / "worlds" / "worlds-seed0.jsonl.xz"
+    lines = lzma.decompress(file.read_bytes()).decode().splitlines()
     line = json.loads(lines[0])
     for changed, said in (
         (lines[1:], "complete"),
@@ -89,9 +89,9 @@ def test_changed_worlds_are_refuted(packed: Path, suite: Suite, tmp_path: Path) 
         ([lines[0].replace('"clients": [0]', '"clients": [1]'), *lines[1:]], "schema|complete"),
         ([*lines, lines[-1]], "complete"),
     ):
-        file.write_bytes(gzip.compress(("\n".join(changed) + "\n").encode(), mtime=0))
+        file.write_bytes(lzma.compress(("\n".join(changed) + "\n").encode()))
         manifest = ResultFolder(place).manifest
-        files = {**manifest.files, "worlds/worlds-seed0.jsonl.gz": file_digest(file)}
+        files = {**manifest.files, "worlds/worlds-seed0.jsonl.xz": file_digest(file)}
         forged = manifest.model_copy(update={"files": files})
         assert isinstance(forged, Manifest) and line["clients"] == [0]
         (place / "manifest.json").write_text(to_text(forged))

@@ -7,13 +7,18 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
 from fedagentgym.leaderboard.record import Spent, make_json_schema
-from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.results import ResultFolder, format_document
 from fedagentgym.learning.trajectory import read_json_lines
 from tests.leaderboard.samples import METHODS_SUITE, play, write_agents_sample, write_methods_sample
+
+
+def nest(inner: strategies.SearchStrategy[object]) -> strategies.SearchStrategy[object]:
+    return strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner)
 
 
 def test_the_published_schema_is_that_of_the_classes() -> None:
@@ -21,12 +26,17 @@ def test_the_published_schema_is_that_of_the_classes() -> None:
     assert json.loads(published.read_text("utf-8")) == make_json_schema()
 
 
+@given(strategies.recursive(strategies.text() | strategies.integers() | strategies.none(), nest))
+def test_a_document_is_json(plain: object) -> None:
+    assert json.loads(format_document(plain)) == plain
+
+
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     made = write_agents_sample(tmp_path / "expert", "expert")
     assert ResultFolder(tmp_path / "expert").manifest == made
     assert made.overall["success"].mean == 1.0 and made.overall["pass^2"].mean == 1.0
     assert [cell.key for cell in made.cells] == ["guess-seed0", "guess-seed1", "other-seed0", "other-seed1"]
-    lines = list(read_json_lines(tmp_path / "expert" / "episodes" / "guess-seed0.jsonl.gz"))
+    lines = list(read_json_lines(tmp_path / "expert" / "episodes" / "guess-seed0.jsonl.xz"))
     assert len(lines) == 16 and all(trajectory.success for trajectory, _ in lines)
     assert not ResultFolder(tmp_path / "expert").curves.cells and not ResultFolder(tmp_path / "expert").clients.cells
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
+import lzma
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +23,8 @@ from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
 
 Forgery = Callable[[Path], object]
-EPISODES = "episodes/guess-seed1.jsonl.gz"
-RANKED, JUDGED = "episodes/preference-seed1.jsonl.gz", "selection/preference-seed0.jsonl.gz"
+EPISODES = "episodes/guess-seed1.jsonl.xz"
+RANKED, JUDGED = "episodes/preference-seed1.jsonl.xz", "selection/preference-seed0.jsonl.xz"
 CONFIG, ZEROS = "configs/uniform-seed0.yaml", "sha256:" + "0" * 64
 
 
@@ -67,7 +67,7 @@ def drop_last_round(found: forger.Lines) -> forger.Lines:
 
 def leave_out_cell(folder: Path) -> None:
     forger.edit_json(folder / "manifest.json", lambda plain: plain["cells"].pop())
-    (folder / "episodes" / "other-seed1.jsonl.gz").unlink()
+    (folder / "episodes" / "other-seed1.jsonl.xz").unlink()
 
 
 def edit_text(name: str, old: str, new: str) -> Forgery:
@@ -88,7 +88,7 @@ def pose_as_expert(folder: Path) -> None:
 
 
 def rank_another_round(folder: Path) -> None:
-    chosen = forger.read_gz(folder / RANKED)[0]["round"]
+    chosen = forger.read_packed(folder / RANKED)[0]["round"]
     other = 1 if chosen != 1 else 2
     forger.edit_lines(folder, RANKED, every(round=other))
 
@@ -393,7 +393,7 @@ def test_a_file_that_unpacks_to_gigabytes_is_left_early(
 ) -> None:
     """The first line that does not belong there ends the check; no more than one line is held until then."""
     folder = forger.copy(honest_agent, tmp_path / "forged")
-    (folder / EPISODES).write_bytes(gzip.compress(b"{}\n" * 100_000))
+    (folder / EPISODES).write_bytes(lzma.compress(b"{}\n" * 100_000))
     forger.remake_digests(folder)
     refuse(folder, "schema", AGENTS_SUITE)
     shutil.copyfile(honest_agent / EPISODES, folder / EPISODES)
@@ -434,8 +434,8 @@ def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:
 
 def test_a_forger_of_compressed_files_is_told_so(honest_method: Path, tmp_path: Path) -> None:
     folder = forger.copy(honest_method, tmp_path / "forged")
-    (folder / RANKED).write_bytes(b"no gzip")
+    (folder / RANKED).write_bytes(b"not compressed")
     forger.remake_digests(folder)
-    with pytest.raises(Exception, match="not a whole gzip file"):
+    with pytest.raises(Exception, match="not a whole xz file"):
         verify(folder)
     assert json.loads((folder / "manifest.json").read_text())["files"][RANKED]

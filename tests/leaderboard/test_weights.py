@@ -161,7 +161,7 @@ def test_a_forger_cannot_lend_a_cell_the_policy_of_another(honest_method: Path, 
 
     for cell in cells:
         for kind in ("episodes", "selection"):
-            forger.edit_lines(folder, f"{kind}/{cell.key}.jsonl.gz", relabel)
+            forger.edit_lines(folder, f"{kind}/{cell.key}.jsonl.xz", relabel)
     forger.remake_all(folder, load_suite("smoke"))
     verify(folder)
     with pytest.raises(RefutedError, match="another policy played"):
@@ -188,7 +188,7 @@ def change_lines(kind: str, change: Callable[[dict[str, Any]], object], cells: S
     def forge(folder: Path, records: Sequence[CellRecord]) -> None:
         for cell in cells:
             forger.edit_lines(
-                folder, f"{kind}/{records[cell].key}.jsonl.gz", lambda lines: [change(line) for line in lines] and None
+                folder, f"{kind}/{records[cell].key}.jsonl.xz", lambda lines: [change(line) for line in lines] and None
             )
 
     return forge
@@ -228,11 +228,11 @@ def rank_the_last(folder: Path, records: Sequence[CellRecord]) -> None:
     cell = records[0]
     forger.solve_failed(folder, SMOKE, cell, 3, 2)
     last = next(
-        line["policy"] for line in forger.read_gz(folder / f"selection/{cell.key}.jsonl.gz") if line["round"] == 2
+        line["policy"] for line in forger.read_packed(folder / f"selection/{cell.key}.jsonl.xz") if line["round"] == 2
     )
     forger.edit_lines(
         folder,
-        f"episodes/{cell.key}.jsonl.gz",
+        f"episodes/{cell.key}.jsonl.xz",
         lambda lines: [line.update(round=2, policy=last) for line in lines] and None,
     )
 
@@ -288,7 +288,7 @@ def test_what_differs_counts_as_it_was_played_again(honest_method: Path, policie
         line = next(line for line in lines if line["success"])
         line.update(forger.play_badly(opened.env, line))
 
-    forger.edit_lines(worse, f"episodes/{cell.key}.jsonl.gz", fail)
+    forger.edit_lines(worse, f"episodes/{cell.key}.jsonl.xz", fail)
     forger.remake_all(worse, SMOKE)
     found = {claim.name: claim for claim in verify(worse, models=[policies]).claims}
     assert found["who-spoke"].status == "proven" and "47 of 48" in found["who-spoke"].about
