@@ -12,8 +12,9 @@
 
 A cell is one scenario (an environment, on the methods track with a client split) under one seed. Brief episodes lack their seed
 and the observations, which a replay gives back. On the agents track a result may hold some of the scenarios. All numbers of the
-three JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no
-part of a result: `bench verify --to FOLDER` writes FOLDER/SUITE/ENTRY.json.
+three JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
+duration) differs between two runs of the same cells. What a verifier found is no part of a result: `bench verify --to FOLDER`
+writes FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
