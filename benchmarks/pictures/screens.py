@@ -47,7 +47,7 @@ window.addEventListener("load", () => {
 });
 """
 ONE_TABLE = """
-location.hash = "methods-tiny-skills-v1";
+location.hash = "methods-tiny-skills-v2";
 for (const one of document.querySelectorAll(".facts, section.suite > details")) one.remove();
 """
 SCREENS = {

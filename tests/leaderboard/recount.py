@@ -1,6 +1,6 @@
 """Area and cost of reaching the target, counted again from a packed result by nothing but Python's own modules.
 
-python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v1/pubswap 10240 0.65
+python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v2/pubswap 10240 0.65
 """
 
 import json

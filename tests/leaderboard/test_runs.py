@@ -209,7 +209,7 @@ def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
     entry = make_method_entry(["federation.rounds=9"], "long")
     with pytest.raises(OptionError, match="at most 2 rounds"):
         open_run(load_suite("smoke"), entry, tmp_path)
-    suite = load_suite("methods-tiny-skills-v1")
+    suite = load_suite("methods-tiny-skills-v2")
     (changes,) = (one.changes for name, one in suite.baselines.items() if name == "fedgrpo")
     practised = [change.replace("expert_steps: 23", "expert_steps: 24") for change in changes]
     with pytest.raises(OptionError, match="at most 10,240 episodes with all preparation, this method plays 10,304"):
