@@ -317,8 +317,14 @@ def align_differences(found: Comparison) -> Comparison:
 
 
 def format_p(p: float | None) -> str:
-    """A p-value; nothing if there are too few runs for one."""
-    return "" if p is None else format_fixed(p, 4)
+    """A p-value; nothing if there are too few runs for one.
+
+    >>> format_p(0.03), format_p(1e-9), format_p(None)
+    ('0.0300', '< 0.0001', '')
+    """
+    if p is None:
+        return ""
+    return "< 0.0001" if p < 0.0001 else format_fixed(p, 4)
 
 
 # ---- learning curves -------------------------------------------------------------------------------------------------

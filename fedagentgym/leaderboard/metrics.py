@@ -107,6 +107,14 @@ def format_value(value: float, metric: Metric) -> str:
     return forms.get(metric.unit, f"{value:,.4g}")
 
 
+def find_ends(found: Interval, metric: Metric) -> tuple[float, float] | None:
+    """The ends of an interval as they are shown: those of a share are not below 0 and not above 1."""
+    if found.ends is None or metric.unit != "share":
+        return found.ends
+    low, high = found.ends
+    return max(0.0, low), min(1.0, high)
+
+
 def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:
     """A mean with its interval, or with the number of every run if these are too few for one.
 
@@ -116,8 +124,8 @@ def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str
     '65.0 % (60.0, 70.0)'
     """
     mean = format_value(found.mean, metric)
-    if found.ends is not None:
-        low, high = (format_value(end, metric).removesuffix(" %") for end in found.ends)
+    if (ends := find_ends(found, metric)) is not None:
+        low, high = (format_value(end, metric).removesuffix(" %") for end in ends)
         return mean if low == high else f"{mean} [{low}, {high}]"
     own = [format_value(value, metric).removesuffix(" %") for value in runs]
     return mean if len(set(own)) < 2 else f"{mean} ({', '.join(own)})"

@@ -17,7 +17,7 @@ from fedagentgym.base.rounding import format_bytes, format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, mean
 from fedagentgym.leaderboard.compare import average_curves
 from fedagentgym.leaderboard.costs import describe_sampling
-from fedagentgym.leaderboard.metrics import find_metric, format_spread
+from fedagentgym.leaderboard.metrics import find_ends, find_metric, format_spread
 from fedagentgym.leaderboard.ranking import Compared, Control, Place
 from fedagentgym.leaderboard.record import CellClients, Interval, Measures, Rerun
 from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries
@@ -403,21 +403,22 @@ def _describe_rerun(rerun: Rerun, ranked: str) -> dict[str, Any]:
     """The ranked measure as maintainers measured it, on the public tasks and on those of the secret twin."""
     return {
         "date": rerun.date,
-        "public": _describe_interval(rerun.public[ranked]) if ranked in rerun.public else None,
-        "secret": _describe_interval(rerun.secret[ranked]) if ranked in rerun.secret else None,
+        "public": _describe_interval(rerun.public[ranked], ranked) if ranked in rerun.public else None,
+        "secret": _describe_interval(rerun.secret[ranked], ranked) if ranked in rerun.secret else None,
     }
 
 
 def _describe_measures(entry: ResultFolder, found: Measures, scenario: str = "") -> dict[str, list[Any]]:
     """Of every measure the mean, the ends of its interval if it has one, and the number of every run."""
     return {
-        name: [*_describe_interval(one), [_round(value) for value in entry.list_runs(name, scenario)]]
+        name: [*_describe_interval(one, name), [_round(value) for value in entry.list_runs(name, scenario)]]
         for name, one in found.items()
     }
 
 
-def _describe_interval(one: Interval) -> list[float | None]:
-    return [_round(one.mean), *([None, None] if one.ends is None else map(_round, one.ends))]
+def _describe_interval(one: Interval, name: str) -> list[float | None]:
+    ends = find_ends(one, find_metric(name))
+    return [_round(one.mean), *([None, None] if ends is None else map(_round, ends))]
 
 
 def _round(value: float) -> float:
