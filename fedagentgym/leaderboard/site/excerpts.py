@@ -1,4 +1,4 @@
-"""What README and the documentation show of the leaderboard's page: it stands between markers, and nothing of it is typed.
+"""Parts of the leaderboard's page in README and the documentation: they stand between markers, and nothing of them is typed.
 
     python -m fedagentgym.leaderboard.site.excerpts build/leaderboard README.md docs/experiments/suites.md
 

@@ -1,4 +1,4 @@
-"""What the runs of a suite show: its planned differences, what came out of its expectations, and its control, in words."""
+"""The findings of a suite: its planned differences, what came out of its expectations, and its control, in words."""
 
 from __future__ import annotations
 
