@@ -24,7 +24,7 @@ from tests.leaderboard.samples import AGENTS_SUITE
 
 Forgery = Callable[[Path], object]
 EPISODES = "episodes/guess-seed1.jsonl.xz"
-RANKED, JUDGED = "episodes/preference-seed1.jsonl.xz", "selection/preference-seed0.jsonl.xz"
+RANKED, ON_VAL = "episodes/preference-seed1.jsonl.xz", "selection/preference-seed0.jsonl.xz"
 CONFIG, ZEROS = "configs/uniform-seed0.yaml", "sha256:" + "0" * 64
 
 
@@ -210,10 +210,10 @@ AGENT: dict[str, tuple[str, Forgery]] = {
 }  # fmt: skip
 METHOD: dict[str, tuple[str, Forgery]] = {
     "solved episodes": ("replayed", lines(solve, RANKED)),
-    "solved episodes on val": ("replayed", lines(solve, JUDGED)),
+    "solved episodes on val": ("replayed", lines(solve, ON_VAL)),
     "negative number of tokens": ("replayed", lines(turn(0, 0, tokens=-1), RANKED)),
     "a form that was broken": ("replayed", lines(turn(0, 0, format=False), RANKED)),
-    "a round left out": ("complete", lines(drop_last_round, JUDGED)),
+    "a round left out": ("complete", lines(drop_last_round, ON_VAL)),
     "another round ranked": ("schema", rank_another_round),
     "another policy ranked": ("schema", lines(every(policy=ZEROS), RANKED)),
     "another learning rate": ("configuration", edit_text(CONFIG, "learning_rate: 0.001", "learning_rate: 0.01")),
