@@ -293,14 +293,14 @@ def compress(text: str) -> bytes:
     return lzma.compress(text.encode("utf-8"), preset=6 | lzma.PRESET_EXTREME)
 
 
-def read_compressed(path: Path) -> str:
-    """The text of an xz file."""
+def read_compressed(path: Path, limit: int = MAX_TEXT) -> str:
+    """The text of an xz file; one of more than `limit` bytes is refused."""
     with open_plain(path) as file:
         parts, size = [], 0
         for part in _unpack(file, path):
             size += len(part)
-            if size > MAX_TEXT:
-                raise DataError(f"{format_path(path)} holds more than the {MAX_TEXT:,} bytes that are read")
+            if size > limit:
+                raise DataError(f"{format_path(path)} holds more than the {limit:,} bytes that are read")
             parts.append(part)
     try:
         return b"".join(parts).decode("utf-8")

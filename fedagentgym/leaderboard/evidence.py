@@ -35,7 +35,7 @@ from fedagentgym.leaderboard.replay import (
     find_odd_line,
     is_cut_short,
 )
-from fedagentgym.leaderboard.results import CONFIGS, EPISODES, SELECTION, WORLDS, ResultFolder, group_by_task
+from fedagentgym.leaderboard.results import CONFIGS, CURVES, EPISODES, SELECTION, WORLDS, ResultFolder, group_by_task
 from fedagentgym.leaderboard.suite import FREE, MOST_ROUNDS, OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.learning.trajectory import Group, Trajectory, from_plain
 
@@ -285,7 +285,7 @@ def examine_selection(
     expected = Expected(ids, suite.selection.repeats, seed)
     rounds, spent = list_rounds(config), read_spent(folder, record)
     if sorted(spent) != rounds:
-        raise RefutedError("complete", f"curves.json, {record.key}: rounds {rounds} were to be evaluated")
+        raise RefutedError("complete", f"{CURVES}, {record.key}: rounds {rounds} were to be evaluated")
     lines = read_lines(folder.place / place, brief=True)
     points, policies, cut_short = [], {}, 0
     selection: tuple[Group, ...] = ()
@@ -322,7 +322,7 @@ def read_spent(folder: Checked, record: CellRecord) -> dict[int, Spent]:
     key = (record.scenario, record.seed)
     curves = [one for one in folder.result.curves.cells if (one.scenario, one.seed) == key]
     if len(curves) != 1:
-        raise RefutedError("complete", f"curves.json: there are {len(curves)} curves of {record.key}")
+        raise RefutedError("complete", f"{CURVES}: there are {len(curves)} curves of {record.key}")
     return {point.round: point.spent for point in curves[0].points}
 
 

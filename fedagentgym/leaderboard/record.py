@@ -250,7 +250,7 @@ class Curve(Settings):
 
 
 class Curves(Settings):
-    """`curves.json`."""
+    """`curves.json.xz`."""
 
     cells: tuple[Curve, ...]
 
@@ -277,7 +277,7 @@ class CellClients(Settings):
 
 
 class ClientTable(Settings):
-    """`clients.json`."""
+    """`clients.json.xz`."""
 
     cells: tuple[CellClients, ...]
 
@@ -315,6 +315,6 @@ class Verification(Settings):
 
 
 def make_json_schema() -> Mapping[str, Any]:
-    """The JSON schema of `manifest.json`, `curves.json`, `clients.json` and `verification.json`, as the package publishes it."""
+    """The JSON schema of a result's documents (`results`) and of `verification.json`, as the package publishes it."""
     documents: tuple[type[Settings], ...] = (Manifest, Curves, ClientTable, Verification)
     return {document.__name__: document.model_json_schema() for document in documents}

@@ -7,8 +7,8 @@
     episodes/SCENARIO-seedN.jsonl.xz    the ranked episodes, one a line, in the order of their tasks
     selection/SCENARIO-seedN.jsonl.xz   methods track: the episodes on `val`, in brief, of the learning curve
     worlds/SCENARIO-seedN.jsonl.xz      the episodes in the clients' own worlds, in brief
-    curves.json                   methods track: results and cost of every evaluated round                `Curves`
-    clients.json                  methods track: success of every client                                `ClientTable`
+    curves.json.xz                methods track: results and cost of every evaluated round                `Curves`
+    clients.json.xz               methods track: success of every client                                `ClientTable`
 
 A cell is one scenario (an environment, on the methods track with a client split) under one seed. Brief episodes lack their seed
 and the observations, which a replay gives back. On the agents track a result may hold some of the scenarios. All numbers of the
@@ -40,6 +40,7 @@ from fedagentgym.base.files import (
     find_below,
     format_path,
     parse_json,
+    read_compressed,
     read_json_line_texts,
     read_text,
     write_atomic,
@@ -74,7 +75,7 @@ from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines,
 
 FORMAT = 1
 """The newest format of packed results that this version reads."""
-MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json", "clients.json"
+MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json.xz", "clients.json.xz"
 SUITE, AGENT = "suite.yaml", "agent.yaml"
 EPISODES, SELECTION, CONFIGS, WORLDS = "episodes", "selection", "configs", "worlds"
 MOST_DOCUMENT = 1 << 24
@@ -136,7 +137,8 @@ def format_document(plain: Any) -> str:
 
 def read_document(kind: type[Document], path: Path) -> Document:
     """A document of a result; any text but that of `to_text` is refused."""
-    text, where = read_text(path, MOST_DOCUMENT), format_path(path)
+    read = read_compressed if path.suffix == ".xz" else read_text
+    text, where = read(path, MOST_DOCUMENT), format_path(path)
     plain = parse_json(text, where)
     if kind is Manifest and isinstance(plain, dict):
         number = plain.get("format")
@@ -377,8 +379,8 @@ def list_files(result: Result) -> dict[str, bytes]:
     if suite.track == "agents":
         found[AGENT] = format_settings(result.entry.agent.settings).encode()
     else:
-        found[CURVES] = to_text(make_curves([cell.data for cell in cells])).encode()
-        found[CLIENTS] = to_text(make_client_table([cell.data for cell in cells])).encode()
+        found[CURVES] = compress(to_text(make_curves([cell.data for cell in cells])))
+        found[CLIENTS] = compress(to_text(make_client_table([cell.data for cell in cells])))
     return dict(sorted(found.items()))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.files import compress
+from fedagentgym.base.files import compress, read_compressed
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
@@ -55,9 +55,11 @@ def write_packed(path: Path, lines: Lines) -> None:
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     """Change a document in place, in the layout that the package writes."""
-    plain = json.loads(path.read_text())
+    packed = path.suffix == ".xz"
+    plain = json.loads(read_compressed(path) if packed else path.read_text())
     change(plain)
-    path.write_text(format_document(plain))
+    text = format_document(plain)
+    path.write_bytes(compress(text) if packed else text.encode())
 
 
 def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> None:
@@ -157,8 +159,8 @@ def remake_all(folder: Path, suite: Suite) -> None:
     assert isinstance(forged, Manifest)
     (folder / "manifest.json").write_text(to_text(forged))
     if suite.track == "methods":
-        (folder / "curves.json").write_text(to_text(make_curves(cells)))
-        (folder / "clients.json").write_text(to_text(make_client_table(cells)))
+        (folder / "curves.json.xz").write_bytes(compress(to_text(make_curves(cells))))
+        (folder / "clients.json.xz").write_bytes(compress(to_text(make_client_table(cells))))
     remake_digests(folder)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 def recount(folder: Path, budget: float, target: float) -> dict[str, dict[str, float]]:
     """For each cell `area`, and what was spent when `target` was first reached: its round, its bytes."""
     found = {}
-    for cell in json.loads((folder / "curves.json").read_text())["cells"]:
+    for cell in json.loads(lzma.decompress((folder / "curves.json.xz").read_bytes()))["cells"]:
         key, rounds = f"{cell['scenario']}-seed{cell['seed']}", [one["round"] for one in cell["points"]]
         solved: dict[int, list[bool]] = {number: [] for number in rounds}
         with lzma.open(folder / "selection" / f"{key}.jsonl.xz", "rt") as lines:

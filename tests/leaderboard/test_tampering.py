@@ -16,7 +16,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.leaderboard.cells import format_config
 from fedagentgym.leaderboard.evidence import RefutedError
 from fedagentgym.leaderboard.record import Usage
-from fedagentgym.leaderboard.results import ResultFolder, read_suites
+from fedagentgym.leaderboard.results import CLIENTS, CURVES, ResultFolder, read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard import forger
@@ -224,11 +224,11 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "another agent": ("configuration", document(lambda plain: plain["entry"]["agent"].update(settings={"name": "qwen"}))),
     "beyond the budget": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(episodes=10_000))),
     "fewer rounds spent": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(rounds=1))),
-    "less spent on the curve": ("budget", document(lambda plain: last_point(plain)["spent"].update(bytes_up=1), "curves.json")),
-    "spent before the first round": ("budget", document(lambda curves: first_point(curves).update(episodes=3), "curves.json")),
+    "less spent on the curve": ("budget", document(lambda plain: last_point(plain)["spent"].update(bytes_up=1), CURVES)),
+    "spent before the first round": ("budget", document(lambda curves: first_point(curves).update(episodes=3), CURVES)),
     "more steps of optimizers": ("budget", document(lambda plain: spent_of(plain).update(optimizer_steps=99))),
     "answers of fewer tasks": ("budget", document(lambda plain: spent_of(plain).update(labelled=3))),
-    "fewer looks at val": ("budget", document(lambda curves: last_point(curves)["spent"].update(looks=1), "curves.json")),
+    "fewer looks at val": ("budget", document(lambda curves: last_point(curves)["spent"].update(looks=1), CURVES)),
     "privacy that is not kept": ("budget", document(of_cell(epsilon=0.5))),
     "a baseline by another name": ("configuration", document(lambda plain: plain["entry"].update(name="zero-shot"))),
     "a baseline with another title": ("configuration", document(lambda plain: plain["entry"].update(title="Mine"))),
@@ -251,16 +251,16 @@ NUMBERS: dict[str, Forgery] = {
     "a measure of one's own": document(lambda plain: plain["overall"].update(brilliance={"mean": 1.0, "low": 1.0, "high": 1.0})),
     "the number of episodes": document(lambda plain: plain["cells"][0].update(episodes=99)),
     "the worst client": document(lambda plain: plain["overall"]["worst_client"].update(mean=0.9)),
-    "a client's success": document(lambda plain: plain["cells"][0]["clients"][0].update(success=0.9), "clients.json"),
-    "a client's tasks": document(lambda plain: plain["cells"][0]["clients"][0].update(tasks=80), "clients.json"),
-    "a point of a curve": document(lambda plain: last_point(plain)["measures"]["success"].update(mean=0.9), "curves.json"),
-    "a category of a curve": document(lambda plain: last_point(plain)["categories"].update(large=0.9), "curves.json"),
+    "a client's success": document(lambda plain: plain["cells"][0]["clients"][0].update(success=0.9), CLIENTS),
+    "a client's tasks": document(lambda plain: plain["cells"][0]["clients"][0].update(tasks=80), CLIENTS),
+    "a point of a curve": document(lambda plain: last_point(plain)["measures"]["success"].update(mean=0.9), CURVES),
+    "a category of a curve": document(lambda plain: last_point(plain)["categories"].update(large=0.9), CURVES),
 }  # fmt: skip
 EDITED: dict[str, tuple[str, Forgery]] = {
     "a file that is edited": ("digests", lines(turn(0, 0, valid=False), RANKED)),
     "a file too many": ("digests", lambda folder: (folder / "more.txt").write_text("x")),
     "a verification of its own": ("digests", lambda folder: (folder / "verification.json").write_text("{}")),
-    "a file that is gone": ("digests", lambda folder: (folder / "curves.json").unlink()),
+    "a file that is gone": ("digests", lambda folder: (folder / CURVES).unlink()),
     "an empty folder": ("digests", lambda folder: (folder / "more").mkdir()),
     "a file behind a link": ("digests", lambda folder: (folder / "link").symlink_to("manifest.json")),
     "another layout": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds":  [')),
@@ -306,7 +306,7 @@ def test_episodes_that_are_kept_silent_are_not_proven(honest_method: Path, tmp_p
     """If clients fail there are fewer episodes than the configuration takes: the check reports that not all are counted."""
     folder = forger.copy(honest_method, tmp_path / "forged")
     document(lambda plain: plain["cells"][0]["spent"].update(episodes=20))(folder)
-    document(lambda curves: last_point(curves)["spent"].update(episodes=20), "curves.json")(folder)
+    document(lambda curves: last_point(curves)["spent"].update(episodes=20), CURVES)(folder)
     remake(folder, load_suite("smoke"))
     found = {claim.name: claim.status for claim in verify(folder).claims}
     assert found["counted"] == "not provable"

@@ -212,7 +212,7 @@ def lower_spent(plain: dict[str, Any]) -> None:
 
 
 def spend_nothing(folder: Path, records: Sequence[CellRecord]) -> None:
-    forger.edit_json(folder / "curves.json", lower_spent)
+    forger.edit_json(folder / "curves.json.xz", lower_spent)
     manifest = folder / "manifest.json"
     for number in ALL:
         forger.edit_json(
