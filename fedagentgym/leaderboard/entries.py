@@ -19,7 +19,7 @@ from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
@@ -162,6 +162,16 @@ def describe_agent(settings: AgentSettings) -> AgentRecord:
 def describe_learner(settings: AgentSettings) -> AgentRecord:
     """The agent that methods train."""
     return describe_agent(settings).model_copy(update={"kind": "model"})
+
+
+def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
+    """Return whether a record is of the agent that methods train; of a packaged model that was not added here, name and settings
+    alone are compared."""
+    try:
+        return record == describe_learner(settings)
+    except DataError:
+        plain = settings.model_dump(mode="json", exclude_unset=True)
+        return (record.kind, record.model, record.settings) == ("model", get_model(settings), plain)
 
 
 def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.leaderboard.aggregate import CellData, WorldGroups, choose_round, describe_clients, make_point
 from fedagentgym.leaderboard.cells import format_config
-from fedagentgym.leaderboard.entries import describe_learner, describe_plugins, find_packaged
+from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, is_learner
 from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent, Usage
 from fedagentgym.leaderboard.replay import (
     Expected,
@@ -361,7 +361,7 @@ def check_config(folder: Checked, record: CellRecord) -> RunConfig:
             raise RefutedError("configuration", f"{place}: {key!r} is not what the suite and the method's changes say")
     if known:
         _check_known(record, place, text, expected, method.algorithm)
-    if describe_learner(expected.agent) != folder.manifest.entry.agent:
+    if not is_learner(folder.manifest.entry.agent, expected.agent):
         raise RefutedError("configuration", "the agent of the entry is not that of the suite")
     found = expected if known else _read_rounds(expected, packed, place)
     try:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies
 
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
-from fedagentgym.leaderboard.record import Spent, make_json_schema
+from fedagentgym.leaderboard.entries import describe_learner, is_learner
+from fedagentgym.leaderboard.record import AgentRecord, Spent, make_json_schema
 from fedagentgym.leaderboard.results import ResultFolder, format_document
 from fedagentgym.learning.trajectory import read_json_lines
 from tests.leaderboard.samples import METHODS_SUITE, play, write_agents_sample, write_methods_sample
@@ -29,6 +31,17 @@ def test_the_published_schema_is_that_of_the_classes() -> None:
 @given(strategies.recursive(strategies.text() | strategies.integers() | strategies.none(), nest))
 def test_a_document_is_json(plain: object) -> None:
     assert json.loads(format_document(plain)) == plain
+
+
+def test_a_model_that_is_not_here_is_compared_by_name_and_settings() -> None:
+    settings = AgentSettings.load({"name": "smollm2", "dtype": "float32"}, "agent")
+    plain = settings.model_dump(mode="json", exclude_unset=True)
+    record = AgentRecord(kind="model", settings=plain, model="smollm2", weights="sha256:" + "0" * 64, revision="1")
+    with pytest.raises(DataError, match="model add smollm2"):
+        describe_learner(settings)
+    assert is_learner(record, settings)
+    for odd in ({"kind": "program"}, {"model": "other"}, {"settings": {**plain, "dtype": "bfloat16"}}):
+        assert not is_learner(record.model_copy(update=odd), settings)
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
