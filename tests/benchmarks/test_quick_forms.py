@@ -15,10 +15,12 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
 from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import FEDAGENT, load_kept_results
-from benchmarks.small_model import ALONE, CURVES, PAGE, TABLES, TOGETHER, describe, load_kept
+from benchmarks.small_model import PAGE, TABLES, describe, load_kept
 from benchmarks.tables import half_width, mean
+from fedagentgym.base.statistics import estimate_replicates
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.leaderboard.results import ResultFolder
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = ("memory of", "share of", "environment's share", "later reset", "open", "dispersion", "figure")
@@ -168,12 +170,20 @@ def test_readme_states_the_kept_results(root: Path) -> None:
     assert f"over {len(results.get(together).seeds)} seeds" in text
 
 
-def test_readme_and_page_state_the_kept_results_of_the_real_model(root: Path) -> None:
-    kept = load_kept()
-    together, alone = (kept[CURVES.name].get(name).row.values for name in (TOGETHER, ALONE))
-    start, after, own = together["at the start"], together["held-out success"], alone["held-out success"]
-    told = (root / "README.md").read_text("utf-8").replace("\n", " ")
-    assert f"from {mean(start):.2f} to {mean(after):.2f}, one of them alone to {mean(own):.2f}" in told
-    page = PAGE.read_text("utf-8")
+def test_the_page_of_the_real_model_states_its_kept_results() -> None:
+    kept, page = load_kept(), PAGE.read_text("utf-8")
     for table in TABLES:
         assert table.name not in kept or describe(table, kept[table.name]).strip() in page
+
+
+def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
+    text = (root / "README.md").read_text("utf-8").replace("\n", " ")
+    place = root / "leaderboard" / "results" / "methods-small-skills-v1"
+    start, together, alone = (
+        ResultFolder(place / name).list_runs("success") for name in ("zero-shot", "fedagent", "local-0")
+    )
+    found = estimate_replicates(together)
+    assert found.low is not None and found.high is not None
+    stated = f"from {mean(start):.2f} to {found.mean:.2f} (five seeds, 95 % interval {found.low:.2f} to {found.high:.2f})"
+    assert len(together) == 5 and stated in text
+    assert sum(value < 0.2 for value in alone) == 1 and "collapses in one seed of five" in text
