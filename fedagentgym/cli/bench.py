@@ -144,11 +144,27 @@ def _print_entry(name: str, description: str) -> None:
     help="With --plan, agents: prices of a million prompt tokens and of a million reply tokens.",
 )
 @option("--replicates", is_flag=True, help="Maintainers: the worlds of all seeds, as the suite's file lists them.")
+@option(
+    "--config",
+    type=str,
+    nargs=2,
+    metavar="BASELINE CELL",
+    help="Methods: the configuration of one run of a baseline, such as fedprox uniform-seed0, as a file for training.",
+)
 def show(
-    name: str, check: bool, plan: bool, details: bool, prices: tuple[float, float] | None, replicates: bool
+    name: str,
+    check: bool,
+    plan: bool,
+    details: bool,
+    prices: tuple[float, float] | None,
+    replicates: bool,
+    config: tuple[str, str] | None,
 ) -> None:
     """Show the definition of a suite."""
     suite = load_suite(name)
+    if config is not None:
+        _print_config(suite, *config)
+        return
     if replicates:
         _print_replicates(suite)
         return
@@ -170,6 +186,22 @@ def show(
     for scenario in suite.scenarios if check else ():
         found = open_scenario(suite, scenario).describe()
         click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")
+
+
+def _print_config(suite: Suite, baseline: str, cell: str) -> None:
+    """The configuration of a cell, as a file of its own."""
+    from fedagentgym.experiment.run import to_yaml as write_yaml
+    from fedagentgym.leaderboard.cells import make_cell_config, publish_config
+    from fedagentgym.leaderboard.entries import make_baseline
+
+    if suite.track != "methods":
+        raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: --config is for methods")
+    cells = {f"{scenario}-seed{seed}": (scenario, seed) for scenario in suite.scenarios for seed in suite.seeds}
+    if cell not in cells:
+        raise unknown_name_error(f"cell of {suite.name}", cell, cells)
+    scenario, seed = cells[cell]
+    found = make_cell_config(suite, scenario, make_baseline(suite, baseline), seed)
+    click.echo(escape_terminal(write_yaml(publish_config(found.plain()))), nl=False)
 
 
 def _print_replicates(suite: Suite) -> None:

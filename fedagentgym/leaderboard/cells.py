@@ -34,7 +34,7 @@ from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import Run, check_same, read_result, resume_own, to_yaml, train
+from fedagentgym.experiment.run import Run, check_same, read_result, resume_own, train
 from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes
 from fedagentgym.federation.server import lock_folder
@@ -403,6 +403,6 @@ def read_records(cell: Cell) -> list[dict[str, Any]]:
     return chain.list_records()
 
 
-def format_config(plain: Mapping[str, Any]) -> str:
+def publish_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved configuration for publication: without the folder in which it ran here."""
-    return to_yaml(merge(plain, {"output": {"folder": PUBLISHED_FOLDER}}))
+    return merge(plain, {"output": {"folder": PUBLISHED_FOLDER}})

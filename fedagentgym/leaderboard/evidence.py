@@ -17,13 +17,13 @@ from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.algorithms.worlds import list_worlds
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.files import parse_yaml, read_json_line_texts, read_text
+from fedagentgym.base.files import read_json_line_texts
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.leaderboard.aggregate import CellData, WorldGroups, choose_round, describe_clients, make_point
-from fedagentgym.leaderboard.cells import format_config
+from fedagentgym.leaderboard.cells import publish_config
 from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, is_learner
 from fedagentgym.leaderboard.record import CellRecord, CurvePoint, Manifest, Spent, Usage
 from fedagentgym.leaderboard.replay import (
@@ -340,13 +340,11 @@ def check_config(folder: Checked, record: CellRecord) -> RunConfig:
 
     A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
     """
-    method, place = folder.manifest.entry.method, f"{CONFIGS}/{record.key}.yaml"
+    method, place = folder.manifest.entry.method, f"{CONFIGS}, cell {record.key}"
     if method is None:
         raise RefutedError("schema", "an entry on the methods track has a method")
-    text = read_text(folder.place / place)
-    packed = parse_yaml(text, place)
-    if not isinstance(packed, dict):
-        raise RefutedError("configuration", f"{place}: a configuration is a mapping of settings")
+    cell = (record.scenario, record.seed)
+    packed = next(one.config for one in folder.result.configs.cells if (one.scenario, one.seed) == cell)
     known = is_known(folder)
     changes, plugins = (method.changes, folder.plugins) if known else ((), ())
     seed, stream = record.seed, method.stream
@@ -360,7 +358,7 @@ def check_config(folder: Checked, record: CellRecord) -> RunConfig:
         if (known or key not in (*FREE, "name")) and canonical_json(packed.get(key)) != canonical_json(wanted.get(key)):
             raise RefutedError("configuration", f"{place}: {key!r} is not what the suite and the method's changes say")
     if known:
-        _check_known(record, place, text, expected, method.algorithm)
+        _check_known(record, place, packed, expected, method.algorithm)
     if not is_learner(folder.manifest.entry.agent, expected.agent):
         raise RefutedError("configuration", "the agent of the entry is not that of the suite")
     found = expected if known else _read_rounds(expected, packed, place)
@@ -381,10 +379,12 @@ def _find_plugin_paths(packed: Mapping[str, Any], plugins: Sequence[str]) -> tup
     return tuple(plugins)
 
 
-def _check_known(record: CellRecord, place: str, text: str, expected: RunConfig, algorithm: str) -> None:
-    """Return what can be checked where the method's code is at hand: the whole file, its digest, and the method's name."""
-    if text != format_config(expected.plain()):
-        raise RefutedError("configuration", f"{place}: not written as this package writes it")
+def _check_known(
+    record: CellRecord, place: str, packed: Mapping[str, Any], expected: RunConfig, algorithm: str
+) -> None:
+    """Check what can be where the method's code is at hand: the whole configuration, its digest, and the method's name."""
+    if canonical_json(packed) != canonical_json(publish_config(expected.plain())):
+        raise RefutedError("configuration", f"{place}: not as this package publishes it")
     if record.config != expected.digest:
         problem = f"the digest of its configuration is not that of {place}"
         raise RefutedError("configuration", f"cell {record.key}: {problem}")

@@ -282,6 +282,20 @@ class ClientTable(Settings):
     cells: tuple[CellClients, ...]
 
 
+class CellConfig(Settings):
+    """The configuration of a cell's run, without the folder in which it was played."""
+
+    scenario: Name
+    seed: Count
+    config: dict[str, Any]
+
+
+class ConfigTable(Settings):
+    """`configs.json.xz`."""
+
+    cells: tuple[CellConfig, ...]
+
+
 class Claim(Settings):
     """A claim of a result, and whether it was proven."""
 

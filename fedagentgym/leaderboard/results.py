@@ -3,18 +3,18 @@
     manifest.json                 format, who, which suite, the results, the digest of every other file        `Manifest`
     suite.yaml                    the definition of the suite as it was played
     agent.yaml                    agents track: the agent's settings
-    configs/SCENARIO-seedN.yaml   methods track: the configuration of every run
     episodes/SCENARIO-seedN.jsonl.xz    the ranked episodes, one a line, in the order of their tasks
     selection/SCENARIO-seedN.jsonl.xz   methods track: the episodes on `val`, in brief, of the learning curve
     worlds/SCENARIO-seedN.jsonl.xz      the episodes in the clients' own worlds, in brief
     curves.json.xz                methods track: results and cost of every evaluated round                `Curves`
     clients.json.xz               methods track: success of every client                                `ClientTable`
+    configs.json.xz               methods track: the configuration of every run                         `ConfigTable`
 
 A cell is one scenario (an environment, on the methods track with a client split) under one seed. Brief episodes lack their seed
 and the observations, which a replay gives back. On the agents track a result may hold some of the scenarios. All numbers of the
-three JSON files follow from the episodes, except for what `verify` names as not provable. Only `manifest.made` (date, machine,
-duration) differs between two runs of the same cells. What a verifier found is no part of a result: `bench verify --to FOLDER`
-writes FOLDER/SUITE/ENTRY.json.
+manifest, the curves and the clients follow from the episodes, except for what `verify` names as not provable. Only
+`manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no part of a
+result: `bench verify --to FOLDER` writes FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ from fedagentgym.leaderboard.aggregate import (
 )
 from fedagentgym.leaderboard.record import (
     CellClients,
+    CellConfig,
     CellRecord,
     ClientTable,
+    ConfigTable,
     Curve,
     Curves,
     EntryRecord,
@@ -75,9 +77,9 @@ from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines,
 
 FORMAT = 1
 """The newest format of packed results that this version reads."""
-MANIFEST, CURVES, CLIENTS = "manifest.json", "curves.json.xz", "clients.json.xz"
+MANIFEST, CURVES, CLIENTS, CONFIGS = "manifest.json", "curves.json.xz", "clients.json.xz", "configs.json.xz"
 SUITE, AGENT = "suite.yaml", "agent.yaml"
-EPISODES, SELECTION, CONFIGS, WORLDS = "episodes", "selection", "configs", "worlds"
+EPISODES, SELECTION, WORLDS = "episodes", "selection", "worlds"
 MOST_DOCUMENT = 1 << 24
 """Maximum size of a document in bytes; those of large suites have some hundred thousand."""
 DEEPEST = 4
@@ -197,6 +199,12 @@ class ResultFolder:
         """The clients; empty on the agents track."""
         place = self.path / CLIENTS
         return read_document(ClientTable, place) if place.exists() else ClientTable(cells=())
+
+    @cached_property
+    def configs(self) -> ConfigTable:
+        """The configurations; empty on the agents track."""
+        place = self.path / CONFIGS
+        return read_document(ConfigTable, place) if place.exists() else ConfigTable(cells=())
 
     @property
     def verification_file(self) -> Path:
@@ -335,7 +343,7 @@ class PackedCell:
     data: CellData
     episodes: str
     selection: str | None = None
-    config: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
     worlds: str = ""
 
 
@@ -374,13 +382,12 @@ def list_files(result: Result) -> dict[str, bytes]:
             found[f"{SELECTION}/{key}.jsonl.xz"] = compress(cell.selection)
         if cell.worlds:
             found[f"{WORLDS}/{key}.jsonl.xz"] = compress(cell.worlds)
-        if cell.config is not None:
-            found[f"{CONFIGS}/{key}.yaml"] = cell.config.encode()
     if suite.track == "agents":
         found[AGENT] = format_settings(result.entry.agent.settings).encode()
     else:
         found[CURVES] = compress(to_text(make_curves([cell.data for cell in cells])))
         found[CLIENTS] = compress(to_text(make_client_table([cell.data for cell in cells])))
+        found[CONFIGS] = compress(to_text(make_config_table(cells)))
     return dict(sorted(found.items()))
 
 
@@ -391,6 +398,11 @@ def make_curves(cells: Sequence[CellData]) -> Curves:
 def make_client_table(cells: Sequence[CellData]) -> ClientTable:
     found = (CellClients(scenario=one.scenario, seed=one.seed, clients=one.clients) for one in cells)
     return ClientTable(cells=tuple(found))
+
+
+def make_config_table(cells: Sequence[PackedCell]) -> ConfigTable:
+    found = (CellConfig(scenario=one.data.scenario, seed=one.data.seed, config=dict(one.config)) for one in cells)
+    return ConfigTable(cells=tuple(found))
 
 
 def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:

@@ -40,11 +40,11 @@ from fedagentgym.leaderboard.cells import (
     Cell,
     describe_player,
     find_revision,
-    format_config,
     make_cell,
     make_cell_config,
     play_agent_cells,
     play_method_cell,
+    publish_config,
     read_played,
     read_records,
 )
@@ -495,7 +495,7 @@ def pack_method_cell(cell: Cell, run: SuiteRun) -> tuple[PackedCell, float]:
         worlds=parse_worlds(worlds, str(cell.worlds_file)),
     )
     seconds = float(read_json(cell.run_folder / "result.json")["seconds"])
-    return PackedCell(data, ranked, selection, format_config(config.plain), worlds), seconds
+    return PackedCell(data, ranked, selection, publish_config(config.plain), worlds), seconds
 
 
 def _read_revision(cell: Cell) -> str | None:

@@ -18,7 +18,6 @@ from fedagentgym.leaderboard.aggregate import CellData
 from fedagentgym.leaderboard.cells import Cell
 from fedagentgym.leaderboard.entries import describe_plugins
 from fedagentgym.leaderboard.results import (
-    CONFIGS,
     EPISODES,
     MANIFEST,
     SELECTION,
@@ -89,6 +88,6 @@ def read_packed_cell(cell: Cell) -> tuple[PackedCell, float]:
         worlds=found.worlds,
     )
     episodes, selection = (read_compressed(folder.get_episodes_file(record, kind)) for kind in (EPISODES, SELECTION))
-    config = (folder.path / CONFIGS / f"{record.key}.yaml").read_text("utf-8")
+    (configured,) = folder.configs.cells
     worlds = read_compressed(folder.get_episodes_file(record, WORLDS)) if cell.suite.in_own_worlds else ""
-    return PackedCell(data, episodes, selection, config, worlds), folder.manifest.made.seconds
+    return PackedCell(data, episodes, selection, configured.config, worlds), folder.manifest.made.seconds

@@ -55,7 +55,7 @@ from fedagentgym.leaderboard.suite import (
 )
 from fedagentgym.version import __version__
 
-FOLDERS = (EPISODES, SELECTION, CONFIGS, WORLDS)
+FOLDERS = (EPISODES, SELECTION, WORLDS)
 ABOUT = {
     "schema": "every file is written as this package writes it",
     "digests": "the files are those that the manifest names",
@@ -180,12 +180,13 @@ def check_cells_listed(folder: Checked) -> None:
     if folder.is_method:
         if suite.in_own_worlds:
             files |= {f"{WORLDS}/{key}.jsonl.xz" for key in keys}
-        files |= {CURVES, CLIENTS, *(f"{SELECTION}/{key}.jsonl.xz" for key in keys)}
-        files |= {f"{CONFIGS}/{key}.yaml" for key in keys}
+        files |= {CURVES, CLIENTS, CONFIGS, *(f"{SELECTION}/{key}.jsonl.xz" for key in keys)}
     else:
         files |= {AGENT}
     if odd_files := sorted(files ^ set(manifest.files)):
         raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
+    if folder.is_method and [(one.scenario, one.seed) for one in folder.result.configs.cells] != due:
+        raise RefutedError("complete", f"{CONFIGS}: a cell is missing, twice there or wrong")
     if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
         raise RefutedError("configuration", f"{AGENT} differs from the manifest")
 

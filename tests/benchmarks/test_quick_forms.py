@@ -184,6 +184,8 @@ def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
     )
     found = estimate_replicates(together)
     assert found.low is not None and found.high is not None
-    stated = f"from {mean(start):.2f} to {found.mean:.2f} (five seeds, 95 % interval {found.low:.2f} to {found.high:.2f})"
+    stated = (
+        f"from {mean(start):.2f} to {found.mean:.2f} (five seeds, 95 % interval {found.low:.2f} to {found.high:.2f})"
+    )
     assert len(together) == 5 and stated in text
     assert sum(value < 0.2 for value in alone) == 1 and "collapses in one seed of five" in text

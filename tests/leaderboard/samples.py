@@ -129,7 +129,7 @@ def write_methods_sample(
             data = CellData(
                 name, seed, ranked.groups, points[-1].spent, tuple(points), make_clients(place), policy=policy
             )
-            cells.append(PackedCell(data, episodes, "".join(judged), f"name: {method}\n"))
+            cells.append(PackedCell(data, episodes, "".join(judged), {"name": method}))
     entry = EntryRecord(
         name=method,
         title=method,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.results import ResultFolder
@@ -43,6 +44,18 @@ def test_areas_and_targets_are_counted_again_by_a_script(folder: Path) -> None:
             if name in ("area", "rounds_to_target", "bytes_to_target")
         }
         assert found[cell.key] == pytest.approx(told)
+
+
+def test_the_configuration_that_is_shown_of_a_cell_is_the_one_that_was_played(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    played = ResultFolder(PLACE / "results" / "methods-small-skills-v1" / "local-0").configs.cells[2]
+    cell = f"{played.scenario}-seed{played.seed}"
+    assert main(["bench", "show", "methods-small-skills-v1", "--config", "local-0", cell]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == played.config
+    for wrong in (["local-1", cell], ["local-0", "by-town-seed99"]):
+        assert main(["bench", "show", "methods-small-skills-v1", "--config", *wrong]) == 2
+    assert main(["bench", "show", "agents-tiny-v1", "--config", "expert", "shop-seed0"]) == 2
 
 
 @pytest.mark.slow

@@ -230,8 +230,7 @@ def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
         (cell,) = pack_run(run, folder).cells
         assert cell.chosen_round == 2
         assert {claim.name: claim.status for claim in verify(folder, suite=suite).claims}["selection"] == "proven"
-    configs = [load_config(folder / "configs" / "uniform-seed0.yaml") for folder in folders]
-    assert [config.seed for config in configs] == [0, 1_000_000]
+    assert [ResultFolder(folder).configs.cells[0].config["seed"] for folder in folders] == [0, 1_000_000]
     entries = [ResultFolder(folder) for folder in folders]
     assert len({entry.manifest.cells[0].policy for entry in entries}) == 2
     found = compare_control(suite, entries)

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.leaderboard.cells import format_config
+from fedagentgym.base.settings import merge
+from fedagentgym.experiment.config import RunConfig
+from fedagentgym.leaderboard.cells import publish_config
 from fedagentgym.leaderboard.evidence import RefutedError
-from fedagentgym.leaderboard.record import Usage
-from fedagentgym.leaderboard.results import CLIENTS, CURVES, ResultFolder, read_suites
+from fedagentgym.leaderboard.record import CellRecord, Usage
+from fedagentgym.leaderboard.results import CLIENTS, CONFIGS, CURVES, ResultFolder, read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard import forger
@@ -25,7 +27,7 @@ from tests.leaderboard.samples import AGENTS_SUITE
 Forgery = Callable[[Path], object]
 EPISODES = "episodes/guess-seed1.jsonl.xz"
 RANKED, ON_VAL = "episodes/preference-seed1.jsonl.xz", "selection/preference-seed0.jsonl.xz"
-CONFIG, ZEROS = "configs/uniform-seed0.yaml", "sha256:" + "0" * 64
+ZEROS = "sha256:" + "0" * 64
 
 
 def lines(change: Callable[[forger.Lines], object], name: str = EPISODES) -> Forgery:
@@ -113,8 +115,25 @@ def spent_of(manifest: Any) -> Any:
     return manifest["cells"][0]["spent"]
 
 
-def append(path: Path, line: str) -> None:
-    path.write_text(path.read_text() + line + "\n")
+def of_config(**changes: Any) -> Callable[[Any], object]:
+    """Other settings in the configurations of all cells."""
+
+    def change(plain: Any) -> None:
+        for cell in plain["cells"]:
+            cell["config"] = merge(cell["config"], changes)
+
+    return change
+
+
+def write_config(folder: Path, record: CellRecord, config: RunConfig) -> None:
+    """Another configuration of a cell."""
+
+    def change(plain: Any) -> None:
+        for cell in plain["cells"]:
+            if (cell["scenario"], cell["seed"]) == (record.scenario, record.seed):
+                cell["config"] = publish_config(config.plain())
+
+    forger.edit_json(folder / CONFIGS, change)
 
 
 def train_for_ever(folder: Path) -> None:
@@ -124,7 +143,7 @@ def train_for_ever(folder: Path) -> None:
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
     for record in ResultFolder(folder).manifest.cells:
         made = make_config(load_suite("smoke"), record.scenario, changes, seed=record.seed)
-        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(made.plain()))
+        write_config(folder, record, made)
         forger.edit_json(
             folder / "manifest.json",
             lambda plain, key=record.key, digest=made.digest: [
@@ -216,8 +235,8 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "a round left out": ("complete", lines(drop_last_round, ON_VAL)),
     "another round ranked": ("schema", rank_another_round),
     "another policy ranked": ("schema", lines(every(policy=ZEROS), RANKED)),
-    "another learning rate": ("configuration", edit_text(CONFIG, "learning_rate: 0.001", "learning_rate: 0.01")),
-    "another world": ("configuration", edit_text(CONFIG, "options: {}", "options: {seed: 4}")),
+    "another learning rate": ("configuration", document(of_config(learning={"learning_rate": 0.01}), CONFIGS)),
+    "another world": ("configuration", document(of_config(env={"options": {"seed": 4}}), CONFIGS)),
     "another method": ("configuration", document(of_method(changes=["algorithm=fedprox"]))),
     "another method's name": ("configuration", document(of_method(algorithm="fedgrpo"))),
     "a change of what is the suite's": ("configuration", document(of_method(changes=["evaluation.tasks=2"]))),
@@ -237,8 +256,10 @@ METHOD: dict[str, tuple[str, Forgery]] = {
     "another method as a baseline": ("configuration", document(of_method(changes=["algorithm.local_steps=2"]))),
     "code in the changes": ("configuration", document(of_method(changes=["plugins=[antigravity]"]))),
     "a method without end": ("budget", train_for_ever),
-    "a remark in a configuration": ("configuration", lambda folder: append(folder / CONFIG, "# checked by the maintainers")),
-    "another name of the run": ("configuration", edit_text(CONFIG, "name: smoke", "name: best")),
+    "a remark in a configuration": ("configuration", document(of_config(remark="checked"), CONFIGS)),
+    "a configuration left out": ("complete", document(lambda plain: plain["cells"].pop(), CONFIGS)),
+    "a configuration twice": ("complete", document(lambda plain: plain["cells"].append(plain["cells"][0]), CONFIGS)),
+    "another name of the run": ("configuration", document(of_config(name="best"), CONFIGS)),
     "another division": ("suite", document(lambda plain: plain["scenarios"][1].update(client_split="sha256:" + "2" * 64))),
     "another heterogeneity": ("suite", document(lambda plain: plain["scenarios"][1].update(level=0.1))),
 }  # fmt: skip
@@ -363,8 +384,7 @@ def test_a_result_cannot_make_the_verifier_run_code(honest_method: Path, tmp_pat
     refuse(folder, "configuration")
     named = [{"name": "evil.py", "digest": file_digest(evil)}]
     forger.edit_json(folder / "manifest.json", of_method(changes=[], plugins=named))
-    for path in (folder / "configs").iterdir():
-        path.write_text(path.read_text().replace("plugins:\n", f"plugins:\n- {evil}\n"))
+    forger.edit_json(folder / CONFIGS, of_config(plugins=[str(evil)]))
     forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
     forger.remake_digests(folder)
     found = {claim.name: claim.status for claim in verify(folder).claims}
@@ -380,7 +400,7 @@ def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path
     for number, record in enumerate(ResultFolder(folder).manifest.cells):
         made = make_config(load_suite("smoke"), record.scenario, seed=record.seed, plugins=[str(mine)])
         there = made.model_copy(update={"plugins": (*made.plugins[:-1], "/elsewhere/mine.py")})
-        (folder / "configs" / f"{record.key}.yaml").write_text(format_config(there.plain()))
+        write_config(folder, record, there)
         change = {"config": there.digest}
         forger.edit_json(folder / "manifest.json", lambda plain, at=number, new=change: plain["cells"][at].update(new))
     forger.remake_digests(folder)
