@@ -14,12 +14,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.pretrained import list_shipped
+from fedagentgym.agents.models.sources import PACKAGED
 from fedagentgym.agents.models.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
@@ -165,13 +166,14 @@ def describe_learner(settings: AgentSettings) -> AgentRecord:
 
 
 def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
-    """Return whether a record is of the agent that methods train; of a packaged model that was not added here, name and settings
-    alone are compared."""
-    try:
+    """Return whether a record is of the agent that methods train. A packaged model is its pinned package: it need not be here,
+    and the digest of its folder depends on the version that converted it."""
+    packaged = PACKAGED.get(get_model(settings) or "")
+    if packaged is None:
         return record == describe_learner(settings)
-    except DataError:
-        plain = settings.model_dump(mode="json", exclude_unset=True)
-        return (record.kind, record.model, record.settings) == ("model", get_model(settings), plain)
+    plain = settings.model_dump(mode="json", exclude_unset=True)
+    expected = AgentRecord(kind="model", settings=plain, model=get_model(settings), revision=packaged.source)
+    return record.weights is not None and record.model_copy(update={"weights": None}) == expected
 
 
 def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:

