@@ -325,7 +325,7 @@ class Work:
 
     episodes: int = 0
     """Episodes that are played to learn from."""
-    judged: int = 0
+    scored: int = 0
     """Episodes that are played only to be scored: an expert's answers."""
     read: int = 0
     """Episodes of others that a model reads to score them: candidates, swapped answers."""

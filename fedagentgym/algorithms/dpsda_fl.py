@@ -115,7 +115,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         client is sent them and votes."""
         votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
         written = 0 if settings.candidates_from == "generator" else ATTEMPTS * (settings.candidates + fresh)
-        return Work(answers_down=votes, scores_up=votes) * scale.clients + Work(judged=written)
+        return Work(answers_down=votes, scores_up=votes) * scale.clients + Work(scored=written)
 
     @classmethod
     def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
@@ -172,7 +172,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             spent = compute_epsilon(self.deviation, self.settings.delta, self.settings.iterations)
             metrics |= {"privacy/epsilon": spent, "privacy/delta": self.settings.delta}
         if isinstance(source, WrittenTasks):
-            metrics |= {"judged": float(source.replies), "synthetic/candidates": float(len(chosen))}
+            metrics |= {"scored": float(source.replies), "synthetic/candidates": float(len(chosen))}
         return RoundResult(replace(state, memory={**state.memory, "synthetic": survivors}), metrics=metrics)
 
     def _collect_votes(self, message: Message, count: int, this_round: Round) -> NDArray[np.float64]:

@@ -197,7 +197,7 @@ class Scorer:
         self._runtime, self._site, self._weights = runtime, site, weights
         self._answers, self._judgement = answers, judgement
         self._believed: dict[str, Task | None] = {}
-        self.costs = {"judged": 0.0, "env_steps": 0.0}
+        self.costs = {"scored": 0.0, "env_steps": 0.0}
         """Episodes that were played only to be scored, and their steps."""
 
     @cached_property
@@ -288,7 +288,7 @@ class Scorer:
     def _play(self, env: TextEnv, seed: int) -> Rollouts:
         """One episode of each task of an environment."""
         rollouts = collect(self._local.agent, env, list(env.pool.ids), seed=seed)
-        self.costs["judged"] += len(rollouts.groups)
+        self.costs["scored"] += len(rollouts.groups)
         self.costs["env_steps"] += rollouts.stats.steps
         return rollouts
 

@@ -97,7 +97,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             return Work()
         questions = scale.roles.get("auxiliary", 0)
         held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
-        expert = Work(judged=questions, tasks_down=questions, bits_up=questions + held)
+        expert = Work(scored=questions, tasks_down=questions, bits_up=questions + held)
         training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
         return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
 
@@ -153,7 +153,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         reads = settings.scorer == "reward_model"
         return Work(
             episodes=played,
-            judged=0 if reads else by_model,
+            scored=0 if reads else by_model,
             read=by_model * group if reads else 0,
             optimizer_steps=scale.count_updates(played),
             answers_down=asked * group,
@@ -371,7 +371,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             for client, rows in places.items()
         }
         answers = this_round.clients.call("score", messages) if messages else {}
-        asked = {client: Work(judged=len(rows)) for client, rows in places.items()}
+        asked = {client: Work(scored=len(rows)) for client, rows in places.items()}
         reports = read_reports(answers, asked, this_round.clients)
         scored = {client: np.asarray(answers[client].scores["scores"], dtype=np.float64) for client in reports}
         refused = {

@@ -260,7 +260,7 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     for (entry, scenario), plan in plans.items():
         total = plan.total
         cost = (
-            f"{total.episodes + total.judged:,}",
+            f"{total.episodes + total.scored:,}",
             f"{plan.generated_tokens:,}",
             format_bytes(plan.count_bytes_down(total) + plan.count_bytes_up(total)),
             format_bytes(plan.peak),

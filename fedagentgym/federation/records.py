@@ -208,7 +208,7 @@ _MAX_LINE = 1 << 26
 def count_episodes(records: Iterable[Mapping[str, Any]]) -> int:
     """The episodes that were played in these rounds, preparation included: to learn from, or only to be scored. Evaluations are
     no part of it."""
-    return sum_counts(records, "episodes", "judged")
+    return sum_counts(records, "episodes", "scored")
 
 
 def sum_counts(records: Iterable[Mapping[str, Any]], *names: str) -> int:

@@ -61,7 +61,7 @@ class RefutedError(DataError):
 class Examined:
     """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full.
 
-    On the methods track `judged` are the episodes on val of the ranked round, and `rivals` counts the other evaluated rounds.
+    On the methods track `selection` holds the episodes on val of the ranked round, and `rivals` counts the other evaluated rounds.
     `is_counted` says whether what it took is all that its configuration takes.
     """
 
@@ -420,7 +420,7 @@ def _find_odd_work(
         if spent.looks not in (None, min(number, len(points))):
             return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
         work = None if plan is None else plan.count_until(spent.rounds)
-        if work is not None and spent.episodes > (most := work.episodes + work.judged):
+        if work is not None and spent.episodes > (most := work.episodes + work.scored):
             return f"{spent.episodes:,} episodes are recorded until round {spent.rounds}, it takes {most:,}"
         if work is not None and (spent.optimizer_steps or 0) > (most := work.optimizer_steps):
             return f"{spent.optimizer_steps:,} optimizer steps are recorded until round {spent.rounds}, of {most:,}"
@@ -432,7 +432,7 @@ def _find_odd_work(
 def _is_all(plan: WorkPlan, spent: Spent) -> bool:
     """Return whether all episodes to prepare and to learn from are counted; where clients fail there are fewer. An expert that is
     asked a question twice in a round answers it once, so those that are played to score in a round may be fewer."""
-    answered = plan.preparation.judged * plan.count_preparations(spent.rounds)
+    answered = plan.preparation.scored * plan.count_preparations(spent.rounds)
     return spent.episodes >= plan.count_until(spent.rounds).episodes + answered
 
 

@@ -653,7 +653,7 @@ def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None
     if limits.episodes is None or not known or (plan := plan_work(config)) is None:
         return
     work = plan.count_until(rounds)
-    if (taken := work.episodes + work.judged) > limits.episodes:
+    if (taken := work.episodes + work.scored) > limits.episodes:
         raise OptionError(
             f"{suite.name}: at most {limits.episodes:,} episodes with all preparation, this method plays {taken:,}"
         )

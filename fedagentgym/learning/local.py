@@ -116,7 +116,7 @@ class LocalReport:
     groups: tuple[Group, ...] = ()
 
 
-COSTS = ("episodes", "judged", "env_steps", "optimizer_steps")
+COSTS = ("episodes", "scored", "env_steps", "optimizer_steps")
 """The metrics that count what was taken: episodes to learn from, episodes that are only scored, steps of the environment, and
 steps of the optimizer."""
 SUMMED_METRICS = frozenset({"update/skipped", "update/empty", "groups", "groups/constant", *COSTS})

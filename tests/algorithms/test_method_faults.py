@@ -441,7 +441,7 @@ EPISODE = {"task": "t", "seed": 0, "turns": [], "score": 0.0, "success": False, 
 IMPOSSIBLE: dict[str, Any] = {
     "episodes": (-7, 7, 1.5, "many", None, True, float("nan"), float("inf"), -float("inf"), 10**30),
     "optimizer_steps": (1e18, -1),
-    "judged": (1,),
+    "scored": (1,),
     "env_steps": (-0.5, 1e299),
     "groups": (-1, [2]),
     "update/skipped": ("x",),

@@ -85,7 +85,7 @@ def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp
     commit = prepare(tmp_path, algorithm)
     records = commit.state.memory["synthetic"]
     assert len(records) == 7 == commit.record["metrics"]["synthetic/tasks"]
-    assert commit.record["metrics"]["judged"] >= 12 + 6 + 6
+    assert commit.record["metrics"]["scored"] >= 12 + 6 + 6
     assert "privacy/epsilon" not in commit.record["metrics"], "noise that can be drawn again protects nobody"
     problems = [record["payload"]["problem"] for record in records]
     assert len(set(problems)) == 7

@@ -125,9 +125,9 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
     assert plan is not None
     for until, preparations in enumerate((1, 1, 1, 2, 2)):
         taken, work = count_episodes(tmp_path / "run" / "metrics.jsonl", until), plan.count_until(until)
-        assert work.episodes + work.judged == preparations * 2 * (2 * 2 * 3 + 5) + until * (2 * 3 + 2)
+        assert work.episodes + work.scored == preparations * 2 * (2 * 2 * 3 + 5) + until * (2 * 3 + 2)
         # a question that is drawn twice in a round is answered once
-        assert work.episodes + plan.preparation.judged * preparations + until <= taken <= work.episodes + work.judged
+        assert work.episodes + plan.preparation.scored * preparations + until <= taken <= work.episodes + work.scored
     assert result.record["episodes"] == taken
     client_split = Runtime(config.spec()).client_split
     assert count_labelled(config.algorithm, client_split) == 2 * 8 + 5
@@ -138,8 +138,8 @@ def test_steps_of_so_many_rows_are_counted() -> None:
     """64 episodes of 15 turns are 960 rows: 15 steps of 64 in each of 3 local epochs of 2 clients."""
     plain, published = (plan_run(load_config(f"paper-webshop{variant}")) for variant in ("", ":published"))
     assert (plain.round.optimizer_steps, published.round.optimizer_steps) == (6, 90)
-    judged = plan_run(load_config("paper-fedgrpo:published")).round.judged
-    assert judged == 0 < plan_run(load_config("paper-fedgrpo")).round.judged
+    scored = plan_run(load_config("paper-fedgrpo:published")).round.scored
+    assert scored == 0 < plan_run(load_config("paper-fedgrpo")).round.scored
 
 
 def test_experts_with_a_model_of_their_own_are_resident_too() -> None:

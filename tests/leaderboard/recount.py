@@ -37,7 +37,7 @@ def recount(folder: Path, budget: float, target: float) -> dict[str, dict[str, f
 def count_episodes(log: Path, until: int) -> int:
     """The episodes that the records of a run, its preparation in round 0 included, say were played until a round."""
     records = [json.loads(line) for line in log.read_text().splitlines()]
-    taken = [one["metrics"].get(name, 0) for one in records if one["round"] <= until for name in ("episodes", "judged")]
+    taken = [one["metrics"].get(name, 0) for one in records if one["round"] <= until for name in ("episodes", "scored")]
     return round(sum(taken))
 
 

@@ -87,7 +87,7 @@ class RunPlan:
 
     @property
     def generated_tokens(self) -> int:
-        return (self.total.episodes + self.total.judged) * self.agent.generated_tokens
+        return (self.total.episodes + self.total.scored) * self.agent.generated_tokens
 
     @property
     def learnt_tokens(self) -> int:
@@ -280,7 +280,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
 
 COUNTS = (
     ("episodes to learn from", "episodes"),
-    ("episodes only scored", "judged"),
+    ("episodes only scored", "scored"),
     ("episodes only read", "read"),
     ("optimizer steps", "optimizer_steps"),
 )
