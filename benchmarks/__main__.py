@@ -23,6 +23,7 @@ BENCHMARKS = Registry(
     {
         "alfworld": "benchmarks.alfworld:run",
         "alfworld-houses": "benchmarks.alfworld:run_houses",
+        "cells-again": "benchmarks.cells_again:run",
         "communication": "benchmarks.communication:run",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",

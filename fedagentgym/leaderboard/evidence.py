@@ -61,8 +61,8 @@ class RefutedError(DataError):
 class Examined:
     """A cell whose episodes were replayed; `cut_short` counts those that may have ended because the context was full.
 
-    On the methods track `selection` holds the episodes on val of the ranked round, and `rivals` counts the other evaluated rounds.
-    `is_counted` says whether what it took is all that its configuration takes.
+    On the methods track `selection` holds the episodes on val of the ranked round, and `rivals` counts the other evaluated
+    rounds. `is_counted` says whether what it took is all that its configuration takes.
     """
 
     data: CellData

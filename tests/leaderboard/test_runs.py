@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cells_again import play_again
 from fedagentgym.agents.players.endpoint import EndpointError
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
@@ -41,6 +42,7 @@ from fedagentgym.leaderboard.suite import (
 )
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.testing.runs import SMALL_CONFIG
+from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
@@ -355,3 +357,12 @@ def test_a_method_of_ones_own_is_given_by_changes(tmp_path: Path, capsys: pytest
     assert main(["bench", "run", "smoke", "--agent", "expert", "--out", str(tmp_path)]) == 2
     assert main(["bench", "run", "smoke", "--baseline", "fedagnt", "--out", str(tmp_path)]) == 2
     assert "did you mean 'fedagent'" in capsys.readouterr().err
+
+
+def test_a_cell_that_is_played_again_has_equal_bits(honest_method: Path, tmp_path: Path) -> None:
+    assert play_again(ResultFolder(honest_method), 0, tmp_path / "again") is None
+    changed = forger.copy(honest_method, tmp_path / "changed")
+    forger.edit_lines(
+        changed, "selection/uniform-seed0.jsonl.xz", lambda lines: lines[0].update(policy="sha256:" + "0" * 64)
+    )
+    assert play_again(ResultFolder(changed), 0, tmp_path / "again") == "uniform-seed0"
