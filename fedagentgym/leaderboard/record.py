@@ -330,5 +330,5 @@ class Verification(Settings):
 
 def make_json_schema() -> Mapping[str, Any]:
     """The JSON schema of a result's documents (`results`) and of `verification.json`, as the package publishes it."""
-    documents: tuple[type[Settings], ...] = (Manifest, Curves, ClientTable, Verification)
+    documents: tuple[type[Settings], ...] = (Manifest, Curves, ClientTable, ConfigTable, Verification)
     return {document.__name__: document.model_json_schema() for document in documents}
