@@ -11,14 +11,14 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.rounding import format_fixed
-from fedagentgym.leaderboard.metrics import find_metric
+from fedagentgym.leaderboard.metrics import find_metric, format_spread
+from fedagentgym.leaderboard.record import Interval
 from fedagentgym.leaderboard.site.tables import FINDINGS
 
 BEST = "leaderboard"
@@ -59,7 +59,7 @@ def write_best(site: Path) -> str:
     for row in rows:
         title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
         where = "" if row["measure"] == "success" else f" ({find_metric(row['measure']).title})"
-        lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {_format_percent(row)} | {status} |")
+        lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {_format_success(row)} | {status} |")
     return "\n".join(lines)
 
 
@@ -76,16 +76,10 @@ def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
     yield from [row for row in rows if row["band"]][:MOST]
 
 
-def _format_percent(row: Mapping[str, str]) -> str:
-    mean, *ends = _to_percent([row["mean"], row["low"], row["high"]])
-    if ends:
-        return f"{mean} % [{', '.join(ends)}]"
-    runs = _to_percent(row["runs"].split())
-    return f"{mean} % ({', '.join(runs)})" if len(runs) > 1 else f"{mean} %"
-
-
-def _to_percent(values: Sequence[str]) -> list[str]:
-    return [format_fixed(100 * float(value), 1) for value in values if value]
+def _format_success(row: Mapping[str, str]) -> str:
+    low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
+    found = Interval(mean=float(row["mean"]), low=low, high=high)
+    return format_spread(found, [float(run) for run in row["runs"].split()], find_metric(row["measure"]))
 
 
 if __name__ == "__main__":
