@@ -27,6 +27,7 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     repeated,
 )
+from fedagentgym.leaderboard.metrics import find_ends, find_metric
 from fedagentgym.leaderboard.suite import (
     count_tasks,
     describe_replicates,
@@ -39,7 +40,7 @@ from fedagentgym.leaderboard.suite import (
 if TYPE_CHECKING:
     from fedagentgym.experiment.estimate.plan import RunPlan
     from fedagentgym.leaderboard.entries import Entry
-    from fedagentgym.leaderboard.record import Interval
+    from fedagentgym.leaderboard.record import Manifest
     from fedagentgym.leaderboard.runs import SuiteRun
     from fedagentgym.leaderboard.suite import Suite
 
@@ -450,14 +451,20 @@ def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
         return
     rows = []
     for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
-        ranked: Interval = made.overall[made.ranked]
-        interval = "" if ranked.ends is None else format_range(ranked.ends[0], ranked.ends[1], 3)
-        rows.append((made.suite.name, made.entry.title, str(run.folder), format_fixed(ranked.mean, 3), interval))
+        mean, ends = _describe_ranked(made)
+        rows.append((made.suite.name, made.entry.title, str(run.folder), mean, ends))
     print_result(make_table(("suite", "entry", "run", "success", "95 % interval"), rows, text=3))
     for run in runs:
         if run.left_out:
             print_result(f"{run.folder}: not played: {', '.join(run.left_out)}")
     print_result(f"next: fedagentgym bench pack {runs[0].folder if len(runs) == 1 else 'RUN'}")
+
+
+def _describe_ranked(made: Manifest) -> tuple[str, str]:
+    """The mean of the ranked measure, and its interval if it has one."""
+    ranked = made.overall[made.ranked]
+    ends = find_ends(ranked, find_metric(made.ranked))
+    return format_fixed(ranked.mean, 3), "" if ends is None else format_range(*ends, 3)
 
 
 @bench.command()
@@ -503,11 +510,8 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
     for loaded in runs:
         below = Path(loaded.suite.name) / loaded.entry.name
         made = pack_run(loaded, to / below)
-        ranked = made.overall[made.ranked]
-        interval = (
-            "" if ranked.ends is None else f" [{format_fixed(ranked.ends[0], 3)}, {format_fixed(ranked.ends[1], 3)}]"
-        )
-        score = f"{made.ranked} {format_fixed(ranked.mean, 3)}{interval}"
+        mean, ends = _describe_ranked(made)
+        score = f"{made.ranked} {mean}{f' ({ends})' if ends else ''}"
         print_result(f"{to / below}: {score}; check it with: fedagentgym bench verify {to / below}")
         if weights is not None:
             policies = write_weights(loaded, weights / below, trust)
