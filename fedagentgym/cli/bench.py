@@ -162,6 +162,8 @@ def show(
     config: tuple[str, str] | None,
 ) -> None:
     """Show the definition of a suite."""
+    if sum((check, plan, replicates, config is not None)) > 1:
+        raise OptionError("--check, --plan, --replicates and --config show different things: choose one of them")
     suite = load_suite(name)
     if config is not None:
         _print_config(suite, *config)

@@ -12,12 +12,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, read_compressed
 from fedagentgym.leaderboard.aggregate import CellData
 from fedagentgym.leaderboard.cells import Cell
 from fedagentgym.leaderboard.entries import describe_plugins
 from fedagentgym.leaderboard.results import (
+    CONFIGS,
     EPISODES,
     MANIFEST,
     SELECTION,
@@ -57,7 +58,8 @@ def restore_cells(cells: Sequence[Cell], store: Path) -> list[Cell]:
 
 def check_cell(cell: Cell, place: Path) -> None:
     """Refuse a stored cell of another definition of the suite or of the entry."""
-    manifest, entry = ResultFolder(place).manifest, cell.entry
+    result, entry = ResultFolder(place), cell.entry
+    manifest = result.manifest
     method = manifest.entry.method
     same = manifest.suite.digest == cell.suite.digest and [one.key for one in manifest.cells] == [cell.key]
     same = same and method is not None and method.changes == entry.changes
@@ -67,6 +69,8 @@ def check_cell(cell: Cell, place: Path) -> None:
             f"{format_path(place)} was played under another definition of {cell.suite.name} or of the entry {entry.name!r}:"
             " move it, or name another folder for the cells"
         )
+    if [(one.scenario, one.seed) for one in result.configs.cells] != [(cell.scenario, cell.seed)]:
+        raise DataError(f"{format_path(place / CONFIGS)} does not hold the configuration of {cell.key} alone")
 
 
 def read_packed_cell(cell: Cell) -> tuple[PackedCell, float]:

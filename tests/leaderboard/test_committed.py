@@ -56,6 +56,7 @@ def test_the_configuration_that_is_shown_of_a_cell_is_the_one_that_was_played(
     for wrong in (["local-1", cell], ["local-0", "by-town-seed99"]):
         assert main(["bench", "show", "methods-small-skills-v1", "--config", *wrong]) == 2
     assert main(["bench", "show", "agents-tiny-v1", "--config", "expert", "shop-seed0"]) == 2
+    assert main(["bench", "show", "methods-small-skills-v1", "--plan", "--config", "local-0", cell]) == 2
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import list_baselines
-from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.results import CONFIGS, ResultFolder
 from fedagentgym.leaderboard.runs import SuiteRun, exchange_cells, open_run, pack_run, play_runs, write_weights
 from fedagentgym.leaderboard.suite import (
     Secret,
@@ -59,6 +59,14 @@ def test_stored_cells_of_another_entry_are_refused(smoke: SuiteRun, tmp_path: Pa
     assert (
         main(["bench", "run", "agents-v1", "--agent", "random", "--cells", str(tmp_path), "--out", str(tmp_path)]) == 2
     )
+
+
+def test_a_stored_cell_without_its_configuration_is_refused(smoke: SuiteRun, tmp_path: Path) -> None:
+    exchange_cells([smoke], tmp_path / "cells")
+    (tmp_path / "cells" / "smoke" / "fedagent" / "uniform-seed0" / CONFIGS).unlink()
+    (entry,) = list_baselines(smoke.suite, ["fedagent"])
+    with pytest.raises(DataError, match="does not hold the configuration of uniform-seed0 alone"):
+        exchange_cells([open_run(smoke.suite, entry, tmp_path / "runs")], tmp_path / "cells")
 
 
 def test_every_seed_has_a_world_of_its_own(tmp_path: Path) -> None:
