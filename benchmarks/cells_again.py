@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[1] / "leaderboard" / "results"
 
 
 def run(quick: bool) -> list[Measurement]:
-    """Rows whose cell has equal bits, for each suite; `--quick` plays the first row of each. Half an hour of two cores."""
+    """Rows whose cell has equal bits, for each suite; `--quick` plays the first row of each."""
     found = []
     for one in read_suites([RESULTS]):
         if one.suite.track == "methods":
@@ -35,14 +35,14 @@ def run(quick: bool) -> list[Measurement]:
 
 
 def count_same(rows: Sequence[ResultFolder]) -> int:
-    """The number of rows of which a cell has equal bits; the others are named."""
+    """The number of rows of which a cell has equal bits; each is named as soon as it was played."""
     same = 0
     with TemporaryDirectory() as folder:
         for number, row in enumerate(rows):
             cell = play_again(row, number, Path(folder))
             same += cell is None
-            if cell is not None:
-                get_error_console().print(f"{row.suite.name}, {row.name}: {cell} has other bits", markup=False)
+            shown = "equal bits" if cell is None else f"{cell} has other bits"
+            get_error_console().print(f"{row.suite.name}, {row.name}: {shown}", markup=False)
     return same
 
 

@@ -17,6 +17,7 @@ from benchmarks.skills_results import compare_pairs
 from benchmarks.skills_tables import FEDAGENT, load_kept_results
 from benchmarks.small_model import PAGE, TABLES, describe, load_kept
 from benchmarks.tables import half_width, mean
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import estimate_replicates
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
@@ -166,7 +167,7 @@ def test_readme_states_the_kept_results(root: Path) -> None:
     for row in ("a client alone", together, central):
         assert f"{mean(results.get(row).row.values[column]):.2f}" in text
     (found,) = compare_pairs(results, [(together, central)], column)
-    assert f"{found.mean:.2f} ± {half_width(found.values):.2f}" in text
+    assert f" {format_fixed(found.mean, 2)} ± {half_width(found.values):.2f}" in text
     assert f"over {len(results.get(together).seeds)} seeds" in text
 
 

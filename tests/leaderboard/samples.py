@@ -118,18 +118,18 @@ def write_methods_sample(
     for place, name in enumerate(suite.scenarios):
         scenarios.append(describe(suite, name, {}))
         for seed in suite.seeds:
-            points, judged = [], []
+            points, selections = [], []
             for number, player in enumerate(players):
                 found, text = play(player, "val", 6, 1, seed + 10 * number + 100 * place)
                 spent = Spent(rounds=number, episodes=100 * number, env_steps=700 * number, bytes_down=9000 * number)
                 points.append(make_point(number, found.groups, spent))
-                judged.append(text)
+                selections.append(text)
             ranked, episodes = play(players[-1], "test", 12, 1, seed)
             policy = bytes_digest(f"{method}{seed}".encode())
             data = CellData(
                 name, seed, ranked.groups, points[-1].spent, tuple(points), make_clients(place), policy=policy
             )
-            cells.append(PackedCell(data, episodes, "".join(judged), {"name": method}))
+            cells.append(PackedCell(data, episodes, "".join(selections), {"name": method}))
     entry = EntryRecord(
         name=method,
         title=method,
