@@ -109,7 +109,7 @@ def _explain_making(imitation: _Imitation) -> str:
         given = {"warm_start": settings.model_dump(mode="json"), "agent": imitation.player.model_dump(mode="json")}
         why = f"the package's was made otherwise ({', '.join(_list_changes(fits[0].note, given))})"
         instead = "; without these settings the package's is taken"
-    cost = f"{settings.episodes:,} demonstrations, {settings.steps:,} steps of imitation: 1 to 10 minutes on one core, once"
+    cost = f"{settings.episodes:,} demonstrations, {settings.steps:,} steps of imitation, once; progress shows the time left"
     return (
         f"making a tiny agent for {words} ({cost}), since {why}{instead}; agent.model=FOLDER takes a model of your own"
     )

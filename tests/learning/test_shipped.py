@@ -100,7 +100,7 @@ def test_another_recipe_is_another_agent(source: str, change: str, said: str, ca
     with pytest.raises(OptionError, match="would be trained"):
         resolve_agent(load_config(source, [change]))
     (line,) = (record.getMessage() for record in caplog.records)
-    assert re.search(f"making a tiny agent for .*since.*{said}", line) and "minutes on one core" in line
+    assert re.search(f"making a tiny agent for .*since.*{said}", line) and "steps of imitation, once" in line
 
 
 @pytest.mark.parametrize("name", [name for name in shipped.SHIPPED if not name.endswith("-misconceptions")])
