@@ -53,7 +53,7 @@ leaderboard: $(VENV)/.dev
 
 # Everything that is published, played again; stopped and given again, it goes on, also from the cells that were committed.
 CELLS := leaderboard/cells
-SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2
+SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1
 TABLES := skills-fedagent skills-pubswap skills-fedgrpo skills-fedmoa skills-methods
 
 results: $(VENV)/.dev
