@@ -188,7 +188,8 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
             if difference.is_equal:
                 outcomes[one.scenario] = "otherwise" if sign else "as expected"
             elif difference.is_decided:
-                outcomes[one.scenario] = "as expected" if sign * difference.mean > 0 else "otherwise"
+                reached = "as expected" if sign * difference.mean >= (expected.by or 0) else "so, but smaller"
+                outcomes[one.scenario] = reached if sign * difference.mean > 0 else "otherwise"
             else:
                 outcomes[one.scenario] = "not decided" if difference.p is not None else "too few runs"
     return outcomes

@@ -105,6 +105,8 @@ def test_what_was_expected_is_held_against_what_came_out() -> None:
     found = compare_pairs(suite, values)
     outcomes = [find_outcome(one, found)["uniform"] for one in suite.expected if not isinstance(one, str)]
     assert outcomes == ["as expected", "otherwise", "as expected", "otherwise", "not decided"]
+    larger = suite.expected[0].model_copy(update={"by": 0.4}) if not isinstance(suite.expected[0], str) else None
+    assert larger is not None and find_outcome(larger, found)["uniform"] == "so, but smaller"
     told = read_compared(suite, found[2].difference)
     assert re.fullmatch("not decided: takes [0-9,]+ runs for 5 points", told), told
     assert str(suite.expected[0]) == "better is above base in uniform"
