@@ -60,7 +60,7 @@ def draw_curves(results: TableResults) -> Figure:
         if with_bands:
             low, high = np.clip(success - width, 0, 1), np.clip(success + width, 0, 1)
             axes.fill_between(episodes, low, high, color=_color(number), alpha=0.15, linewidth=0)
-    return _finish(figure, axes, "episodes to learn from", "success on held-out tasks")
+    return _finish(figure, axes, "environment steps, with preparation", "success on held-out tasks")
 
 
 def compute_band(one: RowResults) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

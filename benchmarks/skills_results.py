@@ -35,6 +35,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
+from fedagentgym.leaderboard.ranking import read_planned
 from fedagentgym.leaderboard.site.excerpts import fill_place
 
 AREA, REACHED = "mean success over the run", "first round at the target"
@@ -234,7 +235,8 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
         )
     compared = {column: compare_pairs(results, pairs, column, margin) for column in columns if column != AREA}
-    corrected = iter(correct([one for found in compared.values() for one in found]))
+    corrected = correct([one for found in compared.values() for one in found])
+    remaining = iter(corrected)
     for column, found in compared.items():
         if not found:
             continue
@@ -245,7 +247,7 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             "| | mean, 95 % | p, corrected | p of equality, corrected | reading |",
             "|---|---|---|---|---|",
             *(
-                _describe_difference(f"{row} - {base}", next(corrected), margin)
+                _describe_difference(f"{row} - {base}", next(remaining), margin, len(corrected))
                 for row, base in list_present(results, pairs)
             ),
         ]
@@ -322,24 +324,13 @@ def _describe_reached(rounds: Sequence[float]) -> str:
     return f"{mean(reached):.1f} ({len(reached)} of {len(rounds)})" if reached else f"none of {len(rounds)}"
 
 
-def _describe_difference(pair: str, found: Difference, margin: float) -> str:
+def _describe_difference(pair: str, found: Difference, margin: float, comparisons: int) -> str:
     numbers = ["" if p is None else f"{p:.3g}" for p in (found.adjusted, found.adjusted_unequal)]
     spread = f"({format_per_seed(found.values, '+')})"
     if found.ends is not None:
         spread = f"± {found.ends[1] - found.mean:.3f}"
-    return f"| {pair} | {found.mean:+.3f} {spread} | {' | '.join(numbers)} | {read_difference(found, margin)} |"
-
-
-def read_difference(found: Difference, margin: float) -> str:
-    """Return what a difference shows after correction: a direction, equality within the margin, both, or nothing."""
-    findings = []
-    if found.is_decided:
-        findings.append("above" if found.mean > 0 else "below")
-    if found.is_equal:
-        findings.append(f"equal within {margin}")
-    if findings:
-        return ", ".join(findings)
-    return "too few seeds" if found.p is None else "not decided"
+    reading = read_planned(found, margin, comparisons, f"{margin:g}")
+    return f"| {pair} | {found.mean:+.3f} {spread} | {' | '.join(numbers)} | {reading} |"
 
 
 def write_page(page: Path, figures: str) -> None:

@@ -295,7 +295,7 @@ def count_replicates(spread: float, difference: float, comparisons: int = 1) -> 
 
 def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
     """The standard deviation that rows of differences have in common; None if no row has two values."""
-    freedom = sum(len(values) - 1 for values in rows)
+    freedom = sum(max(len(values) - 1, 0) for values in rows)
     if not freedom:
         return None
     return math.sqrt(

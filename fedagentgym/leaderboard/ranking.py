@@ -198,25 +198,35 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 def read_compared(suite: Suite, difference: Difference) -> str:
     """Return what a planned difference shows; if nothing, how many runs would decide the smallest difference that counts."""
     margin = suite.smallest_difference
-    reading = read_difference(difference, margin)
-    if (
-        reading != "not decided"
-        or not margin
-        or suite.track == "agents"
-        or (spread := pool_spread([difference.values])) is None
-    ):
+    shown = f"{100 * margin:g} points"
+    if suite.track == "agents":
+        return read_difference(difference, shown)
+    return read_planned(difference, margin, len(suite.comparisons), shown)
+
+
+def read_planned(difference: Difference, margin: float, comparisons: int, shown: str) -> str:
+    """Return what a difference shows; if nothing, how many runs would find one as large as the margin.
+
+    Args:
+        difference: over replicates, corrected.
+        margin: the smallest difference that counts.
+        comparisons: how many are corrected together.
+        shown: the margin in the words of the page.
+    """
+    reading, spread = read_difference(difference, shown), pool_spread([difference.values])
+    if reading != "not decided" or not margin or spread is None:
         return reading
-    return f"{reading}: takes {count_replicates(spread, margin, len(suite.comparisons)):,} runs for {100 * margin:g} points"
+    return f"{reading}: takes {count_replicates(spread, margin, comparisons):,} runs for {shown}"
 
 
-def read_difference(difference: Difference, margin: float = 0.0) -> str:
+def read_difference(difference: Difference, margin: str = "") -> str:
     """Return what a difference shows: a direction, or equality within the margin, or both, or neither.
 
-    >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), 0.04)
+    >>> read_difference(Difference(0.1, adjusted=0.002)), read_difference(Difference(0.0, adjusted_unequal=0.01), "4 points")
     ('above', 'equal within 4 points')
     """
     direction = ["above" if difference.mean > 0 else "below"] if difference.is_decided else []
-    equality = [f"equal within {100 * margin:g} points"] if difference.is_equal else []
+    equality = [f"equal within {margin}"] if difference.is_equal else []
     if found := [*direction, *equality]:
         return ", ".join(found)
     return "not decided" if difference.p is not None else "too few runs"

@@ -20,7 +20,6 @@ from benchmarks.skills_results import (
     describe_results,
     load_results,
     make_metric_column,
-    read_difference,
     save_results,
     write_page,
 )
@@ -28,7 +27,6 @@ from benchmarks.skills_tables import EXPERIMENTS, KEPT, describe_figures
 from benchmarks.tables import ExperimentTable, TableCell, list_cells
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.statistics import Difference
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
 from fedagentgym.leaderboard.site.excerpts import make_marks
 
@@ -123,18 +121,9 @@ def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell])
     assert [len(one.values) for one in compare_pairs(alone, PAIRS, SUCCESS)] == [3]
     assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS, SUCCESS) == []
     text = describe_results(results, PAIRS, 0.04)
-    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 (-0.300, -0.310) |  |  | too few seeds |" in text
+    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 (-0.300, -0.310) |  |  | too few runs |" in text
     assert "| 0.930 (0.900, 0.930, 0.960) | 0.730 (0.700, 0.730, 0.760) | 1.0 (3 of 3) | 3 | 200 | 2.0 |" in text
     assert "none of 2" in text
-
-
-def test_a_difference_is_read_only_as_far_as_it_goes() -> None:
-    def read(mean: float, p: float | None, p_unequal: float | None) -> str:
-        return read_difference(Difference(mean, p=p, adjusted=p, adjusted_unequal=p_unequal), 0.04)
-
-    assert read(0.2, 0.001, 1.0) == "above" and read(-0.2, 0.001, 1.0) == "below"
-    assert read(0.0, 1.0, 0.01) == "equal within 0.04" and read(0.1, 0.9, 0.9) == "not decided"
-    assert read(0.02, 0.001, 0.01) == "above, equal within 0.04" and read(0.1, None, None) == "too few seeds"
 
 
 def test_figures_stand_between_the_markers(tmp_path: Path) -> None:

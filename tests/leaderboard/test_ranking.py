@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedagentgym.base.statistics import LEVEL, Difference, Values, correct
+from fedagentgym.base.statistics import LEVEL, Difference, Values, correct, find_decidable
 from fedagentgym.leaderboard.ranking import (
     Unit,
     compare_pairs,
@@ -16,6 +17,7 @@ from fedagentgym.leaderboard.ranking import (
     rank,
     read_compared,
     read_difference,
+    read_planned,
 )
 from fedagentgym.leaderboard.suite import Suite
 from tests.leaderboard.samples import METHODS_SUITE
@@ -81,8 +83,27 @@ def test_a_pair_is_compared_where_both_have_played() -> None:
         named = {name: {"uniform": one["a"]} for name, one in values.items()}
         (found,) = compare_pairs(METHODS_SUITE, named)
         assert (found.first, found.second, found.scenario) == ("learns", "stays", "uniform")
-        assert len(found.difference.values) == seeds and read_difference(found.difference, 0.05) == finding
-    assert read_difference(Difference(0.0, p=0.9, adjusted=1.0), 0.05) == "not decided"
+        assert len(found.difference.values) == seeds and read_difference(found.difference) == finding
+
+
+def test_a_difference_is_read_only_as_far_as_it_goes() -> None:
+    def read(mean: float, p: float | None, p_unequal: float | None) -> str:
+        return read_difference(Difference(mean, p=p, adjusted=p, adjusted_unequal=p_unequal), "0.04")
+
+    assert read(0.2, 0.001, 1.0) == "above" and read(-0.2, 0.001, 1.0) == "below"
+    assert read(0.0, 1.0, 0.01) == "equal within 0.04" and read(0.1, 0.9, 0.9) == "not decided"
+    assert read(0.02, 0.001, 0.01) == "above, equal within 0.04" and read(0.1, None, None) == "too few runs"
+
+
+def test_what_is_not_decided_names_the_runs_that_it_takes() -> None:
+    """Standard deviation 0.1: `find_decidable` is below 0.05 from that number of runs on, not before."""
+    values = (0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.0)
+    vague = Difference(0.0, p=1.0, adjusted=1.0, adjusted_unequal=1.0, values=values)
+    shown = read_planned(vague, 0.05, 6, "5 points")
+    runs, spread = int(shown.split()[3]), float(np.std(values, ddof=1))
+    assert shown == f"not decided: takes {runs} runs for 5 points"
+    assert find_decidable(spread, runs, 6) <= 0.05 < find_decidable(spread, runs - 1, 6)
+    assert read_planned(replace(vague, values=()), 0.05, 6, "5 points") == "not decided"
 
 
 def test_what_was_expected_is_held_against_what_came_out() -> None:
