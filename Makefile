@@ -53,10 +53,11 @@ leaderboard: $(VENV)/.dev
 
 # Everything that is published, played again; stopped and given again, it goes on, also from the cells that were committed.
 CELLS := leaderboard/cells
-SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1
+SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1
 TABLES := skills-fedagent skills-pubswap skills-fedgrpo skills-fedmoa skills-methods
 
 results: $(VENV)/.dev
+	$(BIN)/fedagentgym model add smollm2
 	for suite in $(SUITES); do $(BIN)/fedagentgym bench run $$suite --cells $(CELLS) || exit 1; done
 	$(BIN)/python -m benchmarks $(TABLES) --cells $(CELLS)/tables
 

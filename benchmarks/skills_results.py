@@ -33,6 +33,7 @@ from benchmarks.tables import (
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.ranking import read_planned
@@ -330,7 +331,7 @@ def _describe_difference(pair: str, found: Difference, margin: float, comparison
     if found.ends is not None:
         spread = f"± {found.ends[1] - found.mean:.3f}"
     reading = read_planned(found, margin, comparisons, f"{margin:g}")
-    return f"| {pair} | {found.mean:+.3f} {spread} | {' | '.join(numbers)} | {reading} |"
+    return f"| {pair} | {format_fixed(found.mean, 3, '+')} {spread} | {' | '.join(numbers)} | {reading} |"
 
 
 def write_page(page: Path, figures: str) -> None:
