@@ -205,7 +205,7 @@ def read_compared(suite: Suite, difference: Difference) -> str:
 
 
 def read_planned(difference: Difference, margin: float, comparisons: int, shown: str) -> str:
-    """Return what a difference shows; if nothing, how many runs would find one as large as the margin.
+    """Return what a difference shows; if nothing, how many runs find one as large as the margin in four of five experiments.
 
     Args:
         difference: over replicates, corrected.
@@ -216,7 +216,10 @@ def read_planned(difference: Difference, margin: float, comparisons: int, shown:
     reading, spread = read_difference(difference, shown), pool_spread([difference.values])
     if reading != "not decided" or not margin or spread is None:
         return reading
-    return f"{reading}: takes {count_replicates(spread, margin, comparisons):,} runs for {shown}"
+    needed = count_replicates(spread, margin, comparisons)
+    if needed <= len(difference.values):
+        return f"{reading}, though {needed:,} runs would find {shown}"
+    return f"{reading}: takes {needed:,} runs for {shown}"
 
 
 def read_difference(difference: Difference, margin: str = "") -> str:

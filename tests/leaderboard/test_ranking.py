@@ -104,6 +104,7 @@ def test_what_is_not_decided_names_the_runs_that_it_takes() -> None:
     assert shown == f"not decided: takes {runs} runs for 5 points"
     assert find_decidable(spread, runs, 6) <= 0.05 < find_decidable(spread, runs - 1, 6)
     assert read_planned(replace(vague, values=()), 0.05, 6, "5 points") == "not decided"
+    assert read_planned(vague, 0.5, 6, "50 points") == "not decided, though 5 runs would find 50 points"
 
 
 def test_what_was_expected_is_held_against_what_came_out() -> None:
