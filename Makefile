@@ -49,17 +49,16 @@ bench: $(VENV)/.dev
 leaderboard: $(VENV)/.dev
 	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --to leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
-	$(BIN)/python -m fedagentgym.leaderboard.site.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/worlds.md docs/experiments/real-model.md
+	$(BIN)/python -m fedagentgym.leaderboard.page.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/worlds.md docs/experiments/real-model.md
 
-# Everything that is published, played again; stopped and given again, it goes on, also from the cells that were committed.
-CELLS := leaderboard/cells
+# Everything that is published, played again; stopped and given again, it goes on, also from the runs that were committed.
 SUITES := methods-tiny-skills-v2 methods-tiny-math-v2 methods-tiny-partial-v1 methods-tiny-shop-v2 methods-tiny-houses-v2 methods-tiny-worlds-v1 methods-tiny-shop-worlds-v1 methods-small-skills-v1
 TABLES := skills-fedagent skills-pubswap skills-fedgrpo skills-fedmoa skills-methods
 
 results: $(VENV)/.dev
 	$(BIN)/fedagentgym model add smollm2
-	for suite in $(SUITES); do $(BIN)/fedagentgym bench run $$suite --cells $(CELLS) || exit 1; done
-	$(BIN)/python -m benchmarks $(TABLES) --cells $(CELLS)/tables
+	for suite in $(SUITES); do $(BIN)/fedagentgym bench run $$suite --store leaderboard/results || exit 1; done
+	$(BIN)/python -m benchmarks $(TABLES) --store leaderboard/tables
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/reference/commands.md

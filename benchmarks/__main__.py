@@ -71,16 +71,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="a smaller, faster version")
     parser.add_argument("--clients", type=int, help="speed-federation only: the cost of rounds with this many clients")
     parser.add_argument(
-        "--cells",
+        "--store",
         type=Path,
         metavar="FOLDER",
-        help="tables of skills: copy finished runs there, and continue from them",
+        help="tables of skills: write finished runs there, an archive each, and go on from those that are there",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     given = parser.parse_args(arguments)
     if not given.names:
         return run_guarded(list_benchmarks)
-    return run_guarded(lambda: measure(given.names, given.quick, given.json, clients=given.clients, cells=given.cells))
+    return run_guarded(lambda: measure(given.names, given.quick, given.json, clients=given.clients, store=given.store))
 
 
 def list_benchmarks() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarks.curves import Point, compute_area, find_round_reaching, read_curve
 from benchmarks.tables import (
-    RESULT,
     Column,
     ExperimentTable,
     Record,
@@ -36,8 +35,9 @@ from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.ranking import read_planned
-from fedagentgym.leaderboard.site.excerpts import fill_place
+from fedagentgym.leaderboard.page.excerpts import fill_place
+from fedagentgym.leaderboard.rank import read_planned
+from fedagentgym.runs.folder import RunFolder
 
 AREA, REACHED = "mean success over the run", "first round at the target"
 FIGURES = "figures"
@@ -88,7 +88,7 @@ def collect_results(
     """The results of the finished runs. A seed counts for a row when its run is finished; rows without one are left out."""
     finished: dict[str, list[tuple[Path, Record]]] = {name: [] for name in table.rows}
     for cell in cells:
-        if (cell.folder / RESULT).is_file():
+        if RunFolder(cell.folder).is_finished:
             finished[cell.row].append((cell.folder, read_record(cell.folder)))
     rows = [_collect_row(name, table, runs, target, diagnostics or {}) for name, runs in finished.items() if runs]
     return TableResults(table.name, target, tuple(rows)) if rows else None
@@ -134,14 +134,12 @@ def make_metric_column(name: str, total: bool = False, at: int | None = None) ->
 
 
 def _collect_skills(records: Sequence[Record]) -> dict[str, Skill]:
-    shown = [record["agent"].get("misconceptions", {}) for record in records]
+    shown = [record["agent"]["note"].get("misconceptions", {}) for record in records]
     same = all(one == shown[0] for one in shown)
     found: dict[str, list[Skill]] = {}
     for record, towns in zip(records, shown, strict=True):
         for town, about in sorted(towns.items()):
-            before, after = (
-                float(record[which]["categories"][town]["success"]["mean"]) for which in ("first", "final")
-            )
+            before, after = (float(record["curve"][place]["categories"][town]) for place in (0, -1))
             misled, own = bool(about["misled"]), about["own"] if same else ""
             kind = "misled towns" if misled else "other towns"  # codespell:ignore towns
             name = town if same else f"{kind}, {about['own']}"

@@ -9,7 +9,7 @@ of a table play as many episodes to learn from; other costs (bytes, public tasks
 are chosen on seeds from 100 on, reported are 0 to 11; every seed is a world of its own (`skills_worlds.py`).
 
 Runs are shared by all tables (`runs/skills`), so a row that two tables have is played once, and a table that was stopped goes
-on, with `--cells FOLDER` also where `runs` was lost. `python -m benchmarks skills-pages` writes figures and pictures into
+on, with `--store FOLDER` also where `runs` was lost. `python -m benchmarks skills-pages` writes figures and pictures into
 `docs/experiments/` (`skills_results.py`).
 """
 
@@ -356,29 +356,29 @@ def describe_experiment(experiment: Experiment) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_fedagent(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
+def run_fedagent(quick: bool = False, store: Path | None = None) -> list[Measurement]:
     """FedAgent with 32 categories: alone, together, and in one place, with and without misconceptions."""
-    return _run(FEDAGENT, quick, cells)
+    return _run(FEDAGENT, quick, store)
 
 
-def run_fedgrpo(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
+def run_fedgrpo(quick: bool = False, store: Path | None = None) -> list[Measurement]:
     """FedGRPO with 32 categories: experts by competence, at random, by an oracle."""
-    return _run(FEDGRPO, quick, cells)
+    return _run(FEDGRPO, quick, store)
 
 
-def run_pubswap(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
+def run_pubswap(quick: bool = False, store: Path | None = None) -> list[Measurement]:
     """PubSwap with 32 categories, compared with the same public steps without an exchange."""
-    return _run(PUBSWAP, quick, cells)
+    return _run(PUBSWAP, quick, store)
 
 
-def run_methods(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
+def run_methods(quick: bool = False, store: Path | None = None) -> list[Measurement]:
     """Four methods with iid clients, with clients that hold four categories, and with clients of one procedure."""
-    return _run(METHODS, quick, cells)
+    return _run(METHODS, quick, store)
 
 
-def run_fedmoa(quick: bool = False, cells: Path | None = None) -> list[Measurement]:
+def run_fedmoa(quick: bool = False, store: Path | None = None) -> list[Measurement]:
     """FedMOA with 32 categories, whose clients want different styles, compared with fixed weights and each part alone."""
-    return _run(FEDMOA, quick, cells)
+    return _run(FEDMOA, quick, store)
 
 
 def write_pages(quick: bool = False) -> list[Measurement]:
@@ -429,9 +429,9 @@ def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None
     return folder / "results.json"
 
 
-def _run(experiment: Experiment, quick: bool, cells: Path | None) -> list[Measurement]:
+def _run(experiment: Experiment, quick: bool, store: Path | None) -> list[Measurement]:
     table = experiment.make_quick_table() if quick else experiment.table
     try:
-        return to_measurements(run_table(table, run_folder(table.name), shared=run_folder(RUNS), store=cells))
+        return to_measurements(run_table(table, run_folder(table.name), shared=run_folder(RUNS), store=store))
     finally:
         save_finished(experiment, table)

@@ -50,7 +50,7 @@ def _make_world(seed: int, source: str) -> Sequence[str]:
 
 def start(folder: Path, record: Record) -> float:
     """Held-out success of the agent that has only imitated."""
-    return float(record["first"]["overall"]["success"]["mean"])
+    return float(record["curve"][0]["overall"]["success"]["mean"])
 
 
 COLUMNS = {"held-out success": success, "at the start": start}

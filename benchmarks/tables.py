@@ -17,7 +17,6 @@ import json
 import math
 import multiprocessing
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -28,13 +27,15 @@ from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import atomic_folder, compress, read_compressed, read_json, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import prepare_agents
+from fedagentgym.experiment.run import finish_or_read, prepare_agents
 from fedagentgym.leaderboard.entries import slugify
+from fedagentgym.runs.archive import Archive, write_archive
+from fedagentgym.runs.folder import RECORD, RunFolder
 
 Record = Mapping[str, Any]
 Column = Callable[[Path, Record], float]
@@ -82,9 +83,9 @@ def summary(name: str, columns: Mapping[str, Column], runs: Sequence[tuple[Path,
     return Row(
         name,
         {label: tuple(column(folder, record) for folder, record in runs) for label, column in columns.items()},
-        mean([record["env_steps"] for record in records]),
-        mean([record["headline_bytes"] for record in records]) / 1e6,
-        mean([record["seconds"] for record in records]),
+        mean([record["spent"]["env_steps"] for record in records]),
+        mean([record["spent"]["bytes_down"] + record["spent"]["bytes_up"] for record in records]) / 1e6,
+        mean([record["made"]["seconds"] for record in records]),
         tuple(record["config_digest"] for record in records),
     )
 
@@ -202,20 +203,20 @@ def run_table(
 ) -> list[Row]:
     """All runs of a table; writes `table.json` and `table.md` into the folder.
 
-    The records of finished runs are copied into the `store`, and those that are there are not played again.
+    Finished runs are written into the `store`, each as an archive, and those that are there are not played again.
     """
     given = (*table.changes, *changes)
     cells = list_cells(table, folder, changes, shared)
     if store is not None:
-        restore_records(cells, store)
-    configs = [(load_cell_config(cell), (cell.folder / RESULT).is_file()) for cell in cells]
+        restore_runs(cells, store)
+    configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in cells]
     prepare_agents([config for config, is_finished in configs if not is_finished])
     records: dict[Path, Record] = {}
     with show_progress(folder.name, total=len(cells)) as bar:
         for cell, record in run_cells(cells, table.processes or count_usable_cores()):
             records[cell.folder] = record
             if store is not None:
-                store_record(cell, store)
+                store_run(cell, store)
             bar.advance(row=cell.row, run=cell.folder.name)
     rows = [
         summary(name, table.columns, [(cell.folder, records[cell.folder]) for cell in cells if cell.row == name])
@@ -254,7 +255,7 @@ def list_cells(
 
 def find_cell(folder: Path, name: str) -> Path:
     """A run in a shared folder, by its seed and digest: its variants may have been renamed since it was played."""
-    ending = re.search(r"-seed\d+-[0-9a-f]{12}$", name)
+    ending = re.search(r"-seed\d+-[0-9a-f]{12}(\.zip)?$", name)
     return folder / name if ending is None else next(folder.glob(f"*{ending[0]}"), folder / name)
 
 
@@ -281,40 +282,26 @@ def run_cells(cells: Sequence[TableCell], processes: int) -> Iterator[tuple[Tabl
             raise
 
 
-RESULT = "result.json"
-STORED = ("config.yaml", RESULT, "metrics.jsonl")
-"""The parts of a run that a table reads."""
+def store_run(cell: TableCell, store: Path) -> None:
+    """Write the archive of a finished run into a store, unless it is there."""
+    place = find_cell(store, f"{cell.folder.name}.zip")
+    if not place.exists():
+        write_archive(place, {}, [(cell.folder.name, RunFolder(cell.folder).publish())])
 
 
-def store_record(cell: TableCell, store: Path) -> None:
-    """Copy what a table reads of a finished run into a store, unless it is there."""
-    place = find_cell(store, cell.folder.name)
-    if not place.is_dir():
-        with atomic_folder(place) as folder:
-            for name in STORED:
-                write_atomic(folder / f"{name}.xz", compress((cell.folder / name).read_text("utf-8")))
-
-
-def restore_records(cells: Sequence[TableCell], store: Path) -> None:
-    """Copy the stored records of these runs to where they would be played, if they are of the same configuration."""
+def restore_runs(cells: Sequence[TableCell], store: Path) -> None:
+    """Unpack the stored ones of these runs where they would be played, if they are of the same configuration."""
     for cell in cells:
-        place = find_cell(store, cell.folder.name)
-        if cell.folder.exists() or not place.is_dir():
+        place = find_cell(store, f"{cell.folder.name}.zip")
+        if cell.folder.exists() or not place.exists():
             continue
-        with atomic_folder(cell.folder) as folder:
-            for name in STORED:
-                write_atomic(folder / name, read_compressed(place / f"{name}.xz"))
+        archive = Archive(place)
+        (name,) = archive.runs
         wanted = load_config(cell.source, [*cell.changes, *CELL_OUTPUT])
-        if read_record(cell.folder)["config_digest"] != wanted.digest:
-            shutil.rmtree(cell.folder)
-            raise OptionError(f"{place} is of a run with another configuration: move or delete it, and start again")
-
-
-def read_record(folder: Path) -> Record:
-    """The record of a finished run whose commits may be elsewhere."""
-    record = read_json(folder / RESULT)
-    assert isinstance(record, dict)
-    return record
+        with archive.unpack(name, [RECORD]) as folder:
+            if RunFolder(folder).record.config_digest != wanted.digest:
+                raise OptionError(f"{place} is of a run with another configuration: move or delete it, and start again")
+        archive.extract(name, cell.folder)
 
 
 def _silence_progress() -> None:
@@ -323,10 +310,11 @@ def _silence_progress() -> None:
 
 def run_cell(cell: TableCell) -> Record:
     """The record of a run: of the finished run, or after running or resuming it."""
-    from fedagentgym.experiment.run import read_result, resume_own, train
+    finish_or_read(load_cell_config(cell), (), None)
+    return read_record(cell.folder)
 
-    if (cell.folder / RESULT).is_file():
-        return read_result(cell.folder) if (cell.folder / "rounds").is_dir() else read_record(cell.folder)
-    if (cell.folder / "config.yaml").is_file():
-        return resume_own(load_cell_config(cell)).record
-    return train(load_cell_config(cell)).record
+
+def read_record(folder: Path) -> Record:
+    """The record of a finished run together with its configuration."""
+    run = RunFolder(folder)
+    return {**run.record.model_dump(mode="json"), "config": run.config}

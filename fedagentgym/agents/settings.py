@@ -24,7 +24,6 @@ class AdapterSettings(Settings):
     layers: str = Field(
         default="all",
         pattern=r"^(all|last-[1-9][0-9]*)$",
-        exclude_if=lambda layers: layers == "all",
         description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
     )
 
@@ -73,7 +72,6 @@ class AgentSettings(Settings):
     )
     chat_options: dict[str, Any] = Field(
         default_factory=dict,
-        exclude_if=lambda options: not options,
         description="arguments of the tokenizer's chat template by the template's own names, such as {enable_thinking: false}",
     )
     think: bool | None = Field(default=None, description="ask for <think>...</think> before the action, and require it")

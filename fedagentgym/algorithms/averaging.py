@@ -106,7 +106,7 @@ class AcceptedReply:
     update_norm: float
     control: Mapping[str, Any]
     metrics: Mapping[str, float]
-    episodes: Sequence[Mapping[str, Any]]
+    episodes: Sequence[str]
 
 
 class Averaging(BaseAlgorithm[L]):

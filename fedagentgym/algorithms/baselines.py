@@ -45,7 +45,6 @@ class CentralizedSettings(AveragingSettings):
     )
     worlds: Literal["unchanged", "clients"] = Field(
         default="unchanged",
-        exclude_if=lambda worlds: worlds == "unchanged",
         description="where its tasks are played: the unchanged environment, or the clients' variants",
     )
     keep_optimizer: bool = Field(

@@ -71,9 +71,10 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import kept_format, objective_values
+from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.local import LocalTraining, mean_metrics
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.trajectory import Group, to_plain
+from fedagentgym.learning.trajectory import Group
 from fedagentgym.partitions.client_split import ClientSplit
 
 EXPERT_PREFIX = "expert/"
@@ -308,9 +309,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step}),
             metrics=mean_metrics([renewed.metrics, costs, own]),
             clients=_merge(renewed.clients, expert_metrics(experts, scores)),
-            episodes=[
-                to_plain(group[0], segments=False) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]
-            ],
+            episodes=[format_line(group[0]) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]],
         )
 
     def start_server(self, state: ServerState) -> LocalTraining:

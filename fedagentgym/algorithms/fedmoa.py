@@ -63,7 +63,6 @@ class FedMOASettings(LocalStepsSettings):
     local_passes: float | None = Field(
         default=None,
         gt=0,
-        exclude_if=lambda passes: passes is None,
         description="passes of a client over its own tasks in a round, in place of local_steps, which is then the most; null: all"
         " clients take local_steps",
     )

@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.algorithms.runtime import Runtime, Site
-from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.message import Message
+from fedagentgym.learning.episodes import format_line, parse_lines
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
 from fedagentgym.learning.local import COSTS, SUMMED_METRICS, mean_metrics
-from fedagentgym.learning.trajectory import from_plain, to_plain
+from fedagentgym.learning.trajectory import from_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -130,7 +130,7 @@ class Report(NamedTuple):
     """A client's report: numbers by name, and the episodes that it shows."""
 
     metrics: dict[str, float]
-    episodes: list[dict[str, Any]]
+    episodes: list[str]
 
 
 def read_report(client: int, reply: Message, asked: Work | None, samples: int = 0) -> Report | Failure:
@@ -162,16 +162,16 @@ def _is_metric(name: object, value: object) -> bool:
     return not name.startswith(RESERVED) and name != REFUSED
 
 
-def _read_episode(client: int, shown: object) -> dict[str, Any] | None:
-    """A sampled episode in the form in which it is written, with the client's number; None if it cannot be written."""
+def _read_episode(client: int, shown: object) -> str | None:
+    """The line of a sampled episode, with the client's number; None if it is no episode, or could not be read again."""
     if not isinstance(shown, Mapping):
         return None
     try:
-        plain = {**to_plain(from_plain(shown), segments=False), "client": client}
-        canonical_json(plain)
+        line = format_line(from_plain(shown), {"client": client})
+        (_,) = parse_lines([line], "")
     except DataError:
         return None
-    return plain
+    return line
 
 
 def read_reports(

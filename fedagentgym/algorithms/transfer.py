@@ -20,7 +20,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.task import to_plain_payload
-from fedagentgym.learning.trajectory import Trajectory, Turn, make_segments, to_plain
+from fedagentgym.learning.trajectory import Trajectory, Turn, make_segments, number_segments, to_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -82,10 +82,12 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
         moves.append(
             Move(reply, action, True, context.ids, ids, fresh=context.fresh, finish="stop" if ended else "length")
         )
-        turns.append(Turn(episode.view.observation, reply, action, 0.0, True, True, tokens=len(ids)))
+        turns.append(Turn(episode.view.observation, reply, (action,), 0.0, True, True, tokens=len(ids)))
         renderer.record_turn(row, episode, context, moves[-1])
         (episode,) = env.step_many([episode], [action])
-    return Trajectory(task.id, int(candidate["seed"]), tuple(turns), make_segments(moves))
+    numbered = zip(turns, number_segments(moves), strict=True)
+    whole = tuple(turn._replace(segment=number) for turn, number in numbered)
+    return Trajectory(task.id, int(candidate["seed"]), whole, make_segments(moves))
 
 
 def _iter_turns(candidate: Mapping[str, Any]) -> list[tuple[str, str, bool]]:

@@ -67,7 +67,7 @@ class PlayedWorld:
 
     def format_lines(self, about: Mapping[str, Any]) -> str:
         """Every episode as a JSON line."""
-        return format_episodes(self.found, self.player, self.env, {**about, **self.world.describe()})
+        return format_episodes(self.found.groups, self.player, self.env, {**about, **self.world.describe()})
 
 
 def list_worlds(client_split: ClientSplit, *, apart: bool, newcomers: int = 0) -> tuple[World, ...]:

@@ -214,7 +214,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
-    """Line number (from 1) and value of each non-empty line of a JSON-lines file, which may be compressed (`.xz`)."""
+    """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
     for number, line in _read_lines(path):
         if line.strip():
             yield number, parse_json(line, _name_line(path, number))
@@ -237,48 +237,35 @@ def _name_line(path: str | Path, number: int) -> str:
 def _read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     with open_plain(path) as file:
         total = 0
-        lines = _unpack_lines(file, path) if str(path).endswith(".xz") else _split_lines(file)
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
             where = _name_line(path, number)
-            if len(line) > MAX_LINE:
-                raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-            _check_containers(line, where, MOST_IN_LINE)
+            check_line(line, where)
             total += len(line)
             if total > MAX_UNPACKED:
                 raise DataError(f"{where}: the file holds more than the {MAX_UNPACKED:,} bytes that are read")
             yield number, line
 
 
-def _split_lines(file: IO[bytes]) -> Iterator[bytes]:
-    while line := file.readline(MAX_LINE + 1):
-        yield line
+def check_line(line: bytes, where: str) -> None:
+    """Refuse a line that is too long, or has more lists and mappings than an honest one, before it is parsed."""
+    if len(line) > MAX_LINE:
+        raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
+    _check_containers(line, where, MOST_IN_LINE)
 
 
-def _unpack_lines(file: IO[bytes], path: str | Path) -> Iterator[bytes]:
-    """The lines of a compressed file, of which no more than a line and a part is held at a time."""
-    rest = b""
-    for part in _unpack(file, path):
-        *lines, rest = (rest + part).split(b"\n")
-        yield from (line + b"\n" for line in lines)
-        if len(rest) > MAX_LINE:
-            break
-    if rest:
-        yield rest
-
-
-def _unpack(file: IO[bytes], path: str | Path) -> Iterator[bytes]:
-    """The content of an xz file in parts of at most `CHUNK` bytes."""
+def unpack_parts(file: IO[bytes], where: str) -> Iterator[bytes]:
+    """The content of an xz stream in parts of at most `CHUNK` bytes; an error begins with `where`."""
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=UNPACKING_MEMORY)
     try:
         while not unpacker.eof:
             data = file.read(CHUNK) if unpacker.needs_input else b""
             if unpacker.needs_input and not data:
-                raise DataError(f"{format_path(path)} is not a whole xz file: its end is missing")
+                raise DataError(f"{where} is not a whole xz file: its end is missing")
             yield unpacker.decompress(data, CHUNK)
     except lzma.LZMAError as error:
-        raise DataError(f"{format_path(path)} is not a whole xz file: {error}") from None
+        raise DataError(f"{where} is not a whole xz file: {error}") from None
     if unpacker.unused_data or file.read(1):
-        raise DataError(f"{format_path(path)}: something follows the end of the compressed file")
+        raise DataError(f"{where}: something follows the end of the compressed file")
 
 
 def _check_containers(text: bytes, where: str, most: int) -> None:
@@ -286,26 +273,6 @@ def _check_containers(text: bytes, where: str, most: int) -> None:
     fifty of memory."""
     if text.count(b"[") + text.count(b"{") > most:
         raise DataError(f"{where}: more than the {most:,} lists and mappings that are read")
-
-
-def compress(text: str) -> bytes:
-    """The xz file of a text."""
-    return lzma.compress(text.encode("utf-8"), preset=6 | lzma.PRESET_EXTREME)
-
-
-def read_compressed(path: Path, limit: int = MAX_TEXT) -> str:
-    """The text of an xz file; one of more than `limit` bytes is refused."""
-    with open_plain(path) as file:
-        parts, size = [], 0
-        for part in _unpack(file, path):
-            size += len(part)
-            if size > limit:
-                raise DataError(f"{format_path(path)} holds more than the {limit:,} bytes that are read")
-            parts.append(part)
-    try:
-        return b"".join(parts).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"cannot read {format_path(path)}: not UTF-8 text (byte {error.start})") from None
 
 
 def cache_folder(*parts: str) -> Path:

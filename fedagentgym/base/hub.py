@@ -23,7 +23,7 @@ MOST_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
 """Maximum size of the files that are pulled."""
 TAKEN = frozenset(
     f".{suffix}"
-    for suffix in "csv gz html jinja json jsonl md npy npz png safetensors txt yaml zip".split()  # noqa: SIM905
+    for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
 )
 """Suffixes of files that are pulled: data and text, no pickles and no programs."""
 

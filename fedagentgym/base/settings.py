@@ -9,9 +9,7 @@ what is registered as `fedadam`.
     AnyRule = Annotated[Rule, Choice(RULES)]
 
 A field of type `AnyRule` takes a name, a mapping with a name, or an instance of `Rule`; it is dumped with the fields of the
-instance's own class. A field that was added later has an `exclude_if`: at its default it is left out of dumps, so that a
-configuration, a recipe and a result have the digest that they had before. Plain settings are laid over each other by `merge`,
-and changed by `assign`.
+instance's own class. Plain settings are laid over each other by `merge`, and changed by `assign`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedagentgym.base.errors import OptionError, join_names, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
@@ -27,7 +28,7 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     repeated,
 )
-from fedagentgym.leaderboard.metrics import find_ends, find_metric
+from fedagentgym.leaderboard.metrics import Measures, find_ends, find_metric
 from fedagentgym.leaderboard.suite import (
     count_tasks,
     describe_replicates,
@@ -40,12 +41,12 @@ from fedagentgym.leaderboard.suite import (
 if TYPE_CHECKING:
     from fedagentgym.experiment.estimate.plan import RunPlan
     from fedagentgym.leaderboard.entries import Entry
-    from fedagentgym.leaderboard.record import Manifest
-    from fedagentgym.leaderboard.runs import SuiteRun
+    from fedagentgym.leaderboard.play import SuiteRun
+    from fedagentgym.leaderboard.results import Result
     from fedagentgym.leaderboard.suite import Suite
 
 ROOT = Path("runs") / "leaderboard"
-WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Cells played in parallel; 0: one for each core.")
+WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Runs played in parallel; 0: one for each core.")
 RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
 
 
@@ -149,7 +150,7 @@ def _print_entry(name: str, description: str) -> None:
     "--config",
     type=str,
     nargs=2,
-    metavar="BASELINE CELL",
+    metavar="BASELINE RUN",
     help="Methods: the configuration of one run of a baseline, such as fedprox uniform-seed0, as a file for training.",
 )
 def show(
@@ -188,22 +189,23 @@ def show(
             click.echo(escape_terminal(f"# {scenario}: methods do not differ here: {one.because or one.about}"))
     for scenario in suite.scenarios if check else ():
         found = open_scenario(suite, scenario).describe()
-        click.echo(f"# {scenario}: {json.dumps(found.model_dump(mode='json'))}")
+        click.echo(f"# {scenario}: {json.dumps(found)}")
 
 
-def _print_config(suite: Suite, baseline: str, cell: str) -> None:
-    """The configuration of a cell, as a file of its own."""
-    from fedagentgym.experiment.run import to_yaml as write_yaml
-    from fedagentgym.leaderboard.cells import make_cell_config, publish_config
+def _print_config(suite: Suite, baseline: str, name: str) -> None:
+    """The configuration of a run, as a file of its own."""
     from fedagentgym.leaderboard.entries import make_baseline
+    from fedagentgym.leaderboard.play import make_run_config
+    from fedagentgym.leaderboard.results import name_run
+    from fedagentgym.runs.folder import publish_config
+    from fedagentgym.runs.folder import to_yaml as write_yaml
 
     if suite.track != "methods":
         raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: --config is for methods")
-    cells = {f"{scenario}-seed{seed}": (scenario, seed) for scenario in suite.scenarios for seed in suite.seeds}
-    if cell not in cells:
-        raise unknown_name_error(f"cell of {suite.name}", cell, cells)
-    scenario, seed = cells[cell]
-    found = make_cell_config(suite, scenario, make_baseline(suite, baseline), seed)
+    runs = {name_run((scenario, seed)): (scenario, seed) for scenario in suite.scenarios for seed in suite.seeds}
+    if name not in runs:
+        raise unknown_name_error(f"run of {suite.name}", name, runs)
+    found = make_run_config(suite, make_baseline(suite, baseline), runs[name])
     click.echo(escape_terminal(write_yaml(publish_config(found.plain()))), nl=False)
 
 
@@ -228,8 +230,8 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
 def _print_plans(suite: Suite, prices: Sequence[float] | None, details: bool) -> None:
     """The cost of a suite: a row for each baseline in each scenario, or the whole plan of each."""
     from fedagentgym.experiment.estimate.plan import format_plan, plan_run
-    from fedagentgym.leaderboard.cells import make_cell_config
     from fedagentgym.leaderboard.entries import list_baselines
+    from fedagentgym.leaderboard.play import make_run_config
 
     if suite.track != "methods":
         from fedagentgym.leaderboard.costs import describe_costs
@@ -239,7 +241,7 @@ def _print_plans(suite: Suite, prices: Sequence[float] | None, details: bool) ->
         return
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
     plans = {
-        (entry.name, scenario): plan_run(make_cell_config(suite, scenario, entry, suite.seeds[0]))
+        (entry.name, scenario): plan_run(make_run_config(suite, entry, (scenario, suite.seeds[0])))
         for entry in list_baselines(suite)
         for scenario in suite.scenarios
     }
@@ -289,13 +291,12 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
 @option("--link", help="A page that describes the agent or method.")
 @option("--note", help="A note for readers of the table.")
 @option("--secret", type=PATH, metavar="FILE", help="Maintainers: play the suite with the secret seed in this file.")
-@option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of all runs and their cells.")
+@option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of all runs: OUT/SUITE/ENTRY/SCENARIO-seedN.")
 @option(
-    "--cells",
-    "store",
+    "--store",
     type=PATH,
     metavar="FOLDER",
-    help="Methods: write every finished cell there, packed, and continue from those that are there.",
+    help="Write every finished run there, as an archive, and go on from those that are there; at the end one archive an entry.",
 )
 @WORKERS
 @PLUGIN_NAMES
@@ -318,7 +319,7 @@ def run(
 ) -> None:
     """Run a suite, with its own entries or with yours.
 
-    Finished cells are not played again, so an interrupted run continues.
+    Finished runs are not played again, so an interrupted suite continues.
     """
     suite = load_suite(suite_name)
     if secret is not None:
@@ -329,8 +330,7 @@ def run(
     chosen: dict[str, Any] = {key: value for key, value in about.items() if value}
     if scenarios:
         chosen["scenarios"] = list(dict.fromkeys(scenarios))
-    chosen["plugins"] = list(plugins)
-    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, chosen)
+    entries = _choose_entries(suite, baselines, agent, agent_set, changes, name, plugins, chosen)
     _play(suite, entries, out, workers, as_json, store)
 
 
@@ -344,8 +344,8 @@ def play_suite(
     as_json: bool,
 ) -> None:
     """`fedagentgym eval --suite NAME --agent ...`: an agent in every scenario of a suite of the agents track."""
-    suite, about = load_suite(name), {"scenarios": list(scenarios), "plugins": list(plugins)}
-    _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, about), out, 0, as_json)
+    suite, about = load_suite(name), {"scenarios": list(scenarios)}
+    _play(suite, _choose_entries(suite, (), agent, agent_set, (), None, plugins, about), out, 0, as_json)
 
 
 def _choose_entries(
@@ -355,11 +355,19 @@ def _choose_entries(
     agent_set: Sequence[str],
     changes: Sequence[str],
     name: str | None,
+    plugins: Sequence[str],
     about: dict[str, Any],
 ) -> list[Entry]:
     """The entries that a command line names."""
-    from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
+    from fedagentgym.leaderboard.entries import (
+        describe_plugins,
+        list_baselines,
+        make_agent_entry,
+        make_method_entry,
+    )
 
+    if plugins:
+        about = {**about, "plugins": describe_plugins(plugins)}
     if agent is not None:
         if suite.track != "agents":
             hint = "its agent is the same for all, a method is given by --set"
@@ -407,90 +415,101 @@ def twin(name: str, to: Path) -> None:
 def resume(runs: tuple[Path, ...], workers: int, plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
     """Resume interrupted runs of suites."""
     from fedagentgym.experiment.stored import Trust
-    from fedagentgym.leaderboard.runs import load_run, play_runs
+    from fedagentgym.leaderboard.play import load_entry, play
 
-    found = [load_run(folder, Trust(plugins, trust_plugins)) for folder in _find_runs(runs)]
-    _name_runs("resuming", found)
-    play_runs(found, workers)
+    found = [load_entry(folder, Trust(plugins, trust_plugins)) for folder in _find_entries(runs)]
+    _name_entries("resuming", found)
+    play(found, workers)
     _tell_results(found, as_json)
 
 
-def _find_runs(folders: Sequence[Path]) -> list[Path]:
-    from fedagentgym.leaderboard.runs import find_runs
+def _find_entries(folders: Sequence[Path]) -> list[Path]:
+    from fedagentgym.leaderboard.play import find_entries
 
-    found = [place for folder in folders for place in find_runs(folder)]
+    found = [place for folder in folders for place in find_entries(folder)]
     if not found:
         searched = ", ".join(map(str, folders))
         raise OptionError(f"there is no run of a suite in {searched}: begin one with `fedagentgym bench run`")
     return found
 
 
-def _name_runs(doing: str, runs: Sequence[SuiteRun]) -> None:
-    """Return what is about to be written, before it is."""
-    for one in runs:
+def _name_entries(doing: str, entries: Sequence[SuiteRun]) -> None:
+    """What is about to be written, before it is."""
+    for one in entries:
         get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 
 
 def _play(
     suite: Suite, entries: Sequence[Entry], out: Path, workers: int, as_json: bool, store: Path | None = None
 ) -> None:
-    from fedagentgym.leaderboard.runs import open_run, play_runs
+    from fedagentgym.leaderboard.play import open_entry, play
 
-    runs = [open_run(suite, entry, out) for entry in entries]
-    play_runs(runs, workers, store)
-    _tell_results(runs, as_json)
+    opened = [open_entry(suite, entry, out) for entry in entries]
+    play(opened, workers, store)
+    _tell_results(opened, as_json)
 
 
-def _tell_results(runs: Sequence[SuiteRun], as_json: bool) -> None:
+def _tell_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
     """The results, and the next command."""
-    from fedagentgym.leaderboard.results import make_manifest
-    from fedagentgym.leaderboard.runs import collect_result
+    from fedagentgym.leaderboard.results import Result
 
-    found = [(run, make_manifest(collect_result(run), {})) for run in runs]
+    found = [(one, Result(one.folder)) for one in entries]
     if as_json:
-        plain = [{"run": str(run.folder), "overall": made.model_dump(mode="json")["overall"]} for run, made in found]
+        plain = [
+            {
+                "run": str(one.folder),
+                "overall": {name: each.model_dump() for name, each in _choose_measures(made).items()},
+            }
+            for one, made in found
+        ]
         click.echo(json.dumps(plain))
         return
     rows = []
-    for run, made in sorted(found, key=lambda one: (one[1].suite.name, -one[1].overall[one[1].ranked].mean)):
-        mean, ends = _describe_ranked(made)
-        rows.append((made.suite.name, made.entry.title, str(run.folder), mean, ends))
+    for one, made in sorted(found, key=lambda each: (each[1].suite.name, -_get_ranked(each[1])[0])):
+        _, mean, ends = _get_ranked(made)
+        rows.append((made.suite.name, made.entry.title, str(one.folder), mean, ends))
     print_result(make_table(("suite", "entry", "run", "success", "95 % interval"), rows, text=3))
-    for run in runs:
-        if run.left_out:
-            print_result(f"{run.folder}: not played: {', '.join(run.left_out)}")
-    print_result(f"next: fedagentgym bench pack {runs[0].folder if len(runs) == 1 else 'RUN'}")
+    for one in entries:
+        if one.left_out:
+            print_result(f"{one.folder}: not played: {', '.join(one.left_out)}")
+    print_result(f"next: fedagentgym bench pack {entries[0].folder if len(entries) == 1 else 'RUN'}")
 
 
-def _describe_ranked(made: Manifest) -> tuple[str, str]:
-    """The mean of the ranked measure, and its interval if it has one."""
-    ranked = made.overall[made.ranked]
-    ends = find_ends(ranked, find_metric(made.ranked))
-    return format_fixed(ranked.mean, 3), "" if ends is None else format_range(*ends, 3)
+def _choose_measures(made: Result) -> Measures:
+    """The numbers over all scenarios, or where some were not played over those that were."""
+    return made.numbers.overall or made.numbers.played
+
+
+def _get_ranked(made: Result) -> tuple[float, str, str]:
+    """The mean of the ranked measure, also as text, and its interval if it has one."""
+    measure = made.suite.rank_by
+    ranked = _choose_measures(made)[measure]
+    ends = find_ends(ranked, find_metric(measure))
+    return ranked.mean, format_fixed(ranked.mean, 3), "" if ends is None else format_range(*ends, 3)
 
 
 @bench.command()
 @click.argument("run", type=PATH, default=ROOT, help=RUN_HELP)
 @JSON
 def status(run: Path, as_json: bool) -> None:
-    """Show for every cell of a run whether it is finished, running or waiting."""
-    from fedagentgym.leaderboard.runs import load_run
+    """Show for every run of a suite whether it is finished, under way or waiting."""
+    from fedagentgym.leaderboard.play import load_entry
 
-    found = [load_run(folder) for folder in _find_runs([run])]
+    found = [load_entry(folder) for folder in _find_entries([run])]
     if as_json:
-        states = {str(one.folder): {cell.key: cell.describe_state() for cell in one.cells} for one in found}
-        click.echo(json.dumps([{"run": folder, "cells": cells} for folder, cells in states.items()]))
+        states = {str(one.folder): {each.name: one.describe_state(each) for each in one.runs} for one in found}
+        click.echo(json.dumps([{"run": folder, "runs": runs} for folder, runs in states.items()]))
         return
     for one in found:
-        done = len(one.cells) - len(one.missing)
-        print_result(f"{one.folder}: {done} of {count_things(len(one.cells), 'cell')} finished")
-        for cell in one.missing:
-            print_result(f"  {cell.key:40s} {cell.describe_state()}")
+        done = len(one.runs) - len(one.missing)
+        print_result(f"{one.folder}: {done} of {count_things(len(one.runs), 'run')} finished")
+        for each in one.missing:
+            print_result(f"  {each.name:40s} {one.describe_state(each)}")
 
 
 @bench.command()
 @click.argument("run", type=PATH, help=RUN_HELP)
-@option("--to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: TO/SUITE/ENTRY.")
+@option("--to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: TO/SUITE/ENTRY.zip.")
 @option(
     "--weights",
     type=PATH,
@@ -500,28 +519,37 @@ def status(run: Path, as_json: bool) -> None:
 @PLUGIN_NAMES
 @TRUST_PLUGINS
 def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], trust_plugins: bool) -> None:
-    """Pack a finished run with all its episodes into one folder that anyone can verify."""
+    """Pack a finished run with all its episodes into one archive that anyone can verify."""
     from fedagentgym.experiment.stored import Trust
-    from fedagentgym.leaderboard.runs import check_packable, load_run, pack_run, write_weights
+    from fedagentgym.leaderboard.play import check_weights, load_entry, write_weights
+    from fedagentgym.leaderboard.results import Result
+    from fedagentgym.leaderboard.results import pack as pack_result
 
     trust = Trust(plugins, trust_plugins)
-    runs = [load_run(folder) for folder in _find_runs([run])]
-    for loaded in runs:
-        check_packable(loaded, to, weights)
-    _name_runs("packing", runs)
-    for loaded in runs:
-        below = Path(loaded.suite.name) / loaded.entry.name
-        made = pack_run(loaded, to / below)
-        mean, ends = _describe_ranked(made)
-        score = f"{made.ranked} {mean}{f' ({ends})' if ends else ''}"
-        print_result(f"{to / below}: {score}; check it with: fedagentgym bench verify {to / below}")
+    entries = [load_entry(folder) for folder in _find_entries([run])]
+    for one in entries:  # before anything is written
+        one.check_finished()
+        if (place := to / one.suite.name / f"{one.entry.name}.zip").exists():
+            raise DataError(f"cannot create {place}: it exists already")
         if weights is not None:
-            policies = write_weights(loaded, weights / below, trust)
-            print_result(f"{weights / below}: the policies of {count_things(len(policies), 'cell')}")
+            check_weights(one, weights / one.suite.name / one.entry.name)
+    _name_entries("packing", entries)
+    for one in entries:
+        place, made = to / one.suite.name / f"{one.entry.name}.zip", Result(one.folder)
+        pack_result(made, place)
+        _, mean, ends = _get_ranked(made)
+        score = f"{made.suite.rank_by} {mean}{f' ({ends})' if ends else ''}"
+        print_result(f"{place}: {score}; check it with: fedagentgym bench verify {shlex.quote(str(place))}")
+        if weights is not None:
+            below = weights / one.suite.name / one.entry.name
+            policies = write_weights(one, below, trust)
+            print_result(f"{below}: the policies of {count_things(len(policies), 'run')}")
 
 
 @bench.command()
-@click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Packed results.")
+@click.argument(
+    "folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Archives, or folders of runs."
+)
 @option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
 @repeated(
     "--agent",
@@ -551,13 +579,13 @@ def verify(
     plugins: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check packed results: they are complete, all episodes replay, and all numbers are computed again."""
+    """Check results: they are complete, all episodes replay, and all numbers are computed again."""
     from fedagentgym.leaderboard.verify import describe_rerun, write_verification
     from fedagentgym.leaderboard.verify import verify as verify_result
 
     own = None if suite is None else load_suite(suite)
     if rerun and (len(folders) > 1 or to is None):
-        raise OptionError("--rerun is about one result, and is written down: give one folder, and --to")
+        raise OptionError("--rerun is about one result, and is written down: name one, and --to")
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
@@ -569,3 +597,31 @@ def verify(
         print_result(f"{folder}: verified")
         rows = [(claim.status, claim.name, claim.about) for claim in found.claims]
         print_result(make_table(("", "", ""), rows, text=3))
+
+
+@bench.command()
+@click.argument("result", type=PATH, help="A result: an archive, or a folder of runs.")
+@option("--to", type=PATH, required=True, metavar="NEW", help="The archive to write, NEW.zip.")
+@option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
+@PLUGIN_NAMES
+@JSON
+def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...], as_json: bool) -> None:
+    """Grade the recorded replies of a result again by today's rules, without a model, and list what changed."""
+    from fedagentgym.leaderboard.regrade import regrade_result
+
+    found = regrade_result(result, to, suite=None if suite is None else load_suite(suite), plugins=plugins)
+    if as_json:
+        click.echo(json.dumps(found.to_plain()))
+        return
+    print_result(found.describe())
+
+
+@bench.command()
+@click.argument("results", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Results, or folders of them.")
+@option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write: one row a run.")
+def export(results: tuple[Path, ...], parquet: Path) -> None:
+    """Write one row for each run of these results (extra `[data]`), for pandas, duckdb and viewers of data sets."""
+    from fedagentgym.leaderboard.export import write_parquet
+
+    count = write_parquet(results, parquet)
+    print_result(f"{parquet}: {count_things(count, 'run')}")

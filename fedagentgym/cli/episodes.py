@@ -85,29 +85,22 @@ def episodes(
 
 def _open_sources(source: Path, other: Path | None, *, before: bool, training: bool) -> list[Source]:
     from fedagentgym.pages.episodes import Source, read_episodes, read_samples
+    from fedagentgym.runs.folder import RunFolder
 
     if training:
         return [Source(str(source), read_samples(source))]
     if before:
-        files = _list_evaluations(source)
-        if len(files) < 2:
+        rounds = list(RunFolder(source).list_evaluations().items())
+        if len(rounds) < 2:
             raise OptionError(f"{source} was evaluated only once: there is nothing to compare it with")
-        return [Source(f"round {int(file.stem)}", read_episodes(file)) for file in (files[0], files[-1])]
-    chosen = [source] if other is None else [source, other]
-    return [Source(str(one), read_episodes(_list_evaluations(one)[-1] if one.is_dir() else one)) for one in chosen]
-
-
-def _list_evaluations(run: Path) -> list[Path]:
-    files = sorted(file for file in (run / "evaluation").glob("*.jsonl") if file.stem.isdecimal())
-    if not files and (packed := sorted((run / "episodes").glob("*.jsonl.xz"))):
-        if len(packed) > 1:
-            raise OptionError(f"{run} is a packed result: name one of its files, {join_names(map(str, packed))}")
-        return packed
-    if not files and (run / "suite.yaml").is_file():
-        raise DataError(f"{run} is a run of a suite: name the result that `fedagentgym bench pack {run}` makes of it")
-    if not files:
-        raise DataError(f"{run} is not a run with evaluated episodes")
-    return files
+        return [Source(f"round {number}", read_episodes(file)) for number, file in (rounds[0], rounds[-1])]
+    sources = []
+    for one in [source] if other is None else [source, other]:
+        file = RunFolder(one).find_episodes() if one.is_dir() else one
+        if file is None:
+            raise DataError(f"{one} is not a run with evaluated episodes")
+        sources.append(Source(str(one), read_episodes(file)))
+    return sources
 
 
 def _pair(sources: Sequence[Source]) -> list[Row]:

@@ -62,9 +62,9 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 @CLIENT_SPLIT
 @option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
 @repeated("--scenario", "scenarios", metavar="NAME", help="With --suite: only this scenario; may be repeated.")
-@option("--output", type=PATH, help="File for the episodes (JSON lines).")
-@option("--replay", type=PATH, help="Check this file's episodes by replaying them.")
-@option("--set", "only", help="With --replay: only this evaluation set of the file.")
+@option("--output", type=PATH, help="Folder of the evaluation: configuration, episodes, record.")
+@option("--check", type=PATH, help="Play the episodes of this file or run again: do they agree?")
+@option("--set", "only", help="With --check: only this evaluation set of the file.")
 @ENV_SET
 @AGENT_SET
 @PLUGIN_NAMES
@@ -83,7 +83,7 @@ def evaluate(
     suite: str | None,
     scenarios: tuple[str, ...],
     output: Path | None,
-    replay: Path | None,
+    check: Path | None,
     only: str | None,
     env_set: tuple[str, ...],
     agent_set: tuple[str, ...],
@@ -96,18 +96,18 @@ def evaluate(
     if suite is not None:
         from fedagentgym.cli.bench import ROOT, play_suite
 
-        if env is not None or run is not None or replay is not None:
-            raise OptionError("--suite determines what is played: leave out --env, --run and --replay")
+        if env is not None or run is not None or check is not None:
+            raise OptionError("--suite determines what is played: leave out --env, --run and --check")
         play_suite(suite, agent or "tiny", agent_set, scenarios, plugins, output or ROOT, as_json)
         return
     if scenarios:
         raise OptionError("--scenario chooses among the scenarios of a suite: it goes with --suite")
     options = parse_assignments(env_set)
-    if replay is not None:
-        _check_replay(replay, env, options, split, only)
+    if check is not None:
+        _check(check, env, options, split, only)
         return
     if only is not None:
-        raise OptionError("--set chooses among the episodes of a file: it goes with --replay")
+        raise OptionError("--set chooses among the episodes of a file: it goes with --check")
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
     from fedagentgym.experiment.stored import Trust
@@ -130,51 +130,41 @@ def evaluate(
             trust=Trust(plugins, trust_plugins),
         )
     )
-    _play(opened, output or _choose_file(opened), as_json)
+    _play(opened, output or _choose_folder(opened), as_json)
 
 
-def _choose_file(opened: OpenedEvaluation) -> Path:
+def _choose_folder(opened: OpenedEvaluation) -> Path:
     first = opened.sets[0]
     where = first.settings.split if not first.name else "sets"
     whose = "" if opened.client is None else f"-client-{opened.client.index}"
-    seed = "" if opened.own_seed else f"-{opened.seed}"
-    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{opened.name}{seed}.jsonl"
+    seed = "" if opened.own_seed else f"-{opened.config.seed}"
+    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{opened.config.name}{seed}"
 
 
-def _play(opened: OpenedEvaluation, file: Path, as_json: bool) -> None:
-    from fedagentgym.learning.evaluation import compute_policy_digest, evaluate_sets
+def _play(opened: OpenedEvaluation, folder: Path, as_json: bool) -> None:
     from fedagentgym.learning.misconceptions import measure_beliefs
 
-    about = {"temperature": opened.settings.temperature, "policy": compute_policy_digest(opened.agent)}
-    found = evaluate_sets(
-        opened.agent,
-        opened.sets,
-        opened.settings,
-        seed=opened.seed,
-        file=file,
-        about=about,
-        about_set=opened.describe_set,
-    )
+    found = opened.play(folder)
     if hasattr(opened.agent, "close"):
         opened.agent.close()
     first = opened.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
         extra = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
-        click.echo(json.dumps({**found.to_plain(), **extra, "file": str(file)}))
+        click.echo(json.dumps({**found.to_plain(), **extra, "folder": str(folder)}))
         return
     _show(found, opened, beliefs)
-    print_result(f"episodes: {file}")
+    print_result(f"evaluation: {folder}")
 
 
-def _check_replay(file: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
+def _check(place: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
     from fedagentgym.experiment.evaluation import check_episodes
 
-    differences = check_episodes(file, env=env, options=options, split=split, only=only)
+    differences = check_episodes(place, env=env, options=options, split=split, only=only)
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
-        raise OptionError(f"{file} does not replay as recorded: {differences[0]}{more}")
-    print_result(f"{file}: every episode replays as recorded")
+        raise OptionError(f"{place} does not replay as recorded: {differences[0]}{more}")
+    print_result(f"{place}: every episode replays as recorded")
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
@@ -194,9 +184,8 @@ def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str,
         print_result(make_table(("procedure followed", "own", "other"), followed))
     for name in ("success", "score"):
         mean, low, high = found.overall[name]
-        print_result(
-            f"{name} {format_fixed(mean, 3)}, {format_share(opened.settings.confidence)} interval {format_range(low, high, 3)}"
-        )
+        level = format_share(opened.config.evaluation.confidence)
+        print_result(f"{name} {format_fixed(mean, 3)}, {level} interval {format_range(low, high, 3)}")
     if opened.expected is not None:
         same = opened.expected == found.overall["success"].mean
         print_result(

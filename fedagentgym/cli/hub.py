@@ -1,4 +1,4 @@
-"""`fedagentgym hub`: client splits, packed results and exported agents on the Hugging Face Hub."""
+"""`fedagentgym hub`: client splits, results and exported agents on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZipFile, is_zipfile
 
 import click
 
@@ -22,15 +23,18 @@ from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.record import SplitRecord
+    from fedagentgym.runs.archive import Archive
 
 
 @click.group(cls=Group)
 def hub() -> None:
-    """Push client splits, packed results and exported agents to the Hugging Face Hub, and pull them."""
+    """Push client splits, results and exported agents to the Hugging Face Hub, and pull them."""
 
 
 @hub.command()
-@click.argument("path", type=PATH, help="A split file, a packed result, or the folder of an exported agent.")
+@click.argument(
+    "path", type=PATH, help="A split file, a result's archive or a folder of them, or the folder of an exported agent."
+)
 @click.argument("name", help="The repository: OWNER/NAME.")
 @option("--private", is_flag=True, help="Make the repository private, if it is new.")
 def push(path: Path, name: str, private: bool) -> None:
@@ -52,20 +56,37 @@ def pull(name: str, folder: Path, revision: str | None) -> None:
     print_result(f"pulled {found[0]} into {folder}")
 
 
-def identify(path: Path) -> tuple[Kind, str]:
-    """Which kind of repository holds this, and what it is: a kind and a digest."""
-    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
-    from fedagentgym.leaderboard.results import MANIFEST, ResultFolder
+RUNS = "runs.parquet"
+"""The rows of all runs of a pushed result, which the hub's viewer shows."""
 
-    if path.is_dir() and (path / MANIFEST).is_file():
-        result = ResultFolder(path)
-        changed = [name for name, expected in result.manifest.files.items() if file_digest(path / name) != expected]
-        if changed:
-            raise DataError(f"{changed[0]} of this result is not the file that its manifest names")
-        return "dataset", f"the result {result.manifest.entry.name} of {result.suite.name}"
+
+def identify(path: Path) -> tuple[Kind, str]:
+    """Which kind of repository holds this, and what it is: a kind and a digest. Damaged archives are refused."""
+    from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
+
     if path.is_dir() and has_agent_file(path):
         return "model", f"the agent {read_agent_file(path).run.get('name', path.name)}"
+    archives = list_archives(path)
+    for archive in archives:
+        archive.check()
+    if len(archives) == 1:
+        from fedagentgym.leaderboard.results import Result
+
+        result = Result(archives[0].path)
+        return "dataset", f"the result {result.name} of {result.suite.name}"
+    if archives:
+        return "dataset", count_things(len(archives), "result")
     return "dataset", f"the client split {split_files.load(split_files.find_in(path)).digest}"
+
+
+def list_archives(path: Path) -> list[Archive]:
+    """The archives of results at a path: itself, or those in a folder; none if it holds something else."""
+    from fedagentgym.runs.archive import LIST, Archive
+
+    files = [path] if path.suffix == ".zip" else sorted(path.rglob("*.zip")) if path.is_dir() else []
+    if not all(is_zipfile(file) and LIST in ZipFile(file).namelist() for file in files):
+        return []
+    return [Archive(file) for file in files]
 
 
 def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
@@ -74,10 +95,18 @@ def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
     if about.startswith("the client split"):
         folder.mkdir()
         _prepare_split(path, folder, name)
-        return kind, about
-    shutil.copytree(path, folder)
-    if kind == "dataset":
-        (folder / "README.md").write_text(_write_result_card(folder, name), "utf-8")
+    elif kind == "model":
+        shutil.copytree(path, folder)
+    else:
+        from fedagentgym.leaderboard.export import write_parquet
+
+        root = path if path.is_dir() else path.parent
+        for archive in list_archives(path):
+            place = folder / archive.path.relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(archive.path, place)
+        write_parquet([folder], folder / RUNS)
+        (folder / "README.md").write_text(_write_result_card(about, name), "utf-8")
     return kind, about
 
 
@@ -150,12 +179,10 @@ def _describe(record: SplitRecord, name: str, stored: Path) -> dict[str, object]
     }
 
 
-def _write_result_card(folder: Path, name: str) -> str:
-    from fedagentgym.leaderboard.results import ResultFolder
-
-    manifest = ResultFolder(folder).manifest
+def _write_result_card(about: str, name: str) -> str:
     return (
-        f"---\ntags:\n- fedagentgym\n- benchmark\n---\n\n# {escape_markdown(name)}\n\n"
-        f"A result of the suite {escape_markdown(manifest.suite.name)}: the entry {escape_markdown(manifest.entry.name)}, with "
-        f"every ranked episode.\n\n```\nfedagentgym hub pull {name} result\nfedagentgym bench verify result\n```\n"
+        f"---\ntags:\n- fedagentgym\n- benchmark\nconfigs:\n- config_name: default\n  data_files: {RUNS}\n---\n\n"
+        f"# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode included;"
+        f" `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
+        "fedagentgym bench verify results/*.zip\n```\n"
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedagentgym.leaderboard.compare import Part
 
 RESULTS = click.argument(
-    "results", type=PATH, nargs=-1, required=True, help="Packed results, or folders with results in them."
+    "results", type=PATH, nargs=-1, required=True, help="Results, or folders with results in them."
 )
 VERIFIED = option("--verified", type=PATH, metavar="FOLDER", help="What `bench verify --to FOLDER` found about them.")
 
@@ -37,7 +37,7 @@ def leaderboard() -> None:
 @VERIFIED
 def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path | None) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
-    from fedagentgym.leaderboard.site.build import build_site
+    from fedagentgym.leaderboard.page.build import build_site
 
     built = build_site(results, out, link=link, verified=verified)
     count = sum(len(one.entries) for one in built)
@@ -52,15 +52,15 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path
 @VERIFIED
 def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: Path | None) -> None:
     """Print the best entries of a suite as a Markdown table."""
+    from fedagentgym.leaderboard.page.build import OVERALL, rank_entries
+    from fedagentgym.leaderboard.page.tables import write_top
     from fedagentgym.leaderboard.results import read_suites
-    from fedagentgym.leaderboard.site.build import OVERALL, rank_entries
-    from fedagentgym.leaderboard.site.tables import write_top
 
     suites = {one.key: one for one in read_suites(results, verified)}
     if suite not in suites:
         raise unknown_name_error("suite with results", suite, suites)
     found = suites[suite]
-    click.echo(write_top(found, rank_entries(found, found.read_values())[OVERALL], entries, measures), nl=False)
+    click.echo(write_top(found, rank_entries(found)[OVERALL], entries, measures), nl=False)
 
 
 # ---- comparison -----------------------------------------------------------------------------------------------------

@@ -104,18 +104,12 @@ def _make_adapter(cls: type, name: str) -> TypeAdapter[Any] | None:
 # ---- the options that decide tasks ------------------------------------------------------------------------------
 
 
-ADDED = frozenset({"columns"})
-"""Options from after the first results. Nobody's tasks change by them at None, so they are no part of the tasks' names then."""
-
-
 def resolve_task_options(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Every option that decides tasks with its value, given or by default; the places of data on this machine are left out."""
     known, play = list_options(cls), list_play_options(cls)
     defaults = {name: one.default for name, one in known.items() if one.default is not inspect.Parameter.empty}
     chosen = {
-        name: value
-        for name, value in {**defaults, **options}.items()
-        if name not in SELECTING and name not in play and not (name in ADDED and value is None)
+        name: value for name, value in {**defaults, **options}.items() if name not in SELECTING and name not in play
     }
     portable: dict[str, Any] = cls.portable_options(chosen)
     return portable

@@ -42,6 +42,7 @@ from fedagentgym.learning.settings import (
     OWN_WORLD,
     EvaluationSettings,
     LearningSettings,
+    RankingSettings,
     WarmStartSettings,
 )
 
@@ -99,6 +100,9 @@ class RunConfig(Settings):
     algorithm: dict[str, Any] = Field(default={"name": "fedagent"}, description="the method and its own settings")
     federation: FederationSettings = Field(default=FederationSettings(), description="rounds, clients, where they run")
     evaluation: EvaluationSettings | None = Field(default=EvaluationSettings(), description="how progress is evaluated")
+    ranking: RankingSettings | None = Field(
+        default=None, description="held-out tasks that rank the run, played once at its end; null: none"
+    )
     output: OutputSettings = Field(default=OutputSettings(), description="what the run writes")
     plugins: tuple[str, ...] = Field(default=(), description="modules or files of your own that register things")
 
@@ -336,14 +340,36 @@ def _check_config(config: RunConfig) -> None:
             " leave it out"
         )
     if {OWN_WORLD, EVERY_WORLD} & set(at_clients):
-        _check_worlds(config, method)
+        _check_worlds(config, method, "evaluation.at_clients: own_world and every_world play")
+    if config.ranking is not None:
+        _check_ranking(config, method)
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
 
 
-def _check_worlds(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
+def _check_ranking(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
+    """Refuse a ranked round that nothing chooses, or that is chosen by the tasks that rank it."""
+    ranking, evaluation = config.ranking, config.evaluation
+    assert ranking is not None
+    if ranking.own_worlds:
+        _check_worlds(config, method, "ranking.own_worlds plays")
+    if ranking.round == "last":
+        return
+    if evaluation is None:
+        raise OptionError("ranking.round: best is chosen by evaluations: set evaluation, or ranking.round: last")
+    if ranking.own_worlds:
+        raise OptionError(
+            "ranking.own_worlds plays with what clients keep, which is kept of the last round: leave out best"
+        )
+    if ranking.split in ([one.split for one in evaluation.sets] or [evaluation.split]):
+        raise OptionError(
+            "the split that ranks cannot be the one on which the round is chosen: set another ranking.split"
+        )
+
+
+def _check_worlds(config: RunConfig, method: type[BaseAlgorithm[Any]], subject: str) -> None:
     """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
-    subject, name = "evaluation.at_clients: own_world and every_world play", config.algorithm["name"]
+    name = config.algorithm["name"]
     if config.partition.is_held:
         raise OptionError(
             f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"

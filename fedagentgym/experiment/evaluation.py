@@ -6,22 +6,32 @@ these. Without options the run's own evaluation is repeated, episode for episode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, join_names, unknown_name_error
 from fedagentgym.base.settings import merge
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, change_agent, check_foreign_envs, read_agent_file
+from fedagentgym.experiment.evaluation_run import (
+    EvaluatedEnv,
+    EvaluationConfig,
+    prepare_folder,
+    run_evaluation,
+)
 from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
-from fedagentgym.learning.evaluation import OpenedSet, find_replay_differences, open_sets
+from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.trajectory import read_json_lines
+from fedagentgym.runs.folder import EVALUATION, RunFolder
+from fedagentgym.runs.record import AgentRecord, describe_agent, publish_settings
+from fedagentgym.runs.replay import Speaker, describe_speaker, find_difference
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -63,25 +73,37 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class OpenedEvaluation:
-    """Everything that an evaluation needs. `expected` is the run's result of this same evaluation, if it has one;
-    `own_seed` says whether the seed is the run's."""
+    """Everything that an evaluation needs. `described` is the agent for the record, `expected` the run's result of this same
+    evaluation, if it has one; `own_seed` says whether the seed is the run's."""
 
     agent: Player
     sets: tuple[OpenedSet, ...]
-    settings: EvaluationSettings
-    seed: int
-    name: str
+    config: EvaluationConfig
+    described: AgentRecord
     client: Client | None = None
     expected: float | None = None
     own_seed: bool = False
 
-    def describe_set(self, one: OpenedSet) -> dict[str, Any]:
-        """The fields of an episode line that describe its environment, so that it can be replayed from the file."""
-        plain: dict[str, Any] = {"options": type(one.env).portable_options(one.options)}
-        if self.client is not None:
-            plain |= {"client": self.client.index}
-            plain |= {} if self.client.variant is None else {"variant": dict(self.client.variant)}
-        return plain
+    def describe_sets(self) -> dict[str, dict[str, Any]]:
+        """The fields of the lines of each set that describe its environment, so that they can be played again from the file."""
+        own = {key: value for key, value in self._whose.items() if value is not None}
+        return {one.name: {"options": type(one.env).portable_options(one.options), **own} for one in self.sets}
+
+    @property
+    def _whose(self) -> dict[str, Any]:
+        if self.client is None:
+            return {}
+        return {
+            "client": self.client.index,
+            "variant": None if self.client.variant is None else dict(self.client.variant),
+        }
+
+    def play(self, folder: Path) -> SetsEvaluation:
+        """Play what is missing in a folder, which is made, goes on, or is replaced (`evaluation_run.prepare_folder`)."""
+        run = prepare_folder(folder, self.config)
+        return run_evaluation(
+            self.config, run.path, self.agent, self.sets, self.described, about_set=self.describe_sets()
+        )
 
 
 def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
@@ -93,9 +115,37 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
     seed = request.seed if request.seed is not None else file.seed if file is not None else 0
     unchanged = not (request.evaluation or request.options or request.changes or request.env or client)
     expected = file.result.get("success") if file is not None and unchanged and seed == file.seed else None
-    agent = opened.agent if opened is not None else _make_agent(request, file, sets[0], seed)
+    played = _choose_agent(request, opened, file)
+    agent = opened.agent if opened is not None else _make_agent(request, played, sets[0], seed)
+    variant = None if client is None or client.variant is None else dict(client.variant)
+    first = sets[0]
+    config = EvaluationConfig(
+        name=_name(request, opened),
+        seed=seed,
+        agent=publish_settings(played),
+        policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
+        env=EvaluatedEnv(
+            id=first.env.id,
+            options=type(first.env).portable_options(first.options),
+            client=None if client is None else client.index,
+            variant=variant,
+        ),
+        evaluation=settings,
+    )
+    described = describe_agent(played)
+    if opened is not None:
+        described = described.model_copy(update={"kind": "model"})
     own_seed = file is not None and seed == file.seed
-    return OpenedEvaluation(agent, sets, settings, seed, _name(request, opened), client, expected, own_seed)
+    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed)
+
+
+def _choose_agent(request: EvaluationRequest, opened: OpenedPolicy | None, file: AgentFile | None) -> AgentSettings:
+    """The settings of the agent that plays."""
+    if opened is not None:
+        return opened.run.config.agent
+    if file is not None:
+        return change_agent(file.agent, list(request.changes))
+    return AgentSettings.load(request.agent, "agent")
 
 
 def _find_source(request: EvaluationRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
@@ -193,15 +243,13 @@ def _open_client_set(client: Client, request: EvaluationRequest, settings: Evalu
     return OpenedSet("", env, client.client_split.options, chosen)
 
 
-def _make_agent(request: EvaluationRequest, file: AgentFile | None, first: OpenedSet, seed: int) -> Player:
+def _make_agent(request: EvaluationRequest, settings: AgentSettings, first: OpenedSet, seed: int) -> Player:
     from fedagentgym.agents.presets import make_agent
 
-    if file is None:
-        return make_agent(AgentSettings.load(request.agent, "agent"), first.env, seed)
-    from fedagentgym.agents.engines.loading import set_threads
+    if request.folder is not None:
+        from fedagentgym.agents.engines.loading import set_threads
 
-    settings = change_agent(file.agent, list(request.changes))
-    set_threads(settings.threads)
+        set_threads(settings.threads)
     return make_agent(settings, first.env, seed)
 
 
@@ -214,55 +262,85 @@ def _name(request: EvaluationRequest, opened: OpenedPolicy | None) -> str:
     return Path(str(request.agent.get("model") or request.agent.get("name"))).name
 
 
-# ---- replaying a file of episodes ------------------------------------------------------------------------------------
+# ---- replaying recorded episodes ---------------------------------------------------------------------------------------
 
 
 def check_episodes(
-    file: str | Path,
+    place: str | Path,
     *,
     env: str | None = None,
     options: Mapping[str, Any] | None = None,
     split: str | None = None,
     only: str | None = None,
 ) -> list[str]:
-    """Replay a file's actions; every difference is one sentence. Empty if there is none.
+    """Play the actions of a file's episodes again, or those of all files of a run; every difference is one sentence.
 
-    `env`, `options` and `split` replace or complete the environment named by the file, or by the run that contains it.
+    `env`, `options` and `split` replace or complete the environment that a line, or the run that contains it, names. The way
+    from replies to actions is checked where a run says who played, in its own environment.
     """
-    path, given = Path(file), dict(options or {})
-    heads = _read_heads(path)
-    if only is not None and only not in heads:
-        raise unknown_name_error(f"evaluation set of {path}", only, [name for name in heads if name])
-    if env is not None and only is None and len(heads) > 1:
-        raise OptionError(
-            f"{path} holds the evaluation sets {join_names(heads)}: say which of them --env plays (--set)"
-        )
-    differences: list[str] = []
-    for name, head in heads.items():
-        if only is None or name == only:
-            world = _open_world(path, name, head, env, given, split)
-            differences += find_replay_differences(path, world, name)
+    path = Path(place)
+    run = RunFolder(path if path.is_dir() else path.resolve().parent.parent)
+    files = sorted((path / EVALUATION).glob("*.jsonl")) if path.is_dir() else [path]
+    sets = dict.fromkeys(str(line.about.get("set", "")) for file in files for line in read_lines(file))
+    if not sets:
+        raise DataError(f"{path} holds no episodes")
+    if only is not None and only not in sets:
+        raise unknown_name_error(f"evaluation set of {path}", only, [name for name in sets if name])
+    if env is not None and only is None and len(sets) > 1:
+        raise OptionError(f"{path} holds the evaluation sets {join_names(sets)}: say which of them --env plays (--set)")
+    speaker = _find_speaker(run) if env is None else None
+    differences = list[str]()
+    for file in files:
+        worlds: dict[str, TextEnv] = {}
+        pools = set[str]()
+        for line in read_lines(file):
+            name, pool, found = str(line.about.get("set", "")), line.about.get("pool"), line.trajectory
+            if only is not None and name != only:
+                continue
+            if line.brief:
+                raise OptionError(
+                    f"{line.where}: a brief line has no seed: `fedagentgym bench verify` checks its result"
+                )
+            if name not in worlds:
+                worlds[name] = _open_world(file, run, name, line.about, env, dict(options or {}), split)
+            expected = worlds[name].task_set.pool
+            if isinstance(pool, str) and pool != expected and pool not in pools:
+                pools.add(pool)
+                differences.append(
+                    f"the episodes are of the pool {shorten_digest(pool)}, this environment has the pool"
+                    f" {shorten_digest(expected)}: its tasks are others under the same ids"
+                )
+            if (difference := find_difference(worlds[name], found, speaker)) is not None:
+                of_set = f"{name}, " if name else ""
+                differences.append(f"{file.name}, {of_set}{found.task} copy {found.sample}: {difference}")
     return differences
 
 
-def _read_heads(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what the first line of each evaluation set contains besides its episode."""
-    heads: dict[str, dict[str, Any]] = {}
-    for _, about in read_json_lines(path):
-        heads.setdefault(str(about.get("set", "")), about)
-    if not heads:
-        raise DataError(f"{path} holds no episodes")
-    return heads
+def _find_speaker(run: RunFolder) -> Speaker | None:
+    """Who wrote the replies of a run's episodes, if its folder says so."""
+    if not run.is_run:
+        return None
+    settings = AgentSettings.load(run.config.get("agent"), "agent")
+    if run.is_finished:
+        return describe_speaker(settings, run.record.agent.kind)
+    trained = "partition" in run.config or run.config.get("policy") is not None
+    return describe_speaker(settings, "model" if trained else describe_agent(settings).kind)
 
 
 def _open_world(
-    path: Path, name: str, head: Mapping[str, Any], env: str | None, given: Mapping[str, Any], split: str | None
+    path: Path,
+    run: RunFolder,
+    name: str,
+    head: Mapping[str, Any],
+    env: str | None,
+    given: Mapping[str, Any],
+    split: str | None,
 ) -> TextEnv:
     written = head.get("env")
     if env is None and not isinstance(written, str):
         raise OptionError(f"{path} does not name the environment in which it was played: name it (--env)")
     env_id = find_env_id(written if env is None else env)
-    own = _find_options(path, name, head) if env_id == written else {}
+    own = _find_options(path, run, name, head) if env_id == written else {}
     variant = head.get("variant") if env_id == written else None
     chosen = split or head.get("split", "val")
     if not isinstance(chosen, str) or not isinstance(variant, dict | None):
@@ -271,26 +349,21 @@ def _open_world(
     return open_env(env_id, **{**own, **given, **kept, "split": chosen})
 
 
-def _find_options(path: Path, name: str, head: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_options(path: Path, run: RunFolder, name: str, head: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of a line, or those of the run that contains the file. Paths on this machine are not taken from a file."""
     if "options" in head:
         options = head["options"]
         if not isinstance(options, dict) or any(key in _NOT_OPTIONS for key in options):
             raise DataError(f"{path}: the options of an episode are not what `fedagentgym eval` writes")
         return ENVIRONMENTS.get(find_env_id(head["env"])).portable_options(options)  # type: ignore[no-any-return]
-    return next((one for set_name, one in _iter_run_options(path) if set_name == name), {})
-
-
-def _iter_run_options(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The options of each evaluation set of the run whose folder holds this file."""
-    folder = path.resolve().parent.parent
-    if not (folder / "config.yaml").is_file():
-        return
-    stored = read_stored_config(folder)
+    if not run.is_run:
+        return {}
+    if "partition" not in run.config:
+        own: Mapping[str, Any] = EvaluatedEnv.load(run.config.get("env"), "env").options
+        return own
+    stored = read_stored_config(run.path)
     env, evaluation = stored.env, stored.evaluation
     check_foreign_envs(env, evaluation, stored.where, paths=True)
     if evaluation is None or not evaluation.sets:
-        yield "", env.options
-        return
-    for one in open_sets(evaluation, env.id, env.options):
-        yield one.name, one.options
+        return env.options
+    return next((one.options for one in open_sets(evaluation, env.id, env.options) if one.name == name), {})

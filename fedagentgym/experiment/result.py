@@ -31,7 +31,7 @@ class RunResult:
     @property
     def digest(self) -> str:
         """The digest of the final global state: equal for runs that computed the same."""
-        found: str = self.record["final"]["digest"]
+        found: str = self.record["state"]
         return found
 
     @property
@@ -64,14 +64,14 @@ class RunResult:
         Raises:
             DataError: If the round was not evaluated, or its episodes are not in the folder.
         """
-        from fedagentgym.learning.trajectory import read_json_lines
+        from fedagentgym.learning.episodes import read_lines
 
         evaluated = [point["round"] for point in self._list_points()]
         number = evaluated[-1] if number is None and evaluated else number
         file = self.folder / "evaluation" / f"{number if number in evaluated else 0:04d}.jsonl"
         if number not in evaluated or not file.is_file():
             raise DataError(f"{self.folder} has no evaluated episodes of round {number}: evaluated are {evaluated}")
-        return [trajectory for trajectory, _ in read_json_lines(file)]
+        return [line.trajectory for line in read_lines(file)]
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the success over the rounds with its interval (extra `[plots]`).
@@ -104,7 +104,8 @@ class RunResult:
         return f"RunResult({self.record['name']}: {about}, {success}; {self.folder})"
 
     def _get_success(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] | None = self.record["final"].get("overall", {}).get("success")
+        final = self.record["final"]
+        found: Mapping[str, Any] | None = None if final is None else final["overall"]["success"]
         return found
 
     def _list_points(self) -> list[dict[str, Any]]:

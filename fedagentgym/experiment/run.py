@@ -1,42 +1,31 @@
-"""One run from configuration to result: `fedagentgym.train`.
-
-folder/config.yaml      the resolved configuration
-folder/metrics.jsonl    one line per round
-folder/rounds/NNNN/     commits, a chain of digests        folder/states/  client states
-folder/evaluation/      every evaluation episode: task, seed, actions, rewards, and the digest of the policy
-folder/trajectories/    sampled training episodes
-folder/result.json      the record of the run
-folder/background.json  for the report: who holds which tasks, and how well the expert plays
-folder/report.html      the run on one page
-"""
+"""One run from configuration to result: `fedagentgym.train`. What it writes is described in `runs.folder`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import platform
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
-from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, count_labelled, make_algorithm
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.base.files import read_json, read_text, write_atomic
+from fedagentgym.base.files import read_text, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import (
     OFFLOAD_ON_CPU,
@@ -58,16 +47,26 @@ from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, e
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.progress import ProgressCallback
-from fedagentgym.federation.records import Record, best_rounds, count_episodes, headline_bytes, payload_bytes
+from fedagentgym.federation.records import Record, best_rounds
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
-from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, evaluate_sets
+from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, compute_policy_digest, evaluate, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.version import __version__
+from fedagentgym.runs.claims import describe_clients, describe_evaluated, describe_tasks, make_point, sum_spent
+from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, WORLDS, RunFolder, to_yaml
+from fedagentgym.runs.record import (
+    EnvRecord,
+    Evaluated,
+    Evidence,
+    RunRecord,
+    SplitRecord,
+    TasksRecord,
+    describe_agent,
+    describe_made,
+)
 
-SCHEMA = "fedagentgym/result-1"
 CHECKED = (
     "configuration",
     "client split",
@@ -79,7 +78,6 @@ CHECKED = (
     "evaluation episodes",
 )
 """Files that the chain of commits fixes by digest; `resume` and `export` check them."""
-LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 
 @overload
@@ -144,10 +142,11 @@ def train(
 
 def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     """The run of a configuration, which may be finished already, or have been stopped."""
-    folder = Path(chosen.output.folder)
-    if (folder / "result.json").is_file():
-        return RunResult(folder, read_result(folder))
-    if (folder / "config.yaml").is_file():
+    folder = RunFolder(Path(chosen.output.folder))
+    if folder.is_finished:
+        check_same(chosen)
+        return RunResult(folder.path, read_result(folder.path).model_dump(mode="json"))
+    if folder.is_run:
         return resume_own(chosen, observers=observers, on_progress=on_progress)
     return _train_once(chosen, observers, on_progress)
 
@@ -179,14 +178,14 @@ def check_same(config: RunConfig) -> None:
 def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     folder = Path(chosen.output.folder)
     with join_ranks(chosen):
-        if ranks.share((folder / "config.yaml").exists):
+        if ranks.share((folder / CONFIG).exists):
             raise OptionError(
                 f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
                 " elsewhere (--set output.folder=FOLDER)"
             )
         with ranks.own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
-            write_atomic(place / "config.yaml", to_yaml(chosen.plain()))
+            write_atomic(place / CONFIG, to_yaml(chosen.plain()))
             with explain_interruption(lambda: describe_saved_rounds(place)):
                 return replace(opened.finish(observers, on_progress), folder=folder)
 
@@ -253,7 +252,7 @@ def resume(
     """Resume an interrupted run; the result is the same as without the interruption. `trust` says which of the folder's code may
     run."""
     path = Path(folder)
-    if not (path / "config.yaml").is_file():
+    if not (path / CONFIG).is_file():
         raise DataError(f"there is no run in {path}: config.yaml is missing")
     for change in changes:
         if (key := change.partition("=")[0].strip()) not in (*RESUMABLE, ROUNDS):
@@ -289,7 +288,7 @@ def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
 def _note_longer(opened: Run) -> None:
     """Write the longer plan, after checking that the run's rounds belong to it; the run's record is then out of date."""
     read_chain(opened.folder, opened.inputs)
-    write_atomic(opened.folder / "config.yaml", to_yaml(opened.config.plain()))
+    write_atomic(opened.folder / CONFIG, to_yaml(opened.config.plain()))
     (opened.folder / "result.json").unlink(missing_ok=True)
 
 
@@ -388,14 +387,49 @@ class Run:
         return RunResult(self.folder, ranks.share(lambda: self._write_result(*finished, tracked)))
 
     def _write_result(self, commit: Commit, records: Sequence[Record], tracked: TrackedRun) -> dict[str, Any]:
-        record = self.build_record(commit, records)
-        write_atomic(self.folder / "result.json", canonical_json(record) + "\n")
+        """Play what ranks the run, and finish its folder."""
+        began = time.monotonic()
+        tasks, ranked = self.rank(records)
+        record = self.build_record(commit, records, tasks, ranked, time.monotonic() - began)
+        plain = record.model_dump(mode="json")
+        RunFolder(self.folder).write_record(record)
         if self.config.output.report == "html":
             from fedagentgym.experiment.report.page import write_report
 
             write_report(self.folder, records)
-        tracked.finish(record)
-        return record
+        tracked.finish(plain)
+        return plain
+
+    def rank(self, records: Sequence[Record]) -> tuple[TasksRecord | None, Evaluated | None]:
+        """Play the tasks that rank the run, with the last round's policy or the best one's; every episode is recorded."""
+        ranking = self.config.ranking
+        if ranking is None:
+            return None, None
+        (number,) = best_rounds(records) if ranking.round == "best" else {records[-1]["round"]}
+        state = CommitStore(self.folder / "rounds").read(number).state
+        settings, seed = (
+            ranking.evaluation,
+            derive(self.config.seed if ranking.seed is None else ranking.seed, "ranked"),
+        )
+        env = open_env(self.config.env.id, **{**self.runtime.client_split.options, "split": ranking.split})
+        if ranking.tasks is not None and ranking.tasks > len(env.pool):
+            raise DataError(
+                f"ranking.tasks: the split {ranking.split!r} has {len(env.pool)} tasks, not {ranking.tasks}"
+            )
+        player = self.runtime.load_weights(self.algorithm.policy_parameters(state))
+        policy = compute_policy_digest(player)
+        about = {"split": ranking.split, "round": number, "policy": policy}
+        found = evaluate(player, env, settings, seed=seed, file=self.folder / RANKED, about=about)
+        ranked = describe_evaluated(found.to_plain(), number, policy)
+        if ranking.own_worlds:
+            from fedagentgym.algorithms.worlds import play_worlds, summarise_worlds
+
+            played = list(play_worlds(self.algorithm, state, self.read_kept(number), settings, seed))
+            lines = (one.format_lines({"split": ranking.split, "round": number}) for one in played)
+            write_atomic(self.folder / WORLDS, "".join(lines))
+            own = summarise_worlds([(one.world, one.found.overall["success"].mean) for one in played])
+            ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: own}})
+        return describe_tasks(env, [group[0].task for group in found.groups], ranking), ranked
 
     def _write_background(self) -> None:
         from fedagentgym.experiment.report.background import write_background
@@ -425,8 +459,6 @@ class Run:
 
     def evaluate(self, round_number: int, state: ServerState, *, backend: Backend) -> dict[str, Any]:
         """Play the held-out tasks with the policy of a global state; every episode is recorded."""
-        from fedagentgym.learning.evaluation import compute_policy_digest
-
         settings = self.config.evaluation
         assert settings is not None
         agent = self.runtime.load_weights(self.algorithm.policy_parameters(state))
@@ -501,49 +533,57 @@ class Run:
         }
         return beliefs.get("", beliefs)
 
-    def build_record(self, commit: Commit, records: Sequence[Record]) -> dict[str, Any]:
-        """The record of the run as one plain value: configuration, versions, results, cost."""
+    def build_record(
+        self,
+        commit: Commit,
+        records: Sequence[Record],
+        tasks: TasksRecord | None,
+        ranked: Evaluated | None,
+        seconds: float,
+    ) -> RunRecord:
+        """The record of the finished run; `seconds` is what ranking took."""
         evaluated = [record for record in records if "evaluation" in record]
-        best = next((record for record in evaluated if record["round"] in best_rounds(records)), None)
-        client_split = self.runtime.client_split
-        env = self.runtime.env
-        verifier = env.get_verifier_version()
-        return {
-            "schema": SCHEMA,
-            "name": self.config.name,
-            "algorithm": self.config.algorithm["name"],
-            "seed": self.config.seed,
-            "config": self.config.plain(),
-            "config_digest": self.config.digest,
-            "versions": collect_versions() | ({} if verifier is None else {"verifier": verifier}),
-            "env": {
-                "id": self.config.env.id,
-                "options": self.config.env.options,
-                "pool": client_split.pool.digest,
-                "task_set": client_split.task_set.digest,
-                **({"protections": describe_protections(start=True)} if env.runs_programs else {}),
-            },
-            "client_split": {"digest": client_split.digest, "clients": len(client_split)},
-            **({"evaluation_sets": self._describe_sets()} if self._evaluates_sets else {}),
-            "agent": {"name": self.config.agent.name, **self.agent_note},
-            "rounds": commit.round,
-            "first": summarize_evaluation(evaluated[0]) if evaluated else None,
-            "best": summarize_evaluation(best) if best is not None else None,
-            "final": {
-                "round": commit.round,
-                "digest": commit.state.digest,
-                **(summarize_evaluation(evaluated[-1]) if evaluated else {}),
-            },
-            "bytes": commit.record["bytes_total"],
-            "payload_bytes": payload_bytes(commit.record["bytes_total"]),
-            "headline_bytes": headline_bytes(commit.record["bytes_total"]),
-            "episodes": count_episodes(records),
-            "env_steps": sum(record["metrics"].get("env_steps", 0.0) for record in records),
+        found = [
+            (describe_evaluated(one["evaluation"], one["round"], one["evaluation"]["policy"]), one) for one in evaluated
+        ]
+        client_split, env = self.runtime.client_split, self.runtime.env
+        protections = {"protections": describe_protections(start=True)} if env.runs_programs else {}
+        success = {} if ranked is None else {name: one["success"]["mean"] for name, one in ranked.categories.items()}
+        spent = sum_spent(records, commit.round)
+        total = commit.record["seconds_total"] + sum(one["evaluation"]["seconds"] for one in evaluated) + seconds
+        return RunRecord(
+            kind="training",
+            name=self.config.name,
+            algorithm=str(self.config.algorithm["name"]),
+            seed=self.config.seed,
+            config_digest=self.config.digest,
+            env=EnvRecord(
+                id=self.config.env.id,
+                options=type(env).portable_options(client_split.options),
+                pool=client_split.pool.digest,
+                task_set=client_split.task_set.digest,
+                verifier=env.get_verifier_version(),
+                **protections,
+            ),
+            evaluation_sets=self._describe_sets() if self._evaluates_sets else {},
+            client_split=SplitRecord(digest=client_split.digest, clients=len(client_split)),
+            agent=describe_agent(self.config.agent, self.agent_note).model_copy(update={"kind": "model"}),
+            rounds=commit.round,
+            state=commit.state.digest,
+            curve=tuple(make_point(one, sum_spent(records, record["round"])) for one, record in found),
+            best_round=next(iter(best_rounds(records)), None),
+            final=found[-1][0] if found else None,
+            tasks=tasks,
+            ranked=ranked,
+            clients=describe_clients(client_split, success) if ranked is not None else (),
+            spent=spent,
+            labelled=count_labelled(self.config.algorithm, client_split),
             **describe_privacy(records, self.algorithm.assumed),
-            "failures": sum(len(record["failures"]) for record in records),
-            "seconds": commit.record["seconds_total"] + sum(one["evaluation"]["seconds"] for one in evaluated),
-            "evidence": {"commit": commit.digest, "rounds": len(records), "checked": list(CHECKED)},
-        }
+            bytes=commit.record["bytes_total"],
+            failures=sum(len(record["failures"]) for record in records),
+            evidence=Evidence(commit=commit.digest, rounds=len(records), checked=CHECKED),
+            made=describe_made(total),
+        )
 
 
 def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[str, Any]:
@@ -579,48 +619,37 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
     return client_split, sets
 
 
-def read_result(folder: Path) -> dict[str, Any]:
-    """The record of a finished run, if it matches the configuration and the newest commit in its folder."""
-    place = folder / "result.json"
-    record = read_json(place)
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise DataError(f"{place}: malformed, not the record of a run that this version reads")
+def read_result(folder: Path) -> RunRecord:
+    """The record of a finished run, if it matches the configuration and, where they are here, the commits in its folder."""
+    run = RunFolder(folder)
+    record, config = run.record, read_stored_config(folder)
     chain = read_chain(folder)
-    if chain is None:
-        raise DataError(f"{place} belongs to a run without a committed round")
-    config, newest = read_stored_config(folder), chain.newest
-    evaluated = [record for record in chain.list_records() if "evaluation" in record]
-    rounds_alone = newest.record["seconds_total"]  # as earlier versions wrote it
-    seconds = rounds_alone + sum(one["evaluation"].get("seconds", 0.0) for one in evaluated)
-    expected: dict[str, Any] = {
-        "config_digest": config.digest,
-        "config": config.plain,
-        "rounds": newest.round,
-        "bytes": newest.record["bytes_total"],
-        "seconds": rounds_alone if record.get("seconds") == rounds_alone else seconds,
-        "env_steps": sum(note.record["metrics"].get("env_steps", 0.0) for note in chain.notes),
-        "final": {
-            "round": newest.round,
-            "digest": newest.state_digest,
-            **(summarize_evaluation(evaluated[-1]) if evaluated else {}),
-        },
-    }
-    if config.digest != newest.links.inputs.get("configuration"):
-        raise DataError(f"{folder / 'config.yaml'} is not the configuration that this run was played with")
+    expected: dict[str, Any] = {"config_digest": config.digest}
+    if chain is not None:
+        records, newest = chain.list_records(), chain.newest
+        expected |= {
+            "rounds": newest.round,
+            "state": newest.state_digest,
+            "bytes": newest.record["bytes_total"],
+            "spent": sum_spent(records, newest.round).model_dump(mode="json"),
+            "best_round": next(iter(best_rounds(records)), None),
+        }
+        if config.digest != newest.links.inputs.get(CONFIGURATION):
+            raise DataError(f"{folder / CONFIG} is not the configuration that this run was played with")
+        evaluated = [one for one in records if "evaluation" in one]
+        if evaluated:
+            last = evaluated[-1]
+            final = describe_evaluated(last["evaluation"], last["round"], last["evaluation"]["policy"])
+            expected["final"] = final.model_dump(mode="json")
+    elif record.evidence is not None and not (folder / METRICS).is_file():
+        raise DataError(f"{folder / 'result.json'} belongs to a run without a committed round")
+    plain = record.model_dump(mode="json")
     for name, value in expected.items():
-        if canonical_json(record.get(name)) != canonical_json(value):
-            raise DataError(f"{place}: {name!r} is not what the commits of the run say: one of the two was changed")
+        if canonical_json(plain[name]) != canonical_json(value):
+            raise DataError(
+                f"{folder / 'result.json'}: {name!r} is not what the commits of the run say: one of the two was changed"
+            )
     return record
-
-
-def summarize_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of an evaluated round for observers."""
-    evaluation = record["evaluation"]
-    names = ("policy", "tasks", "episodes", "overall", "categories")
-    if missing := [name for name in names if name not in evaluation]:
-        raise DataError(f"the evaluation of round {record['round']} is not that of a policy: {missing[0]!r} is missing")
-    kept = {name: evaluation[name] for name in (*names, "sets", "at_clients", "beliefs") if name in evaluation}
-    return {"round": record["round"], "digest": record["digest"], **kept}
 
 
 def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
@@ -638,22 +667,3 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
         if start not in made:
             made.append(start)
             resolve_agent(config)
-
-
-def collect_versions() -> dict[str, str]:
-    """The versions with which the run was computed."""
-    found = {"fedagentgym": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def to_yaml(plain: Mapping[str, Any]) -> str:
-    """A configuration as the text of its file."""
-    import yaml
-
-    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
-    return text

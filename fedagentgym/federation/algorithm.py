@@ -127,13 +127,13 @@ class RoundResult:
         state: The next global state.
         metrics: Numbers of the round by name.
         clients: Numbers of single clients.
-        episodes: Sampled training episodes, as plain values.
+        episodes: Sampled training episodes, a JSON line each.
     """
 
     state: ServerState
     metrics: Mapping[str, float] = field(default_factory=dict)
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    episodes: Sequence[Mapping[str, Any]] = ()
+    episodes: Sequence[str] = ()
 
 
 class Algorithm(Application[R], Protocol[R]):

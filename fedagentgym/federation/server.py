@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedagentgym.base import ranks
-from fedagentgym.base.encoding import bytes_digest, canonical_json
+from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, remove_partial, write_atomic
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
@@ -306,11 +306,11 @@ def check_finite(state: ServerState, round_number: int) -> None:
             )
 
 
-def write_trajectories(folder: Path, number: int, episodes: Sequence[Mapping[str, Any]]) -> str | None:
+def write_trajectories(folder: Path, number: int, episodes: Sequence[str]) -> str | None:
     """Write the sampled episodes of a round, if there are any; its commit contains their digest."""
     if not episodes:
         return None
-    text = "".join(canonical_json(episode) + "\n" for episode in episodes)
+    text = "".join(f"{episode}\n" for episode in episodes)
     write_atomic(folder / "trajectories" / f"{number:04d}.jsonl", text)
     return bytes_digest(text.encode("ascii"))
 

@@ -1,9 +1,9 @@
 """`fedagentgym compare`: which entry is better, by how much, and with which confidence.
 
-It compares episodes: of a run's last evaluation, of the runs of several seeds (`train --seeds`), of a packed result, or of a file
-of `fedagentgym eval`. Agents that were not trained are compared over tasks. Methods are compared over their runs, paired by seed:
-from `FEWEST_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks, which are about these two
-policies only. p-values are corrected for the number of comparisons (Holm).
+It compares episodes: the ranked ones of a run, or those of its last evaluation; of the runs of several seeds (`train --seeds`),
+of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are compared over their
+runs, paired by seed: from `FEWEST_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks,
+which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,15 @@ from fedagentgym.base.statistics import (
     correct,
     mean,
 )
-from fedagentgym.experiment.stored import read_stored_config
-from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.aggregate import average_runs, estimate_spread, estimate_tasks, sum_spent
-from fedagentgym.leaderboard.record import CurvePoint, Interval
-from fedagentgym.leaderboard.results import MANIFEST, ResultFolder, group_by_task
+from fedagentgym.leaderboard.measures import average_runs, estimate_spread, estimate_tasks
+from fedagentgym.leaderboard.metrics import Interval
+from fedagentgym.leaderboard.results import ENTRY, Result
+from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import is_share, tabulate_measures
-from fedagentgym.learning.trajectory import Group, Trajectory, read_json_lines
+from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.runs.archive import is_archive
+from fedagentgym.runs.folder import RunFolder, find_runs
+from fedagentgym.runs.record import CurvePoint
 
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
 Tasks = dict[str, Group]
@@ -81,53 +83,51 @@ class Comparison:
     paths: Mapping[str, Path]
 
 
+def is_result(path: Path) -> bool:
+    """Whether a path holds a result of a suite."""
+    return is_archive(path) or (path / ENTRY).is_file()
+
+
 def load_played(path: Path, name: str | None = None) -> Played:
-    """The episodes of a run, of runs of several seeds, of a packed result, or of a file."""
-    called = name or path.name
-    if (path / MANIFEST).is_file():
-        result = ResultFolder(path)
-        manifest = result.manifest
-        episodes = {(cell.scenario, cell.seed): _index_groups(result.read_groups(cell)) for cell in manifest.cells}
-        return Played(name or manifest.entry.title, episodes, manifest.suite.track == "methods", path)
+    """The episodes of a run, of runs of several seeds, of a result, or of a file."""
+    if is_result(path):
+        result = Result(path)
+        indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
+        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path)
     if path.is_file():
-        return Played(called, _by_set(path, 0), False, path)
-    runs = list_runs(path)
+        return Played(name or path.name, _by_set(path, 0), False, path)
+    runs = find_runs(path)
     if not runs:
-        raise DataError(f"{format_path(path)} is not a run, a folder of runs, a packed result or a file of episodes")
+        raise DataError(f"{format_path(path)} is not a run, a folder of runs, a result or a file of episodes")
     found: dict[tuple[str, int], Tasks] = {}
     for run in runs:
-        more = _read_run(run)
+        if (episodes := run.find_episodes()) is None:
+            raise DataError(f"{format_path(run.path)} is a run without an evaluation")
+        more = _by_set(episodes, _find_seed(run))
         if double := next((key for key in more if key in found), None):
             problem = f"two of its runs have the seed {double[1]}: compare them by themselves"
             raise DataError(f"{format_path(path)}: {problem}")
         found |= more
-    return Played(called, found, True, path)
+    return Played(name or path.name, found, any("partition" in run.config for run in runs), path)
 
 
-def list_runs(path: Path) -> list[Path]:
-    """A run itself, or the runs in a folder."""
-    if (path / "config.yaml").is_file():
-        return [path]
-    return sorted(place.parent for place in path.glob("*/config.yaml"))
-
-
-def _read_run(folder: Path) -> dict[tuple[str, int], Tasks]:
-    """The last evaluation of a run."""
-    files = sorted((folder / "evaluation").glob("*.jsonl"))
-    if not files:
-        raise DataError(f"{format_path(folder)} is a run without an evaluation")
-    return _by_set(files[-1], read_stored_config(folder).seed)
+def _find_seed(run: RunFolder) -> int:
+    """The seed of a training run; evaluations of one agent are not told apart by theirs."""
+    seed = run.config.get("seed")
+    if "partition" not in run.config:
+        return 0
+    if not isinstance(seed, int):
+        raise DataError(f"{format_path(run.path)}: seed is a whole number")
+    return seed
 
 
 def _by_set(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
     by_set: dict[str, list[Trajectory]] = {}
-    for trajectory, about in read_json_lines(file):
-        by_set.setdefault(str(about.get("set", "")), []).append(trajectory)
-    return {(name, seed): _index_groups(group_by_task(episodes)) for name, episodes in by_set.items()}
-
-
-def _index_groups(groups: Sequence[Group]) -> Tasks:
-    return {group[0].task: group for group in groups}
+    for line in read_lines(file):
+        by_set.setdefault(str(line.about.get("set", "")), []).append(line.trajectory)
+    return {
+        (name, seed): {group[0].task: group for group in group_by_task(episodes)} for name, episodes in by_set.items()
+    }
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
@@ -350,47 +350,26 @@ class MeanPoint(NamedTuple):
 
 
 def read_learning_curves(path: Path) -> tuple[LearningCurve, ...]:
-    """The curves that are recorded in a run, a folder of runs or a packed result; none for a file."""
-    if (path / MANIFEST).is_file():
-        return tuple(LearningCurve(one.scenario, one.points) for one in ResultFolder(path).curves.cells)
-    found = [LearningCurve("", _read_points(run)) for run in list_runs(path)]
-    return tuple(one for one in found if one.points)
-
-
-def _read_points(folder: Path) -> tuple[CurvePoint, ...]:
-    place = folder / "metrics.jsonl"
-    records = list(read_metrics_log(place))
-    try:
+    """The curves that are recorded in a run, a folder of runs or a result; none for a file, or a run that is not finished."""
+    if is_result(path):
         return tuple(
-            CurvePoint(
-                round=record["round"],
-                spent=sum_spent(records, record["round"]),
-                measures=_read_measures(record["evaluation"]["overall"]),
-                categories={},
-            )
-            for record in records
-            if "evaluation" in record
+            LearningCurve(key[0], record.curve) for key, record in Result(path).records.items() if record.curve
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"{format_path(place)} is malformed: it is not what a run of this version writes") from None
-
-
-def _read_measures(overall: Mapping[str, Any]) -> dict[str, Interval]:
-    return {name: Interval(mean=one["mean"], low=one["low"], high=one["high"]) for name, one in overall.items()}
+    found = [run.record.curve for run in ([] if path.is_file() else find_runs(path)) if run.is_finished]
+    return tuple(LearningCurve("", curve) for curve in found if curve)
 
 
 def average_curves(curves: Sequence[Sequence[CurvePoint]], measure: str = "success") -> list[MeanPoint]:
     """The mean over curves in the rounds that all of them evaluated; nothing if the measure was not recorded."""
-    by_round = [{point.round: point for point in curve if measure in point.measures} for curve in curves]
+    by_round = [{point.round: point for point in curve if measure in point.overall} for curve in curves]
     common = set.intersection(*(set(one) for one in by_round)) if by_round else set()
     found = []
     for number in sorted(common):
         points = [one[number] for one in by_round]
-        reached = [point.measures[measure] for point in points]
-        values = [one.mean for one in reached]
-        own = reached[0].ends if len(reached) == 1 else None
-        low, high = own or (min(values), max(values))
+        reached = [point.overall[measure] for point in points]
+        values = [one["mean"] for one in reached]
+        low, high = (reached[0]["low"], reached[0]["high"]) if len(reached) == 1 else (min(values), max(values))
         episodes = mean([float(point.spent.episodes) for point in points])
-        sent = mean([float(point.spent.bytes_down + point.spent.bytes_up) for point in points])
+        sent = mean([float(point.spent.bytes) for point in points])
         found.append(MeanPoint(number, episodes, sent, mean(values), low, high))
     return found

@@ -8,12 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import format_path, read_json
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
-from fedagentgym.experiment.report.results import describe_run
-from fedagentgym.federation.records import read_metrics_log
+from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
     Comparison,
     LearningCurve,
@@ -22,14 +19,14 @@ from fedagentgym.leaderboard.compare import (
     align_differences,
     average_curves,
     format_p,
-    list_runs,
+    is_result,
 )
-from fedagentgym.leaderboard.metrics import Metric, find_metric, format_spread, format_value
-from fedagentgym.leaderboard.ranking import read_difference
-from fedagentgym.leaderboard.record import Interval
-from fedagentgym.leaderboard.results import MANIFEST, ResultFolder
+from fedagentgym.leaderboard.metrics import Interval, Metric, find_metric, format_spread, format_value
+from fedagentgym.leaderboard.rank import read_difference
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.pages.charts import Chart, Dumbbell, Scale, Series, compute_ticks, pad_range
 from fedagentgym.pages.render import Strong, format_percent, render
+from fedagentgym.runs.folder import RANKED, find_runs
 from fedagentgym.version import __version__
 
 NO_CURVES: Mapping[str, Sequence[LearningCurve]] = MappingProxyType({})
@@ -353,31 +350,27 @@ def _make_series(
 
 
 def _describe_source(path: Path) -> tuple[str, str, str]:
-    """Return what was compared, and what can be done with it, with the command for that."""
+    """What was compared, and what can be done with it, with the command for that."""
     place = shlex.quote(str(path))
-    if (path / MANIFEST).is_file():
-        suite = ResultFolder(path).manifest.suite
-        about = f"packed result of {suite.name}, version {suite.version}; track {suite.track}"
+    if is_result(path):
+        suite = Result(path).suite
+        about = f"result of {suite.name}, version {suite.version}; track {suite.track}"
         return about, "check every number", f"fedagentgym bench verify {place}"
-    runs = list_runs(path) if path.is_dir() else []
+    runs = find_runs(path) if path.is_dir() else []
     if not runs:
         return "file of episodes", "read its episodes", f"fedagentgym episodes {place}"
-    about, what = _describe_run(runs[0]), "the same run again"
-    if runs != [path]:
-        about = f"{len(runs)} runs; the first, {runs[0].name}: {about}"
+    first = runs[0]
+    episodes, result = first.find_episodes(), read_finished(first.path)
+    if "partition" not in first.config:
+        return "evaluation of an agent", "play every episode again", f"fedagentgym eval --check {place}"
+    about = f"{describe_run(result, [])}; " if result else "an unfinished run; "
+    if episodes == first.path / RANKED:
+        about += "its ranked episodes"
+    elif episodes is not None:
+        about += f"its evaluation of round {int(episodes.stem)}"
+    what = "the same run again"
+    if [run.path for run in runs] != [path]:
+        about = f"{len(runs)} runs; the first, {first.path.name}: {about}"
         what = f"the first of its {len(runs)} runs again"
-    config = shlex.quote(f"{runs[0]}/config.yaml")
+    config = shlex.quote(f"{first.path}/config.yaml")
     return about, what, f"fedagentgym train {config} --set output.folder=again"
-
-
-def _describe_run(folder: Path) -> str:
-    """The run in a line, and the evaluation that is compared, its last."""
-    records = list(read_metrics_log(folder / "metrics.jsonl"))
-    place = folder / "result.json"
-    result = read_json(place) if place.is_file() else {}
-    number = max((folder / "evaluation").glob("*.jsonl")).stem
-    try:
-        about = f"{describe_run(result, records)}; " if records else ""
-    except (KeyError, TypeError, AttributeError):
-        raise DataError(f"{format_path(place)} is malformed: it is not what a run of this version writes") from None
-    return f"{about}its evaluation of round {number.lstrip('0') or '0'}"

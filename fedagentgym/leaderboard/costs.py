@@ -9,8 +9,9 @@ from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.rounding import format_fixed, format_range
 from fedagentgym.experiment.estimate.duration import play_dialogues
-from fedagentgym.leaderboard.entries import ENDPOINT, HOSTED_TOKENS, load_settings, make_agent_entry
+from fedagentgym.leaderboard.entries import HOSTED_TOKENS, load_settings, make_agent_entry
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
+from fedagentgym.runs.record import ENDPOINT
 
 SAMPLED = 10
 LETTERS_OF_A_TOKEN = 4

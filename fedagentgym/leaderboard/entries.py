@@ -1,8 +1,4 @@
-"""An entry of a suite: an agent, or on the methods track the configuration changes that define a method.
-
-RUN/run.json       the suite, the entry, and where its cells lie
-cells/DIGEST/      the cells of all runs under one root; cells that two entries or suites share are played once
-"""
+"""An entry of a suite: an agent, or on the methods track the changes of the configuration that define a method. `entry.json`."""
 
 from __future__ import annotations
 
@@ -10,60 +6,87 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import Field
 
 from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.pretrained import list_shipped
-from fedagentgym.agents.models.sources import PACKAGED
-from fedagentgym.agents.models.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
-from fedagentgym.leaderboard.record import AgentRecord, EntryRecord, MethodRecord, Name, PluginRecord, Text
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.recipe import prepare_agent
+from fedagentgym.runs.record import ENDPOINT, MOST_VALUES, Count, Digest, Name, Text, drop_manners, hide_secrets
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
-ENDPOINT = "endpoint"
-MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_price", "output_price", "key_variable")
-"""Options of a hosted model about requests and prices, which do not affect its answers."""
 HOSTED_TOKENS = 512
 
 
+class PluginRecord(Settings):
+    """Loaded code of an entry, by the digest of its file if it is one. `path` is where it lies on this machine."""
+
+    name: Text
+    digest: Digest | None = None
+    path: Text | None = None
+
+
+class Regraded(Settings):
+    """Where a result comes from that was graded again: the digest of the archive with the former grades, and whose rules graded
+    it since."""
+
+    of: Digest
+    by: Text
+
+
 class Entry(Settings):
-    """An entry of a suite. `changes` define the method, on the methods track; `agent` is the player on the other, in `scenarios`
-    or, if none is named, in all that it can play."""
+    """A row of a suite's table. `changes` define the method, on the methods track; `agent` is the player on the other, in
+    `scenarios` or, if none is named, in all that it can play. `submitted_by`, `link` and `note` are the submitters' own words."""
 
     name: Name
     title: Text = ""
     baseline: bool = False
     agent: dict[str, Any] | None = None
-    changes: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
-    stream: int = 0
+    changes: tuple[Text, ...] = Field(default=(), max_length=MOST_VALUES)
+    plugins: tuple[PluginRecord, ...] = ()
+    stream: Count = Field(default=0, description="of the suite's control: number of the random stream")
     scenarios: tuple[Name, ...] = ()
     submitted_by: Text = ""
     link: Text = ""
     note: Text = ""
+    regraded: Regraded | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
         """The part of an entry that determines what is played."""
-        agent = None if self.agent is None else _drop_manners(self.agent)
-        return {"agent": agent, "changes": self.changes, "plugins": self.plugins, "stream": self.stream}
+        agent = None if self.agent is None else hide_secrets(drop_manners(self.agent))
+        plugins = [one.model_dump(mode="json", exclude={"path"}) for one in self.plugins]
+        return {"agent": agent, "changes": self.changes, "plugins": plugins, "stream": self.stream}
+
+    @property
+    def plugin_paths(self) -> tuple[str, ...]:
+        """Where its code is on this machine."""
+        return tuple(one.path or one.name for one in self.plugins)
+
+    def publish(self) -> Entry:
+        """The entry without paths and secrets."""
+        plugins = tuple(one.model_copy(update={"path": None}) for one in self.plugins)
+        agent = None if self.agent is None else hide_secrets(self.agent)
+        return self.model_copy(update={"plugins": plugins, "agent": agent})
 
 
-def _drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without a hosted model's options about requests and prices."""
-    options = settings.get("options")
-    if settings.get("name") != ENDPOINT or not isinstance(options, Mapping):
-        return dict(settings)
-    return {**settings, "options": {key: value for key, value in options.items() if key not in MANNERS}}
+def describe_plugins(plugins: Sequence[str]) -> tuple[PluginRecord, ...]:
+    """Plugins for an entry: modules by name, files by name and digest."""
+    return tuple(
+        PluginRecord(name=Path(one).name, digest=file_digest(one), path=str(Path(one).resolve()))
+        if one.endswith(".py")
+        else PluginRecord(name=one)
+        for one in plugins
+    )
 
 
 def list_baselines(suite: Suite, names: Sequence[str] = ()) -> list[Entry]:
@@ -139,73 +162,3 @@ def find_packaged(settings: AgentSettings, env: TextEnv) -> AgentSettings | None
 
 def _drop_seed(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key != "seed"}
-
-
-def describe_agent(settings: AgentSettings) -> AgentRecord:
-    """The identity of an agent, for a record: without paths of this machine and without secrets in an address. A tiny agent
-    is another model in every environment, so it names none."""
-    plain = settings.model_dump(mode="json", exclude_unset=True)
-    model = get_model(settings)
-    if settings.name == ENDPOINT:
-        return AgentRecord(kind="hosted", settings=_hide_secrets(plain), model=model)
-    if model is None:
-        return AgentRecord(kind="model" if starts_from_nothing(settings) else "program", settings=plain)
-    stored, folder = find_model(model), Path(model).expanduser()
-    shown = folder.resolve().name if stored is None and folder.is_dir() else model
-    if "model" in plain:
-        plain["model"] = shown
-    identity = identify_model(model)
-    weights = identity if identity.startswith("sha256:") else None
-    revision = None if stored is None or stored.source.startswith(("folder ", "file ")) else stored.source
-    return AgentRecord(kind="model", settings=plain, model=shown, weights=weights, revision=revision)
-
-
-def describe_learner(settings: AgentSettings) -> AgentRecord:
-    """The agent that methods train."""
-    return describe_agent(settings).model_copy(update={"kind": "model"})
-
-
-def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
-    """Return whether a record is of the agent that methods train. A packaged model is its pinned package: it need not be here,
-    and the digest of its folder depends on the version that converted it."""
-    packaged = PACKAGED.get(get_model(settings) or "")
-    if packaged is None:
-        return record == describe_learner(settings)
-    plain = settings.model_dump(mode="json", exclude_unset=True)
-    expected = AgentRecord(kind="model", settings=plain, model=get_model(settings), revision=packaged.source)
-    return record.weights is not None and record.model_copy(update={"weights": None}) == expected
-
-
-def _hide_secrets(plain: Mapping[str, Any]) -> dict[str, Any]:
-    options = dict(plain.get("options") or {})
-    if isinstance(options.get("url"), str):
-        parts = urlsplit(options["url"])
-        port = "" if parts.port is None else f":{parts.port}"
-        options["url"] = urlunsplit((parts.scheme, f"{parts.hostname or ''}{port}", parts.path, "", ""))
-    return {**plain, "options": options}
-
-
-def identify_agent(record: AgentRecord) -> dict[str, Any]:
-    """The part of an agent that determines its answers."""
-    return {**record.model_dump(mode="json"), "settings": _drop_manners(record.settings)}
-
-
-# ---- records ----------------------------------------------------------------------------------------------------------
-
-
-def describe_plugins(plugins: Sequence[str]) -> tuple[PluginRecord, ...]:
-    """The plugins for a record: modules by name, files by name and digest."""
-    return tuple(
-        PluginRecord(name=Path(one).name, digest=file_digest(one)) if one.endswith(".py") else PluginRecord(name=one)
-        for one in plugins
-    )
-
-
-def describe_entry(entry: Entry, agent: AgentRecord, algorithm: str | None) -> EntryRecord:
-    """An entry for a record."""
-    method = None
-    if algorithm is not None:
-        plugins = describe_plugins(entry.plugins)
-        method = MethodRecord(algorithm=algorithm, changes=entry.changes, plugins=plugins, stream=entry.stream)
-    described = entry.model_dump(include={"name", "baseline", "submitted_by", "link", "note"})
-    return EntryRecord(title=entry.title or entry.name, agent=agent, method=method, **described)

@@ -7,7 +7,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedagentgym.base.rounding import format_bytes, format_fixed
-from fedagentgym.leaderboard.record import Interval
+from fedagentgym.base.settings import Settings
+
+
+class Interval(Settings):
+    """A mean and the ends of its interval, without ends if there are too few runs for one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends, if there is an interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+Measures = dict[str, Interval]
+"""By the names of `METRICS`, and `reward/...` for the components of rewards."""
 
 
 @dataclass(frozen=True)

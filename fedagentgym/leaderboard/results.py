@@ -1,281 +1,250 @@
-"""A packed result: one folder with who played which suite, the results, and every episode.
+"""A result: the runs of one entry of a suite, as one archive or as the folder in which they lie.
 
-    manifest.json                 format, who, which suite, the results, the digest of every other file        `Manifest`
-    suite.yaml                    the definition of the suite as it was played
-    agent.yaml                    agents track: the agent's settings
-    episodes/SCENARIO-seedN.jsonl.xz    the ranked episodes, one a line, in the order of their tasks
-    selection/SCENARIO-seedN.jsonl.xz   methods track: the episodes on `val`, in brief, of the learning curve
-    worlds/SCENARIO-seedN.jsonl.xz      the episodes in the clients' own worlds, in brief
-    curves.json.xz                methods track: results and cost of every evaluated round                `Curves`
-    clients.json.xz               methods track: success of every client                                `ClientTable`
-    configs.json.xz               methods track: the configuration of every run                         `ConfigTable`
+    suite.yaml             the definition of the suite as it was played
+    entry.json             who played
+    SCENARIO-seedN         a run for each scenario and seed, as `train` or `eval` wrote it (`runs.folder`)
 
-A cell is one scenario (an environment, on the methods track with a client split) under one seed. Brief episodes lack their seed
-and the observations, which a replay gives back. On the agents track a result may hold some of the scenarios. All numbers of the
-manifest, the curves and the clients follow from the episodes, except for what `verify` names as not provable. Only
-`manifest.made` (date, machine, duration) differs between two runs of the same cells. What a verifier found is no part of a
-result: `bench verify --to FOLDER` writes FOLDER/SUITE/ENTRY.json.
+A folder holds the runs as folders; `pack` makes the archive, ENTRY.zip (`runs.archive`), the same bytes from the same runs. On
+the agents track a result may hold some of the scenarios. What a verifier found is no part of a result: `bench verify --to FOLDER`
+writes FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
-import platform
-import re
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal
 
-import yaml
+from pydantic import Field
 
-from fedagentgym.base.encoding import bytes_digest, file_digest
-from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import (
-    atomic_folder,
-    compress,
-    find_below,
-    format_path,
-    parse_json,
-    read_compressed,
-    read_json_line_texts,
-    read_text,
-    write_atomic,
-)
-from fedagentgym.base.process import count_usable_cores
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import find_below, format_path, parse_json, read_text
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
-from fedagentgym.experiment.run import collect_versions
-from fedagentgym.leaderboard.aggregate import (
-    CellData,
-    WorldGroups,
-    aggregate,
-    average_replicates,
-    collect_ranked,
-    describe_cell,
-)
-from fedagentgym.leaderboard.record import (
-    CellClients,
-    CellConfig,
-    CellRecord,
-    ClientTable,
-    ConfigTable,
-    Curve,
-    Curves,
-    EntryRecord,
-    Made,
-    Manifest,
-    Measures,
-    ScenarioRecord,
-    Verification,
-)
+from fedagentgym.leaderboard.entries import Entry
+from fedagentgym.leaderboard.measures import Numbers, measure_entry
+from fedagentgym.leaderboard.metrics import Measures
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
-from fedagentgym.learning.trajectory import Group, Trajectory, parse_json_lines, read_json_lines, to_json_line
+from fedagentgym.learning.episodes import group_by_task, read_lines
+from fedagentgym.learning.trajectory import Group
+from fedagentgym.runs.archive import Archive, is_archive, join_archives, write_archive
+from fedagentgym.runs.folder import RANKED, RECORD, RunFolder, format_document, read_document
+from fedagentgym.runs.record import Digest, Name, RunRecord, Text
 
-FORMAT = 1
-"""The newest format of packed results that this version reads."""
-MANIFEST, CURVES, CLIENTS, CONFIGS = "manifest.json", "curves.json.xz", "clients.json.xz", "configs.json.xz"
-SUITE, AGENT = "suite.yaml", "agent.yaml"
-EPISODES, SELECTION, WORLDS = "episodes", "selection", "worlds"
-MOST_DOCUMENT = 1 << 24
-"""Maximum size of a document in bytes; those of large suites have some hundred thousand."""
+SUITE, ENTRY = "suite.yaml", "entry.json"
 DEEPEST = 4
 """Maximum depth below a named folder at which results are searched."""
-_FLAT = re.compile(r"\{\n *([^{}\[\]]*)\n *\}")
-Document = TypeVar("Document", bound=Settings)
+RunKey = tuple[str, int]
+"""A run of a result: its scenario and its seed."""
 
 
-# ---- episodes -----------------------------------------------------------------------------------------------------------
+def name_run(key: RunKey) -> str:
+    """The name of a run in file names."""
+    return f"{key[0]}-seed{key[1]}"
 
 
-def group_by_task(trajectories: Iterable[Trajectory]) -> tuple[Group, ...]:
-    """Consecutive episodes of one task."""
-    return tuple(tuple(members) for _, members in groupby(trajectories, key=lambda one: one.task))
+def parse_run(name: str, where: str) -> RunKey:
+    """The run of a name."""
+    scenario, _, seed = name.rpartition("-seed")
+    if not scenario or not seed.isdecimal() or name != f"{scenario}-seed{int(seed)}":
+        raise DataError(f"{where}: {name[:80]!r} names no run: SCENARIO-seedN is expected")
+    return scenario, int(seed)
 
 
-def parse_groups(text: str, where: str) -> tuple[Group, ...]:
-    """The episodes of a text of JSON lines, grouped by task."""
-    return group_by_task(trajectory for trajectory, _ in parse_json_lines(text.splitlines(), where))
+class Claim(Settings):
+    """A claim of a result, and whether it was proven."""
+
+    name: Name
+    status: Literal["proven", "not provable", "refuted"]
+    about: Text
 
 
-def shorten_episodes(text: str, where: str) -> str:
-    """The same episodes in brief."""
-    lines = parse_json_lines(text.splitlines(), where)
-    return "".join(to_json_line(trajectory, about, brief=True) + "\n" for trajectory, about in lines)
+class Rerun(Settings):
+    """The results of maintainers who ran an entry again: on the public tasks, and on those of the secret twin."""
+
+    date: Text
+    by: Text
+    public: Measures = Field(default_factory=dict)
+    secret: Measures = Field(default_factory=dict)
+    secret_suite: Digest | None = None
 
 
-def parse_worlds(text: str, where: str) -> tuple[WorldGroups, ...]:
-    """The brief episodes of a text by the clients in whose worlds they were played, each grouped by task."""
-    lines = parse_json_lines(text.splitlines(), where, brief=True)
-    return tuple(
-        (tuple(clients), group_by_task(trajectory for trajectory, _ in members))
-        for clients, members in groupby(lines, key=lambda line: line[1].get("clients"))
-    )
+class Verification(Settings):
+    """What the verifier of a result found; it belongs to one archive, by its digest."""
 
+    format: Literal[1] = 1
+    result: Digest
+    version: Text = Field(description="of the package that checked")
+    claims: tuple[Claim, ...]
+    rerun: Rerun | None = None
 
-# ---- documents ----------------------------------------------------------------------------------------------------------
-
-
-def to_text(document: Settings) -> str:
-    """The canonical text of a result's document."""
-    return format_document(document.model_dump(mode="json"))
-
-
-def format_document(plain: Any) -> str:
-    """Indented JSON, in which a mapping that holds no other is one line.
-
-    >>> print(format_document({"b": {"mean": 0.5, "runs": 2}, "a": []}), end="")
-    {
-     "a": [],
-     "b": {"mean": 0.5, "runs": 2}
-    }
-    """
-    text = json.dumps(plain, sort_keys=True, indent=1, allow_nan=False)
-    return _FLAT.sub(lambda found: "{" + re.sub(r"\n *", " ", found[1]) + "}", text) + "\n"
-
-
-def read_document(kind: type[Document], path: Path) -> Document:
-    """A document of a result; any text but that of `to_text` is refused."""
-    read = read_compressed if path.suffix == ".xz" else read_text
-    text, where = read(path, MOST_DOCUMENT), format_path(path)
-    plain = parse_json(text, where)
-    if kind is Manifest and isinstance(plain, dict):
-        number = plain.get("format")
-        if not isinstance(number, int) or number < 1:
-            raise DataError(f"{where}: the manifest of a packed result names its format, found {str(number)[:40]!r}")
-        if number > FORMAT:
-            raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
-    try:
-        found = kind.load(plain, "")
-    except OptionError as error:
-        raise DataError(f"{where}: {error}") from None
-    if to_text(found) != text:
-        raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
-    return found
-
-
-def format_settings(plain: Mapping[str, Any]) -> str:
-    """Settings as a YAML file."""
-    text: str = yaml.safe_dump(dict(plain), sort_keys=True, allow_unicode=True)
-    return text
-
-
-# ---- reading ------------------------------------------------------------------------------------------------------------
+    @property
+    def replayed(self) -> bool:
+        """True if every episode was replayed with the recorded rewards."""
+        return any(claim.name == "replayed" and claim.status == "proven" for claim in self.claims)
 
 
 @dataclass(frozen=True)
-class ResultFolder:
-    """A packed result on disk. Documents are read when they are asked for; nothing here trusts or verifies them.
+class Result:
+    """A result on disk. Its parts are read when they are asked for; nothing here trusts or verifies them.
 
-    `verified` is a folder of what its reader found about results: a result's own files have no say in it.
+    `verified` is a folder of what its reader found about results: a result's own files have no say in it. `only` is the run that
+    counts, if the others do not.
     """
 
     path: Path
     verified: Path | None = None
+    only: RunKey | None = None
 
     @cached_property
-    def manifest(self) -> Manifest:
-        return read_document(Manifest, self.path / MANIFEST)
+    def archive(self) -> Archive | None:
+        """The archive; None for a folder."""
+        return Archive(self.path) if is_archive(self.path) else None
 
     @cached_property
     def suite(self) -> Suite:
         """The definition of the suite as it was played."""
-        found = parse_suite(read_text(self.path / SUITE), format_path(self.path / SUITE))
-        if found.digest != self.manifest.suite.digest:
-            raise DataError(f"{format_path(self.path)}: {SUITE} is not the suite that the manifest names")
+        return parse_suite(self._read(SUITE), f"{format_path(self.path)}, {SUITE}")
+
+    @cached_property
+    def entry(self) -> Entry:
+        if self.archive is None:
+            return read_document(Entry, self.path / ENTRY)
+        where = f"{format_path(self.path)}, {ENTRY}"
+        found = Entry.load(parse_json(self._read(ENTRY), where), where)
+        if format_document(found) != self._read(ENTRY):
+            raise DataError(f"{where}: not written as this package writes it")
         return found
 
-    @cached_property
-    def curves(self) -> Curves:
-        """The learning curves; empty on the agents track."""
-        place = self.path / CURVES
-        return read_document(Curves, place) if place.exists() else Curves(cells=())
+    def _read(self, name: str) -> str:
+        if self.archive is None:
+            return read_text(self.path / name)
+        try:
+            return self.archive.read(name).decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{format_path(self.path)}, {name}: not UTF-8 text (byte {error.start})") from None
 
     @cached_property
-    def clients(self) -> ClientTable:
-        """The clients; empty on the agents track."""
-        place = self.path / CLIENTS
-        return read_document(ClientTable, place) if place.exists() else ClientTable(cells=())
-
-    @cached_property
-    def configs(self) -> ConfigTable:
-        """The configurations; empty on the agents track."""
-        place = self.path / CONFIGS
-        return read_document(ConfigTable, place) if place.exists() else ConfigTable(cells=())
-
-    @property
-    def verification_file(self) -> Path:
-        """The reader's file with what was found about this result."""
-        if self.verified is None or self.verified.resolve().is_relative_to(self.path.resolve()):
-            raise OptionError("what is found about a result is kept in a folder of its own, outside of the result")
-        return self.verified / self.manifest.suite.name / f"{self.name}.json"
-
-    @cached_property
-    def verification(self) -> Verification | None:
-        """The findings about this manifest, if the reader keeps it."""
-        if self.verified is None or not self.verification_file.is_file():
-            return None
-        found = read_document(Verification, self.verification_file)
-        return found if found.manifest == file_digest(self.path / MANIFEST) else None
+    def digest(self) -> str:
+        """The digest of the archive; a folder has none."""
+        if self.archive is None:
+            raise DataError(
+                f"{format_path(self.path)} is a folder of runs: only an archive has a digest (`bench pack`)"
+            )
+        return self.archive.digest
 
     @property
     def name(self) -> str:
-        return self.manifest.entry.name
+        return self.entry.name
+
+    @cached_property
+    def keys(self) -> tuple[RunKey, ...]:
+        """The finished runs that are here, in the order of the suite; others after them."""
+        if self.archive is not None:
+            names = list(self.archive.runs)
+        else:
+            names = [place.parent.name for place in self.path.glob(f"*/{RECORD}")]
+        found = [parse_run(name, format_path(self.path)) for name in names]
+        found = found if self.only is None else [self.only]
+        order = [(scenario, seed) for scenario in self.suite.scenarios for seed in self.suite.seeds]
+        return tuple(sorted(found, key=lambda key: (order.index(key) if key in order else len(order), key)))
+
+    @property
+    def scenarios(self) -> list[str]:
+        """The scenarios that were played, in the order of the suite."""
+        return list(dict.fromkeys(scenario for scenario, _ in self.keys))
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({seed for _, seed in self.keys})
 
     @property
     def is_whole(self) -> bool:
         """True if every scenario of the suite was played."""
-        return len(self.manifest.scenarios) == len(self.suite.scenarios)
+        return len(self.scenarios) == len(self.suite.scenarios)
 
-    @property
-    def overall(self) -> Measures:
-        """The measures over all scenarios; nothing if some were not played, since these numbers are about all."""
-        return self.manifest.overall if self.is_whole else {}
+    @contextlib.contextmanager
+    def open_run(self, key: RunKey, *only: str) -> Iterator[RunFolder]:
+        """A run on disk; of an archive unpacked into a temporary folder, just the files `only` if any are named."""
+        if self.archive is None:
+            yield RunFolder(self.path / name_run(key))
+            return
+        with self.archive.unpack(name_run(key), only or None) as folder:
+            yield RunFolder(folder)
 
-    def get_episodes_file(self, cell: CellRecord, kind: str = EPISODES) -> Path:
-        """The file of a cell's ranked episodes, or of those on `val` (`SELECTION`)."""
-        return self.path / kind / f"{cell.key}.jsonl.xz"
-
-    def read_groups(self, cell: CellRecord) -> tuple[Group, ...]:
-        """The ranked episodes of a cell, grouped by task."""
-        return group_by_task(trajectory for trajectory, _ in read_json_lines(self.get_episodes_file(cell)))
-
-    def read_cell(self, cell: CellRecord) -> CellData:
-        """A cell's ranked episodes in the order of the tasks' ids, with its recorded curve and clients."""
-        groups = tuple(sorted(self.read_groups(cell), key=lambda group: group[0].task))
-        if len({len(group) for group in groups}) != 1 or len({group[0].task for group in groups}) != len(groups):
-            raise DataError(f"{format_path(self.path)}: cell {cell.key} has no episodes, or not as many for every task")
-        key = (cell.scenario, cell.seed)
-        points = next((one.points for one in self.curves.cells if (one.scenario, one.seed) == key), ())
-        clients = next((one.clients for one in self.clients.cells if (one.scenario, one.seed) == key), ())
-        worlds: tuple[WorldGroups, ...] = ()
-        if self.suite.in_own_worlds:
-            place = self.get_episodes_file(cell, WORLDS)
-            text = "\n".join(line for _, _, line in read_json_line_texts(place))
-            worlds = parse_worlds(text, format_path(place))
-        return CellData(
-            *key, groups, cell.spent, points, clients, usage=cell.usage, epsilon=cell.epsilon, worlds=worlds
-        )
-
-    def read_values(self) -> Mapping[str, Values]:
-        """The ranked measure by scenario: one row for each seed, one column for each task, in the order of their ids."""
-        cells, ranked = [self.read_cell(cell) for cell in self.manifest.cells], self.manifest.ranked
-        if (found := collect_ranked(self.suite, cells, ranked)) is None:
-            raise DataError(f"{format_path(self.path)}: {ranked!r} cannot be found from its episodes")
+    @cached_property
+    def records(self) -> Mapping[RunKey, RunRecord]:
+        """The record of every run."""
+        found = {}
+        for key in self.keys:
+            with self.open_run(key, RECORD) as run:
+                found[key] = run.record
         return found
 
-    def list_runs(self, measure: str, scenario: str = "") -> list[float]:
-        """A measure in each run of a method, in one scenario or in the mean over all; nothing if some cell lacks it."""
-        if self.manifest.suite.track == "agents":
-            return []
-        names = [scenario] if scenario else [one.name for one in self.manifest.scenarios]
-        rows = [[cell.measures.get(measure) for cell in self.manifest.cells if cell.scenario == name] for name in names]
-        if any(one is None for row in rows for one in row):
-            return []
-        return average_replicates([[one.mean for one in row if one is not None] for row in rows])
+    def read_groups(self, key: RunKey) -> tuple[Group, ...]:
+        """The ranked episodes of a run, grouped by task, in the order of the tasks' ids."""
+        with self.open_run(key, RANKED) as run:
+            groups = group_by_task(line.trajectory for line in read_lines(run.path / RANKED))
+        found = tuple(sorted(groups, key=lambda group: group[0].task))
+        if len({len(group) for group in found}) != 1 or len({group[0].task for group in found}) != len(found):
+            where = f"{format_path(self.path)}, {name_run(key)}"
+            raise DataError(f"{where}: no ranked episodes, or not as many for every task")
+        return found
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The numbers of the entry, from the records of its runs."""
+        return measure_entry(self.suite, self.records, self.read_groups)
+
+    @property
+    def verification_file(self) -> Path:
+        """The reader's file with what was found about this result."""
+        if self.verified is None:
+            raise DataError(f"{format_path(self.path)}: no folder of findings was named")
+        return self.verified / self.suite.name / f"{self.name}.json"
+
+    @cached_property
+    def verification(self) -> Verification | None:
+        """The findings about this archive, if the reader keeps them."""
+        if self.verified is None or self.archive is None or not self.verification_file.is_file():
+            return None
+        found = read_document(Verification, self.verification_file)
+        return found if found.result == self.digest else None
+
+
+def pack(result: Result, path: Path) -> str:
+    """Write the archive of a result; returns its digest. It is complete or absent."""
+    documents = {SUITE: to_yaml(result.suite).encode(), ENTRY: format_document(result.entry.publish()).encode()}
+
+    def publish() -> Iterator[tuple[str, Mapping[str, bytes]]]:
+        for key in result.keys:
+            with result.open_run(key) as run:
+                yield name_run(key), run.publish()
+
+    if not result.keys:
+        raise DataError(f"{format_path(result.path)} holds no finished run")
+    return write_archive(path, documents, publish())
+
+
+def join(parts: Sequence[Result], path: Path) -> str:
+    """One archive of the archives of single runs of an entry, in the order of the suite; nothing is packed again."""
+    first = parts[0]
+    for part in parts[1:]:
+        if part.suite.digest != first.suite.digest or part.entry.publish() != first.entry.publish():
+            raise DataError(f"{format_path(part.path)} is of another suite or entry than {format_path(first.path)}")
+    order = {(scenario, seed): place for place, (scenario, seed) in enumerate(
+        (scenario, seed) for scenario in first.suite.scenarios for seed in first.suite.seeds
+    )}  # fmt: skip
+    ordered = sorted(parts, key=lambda part: order.get(part.keys[0], len(order)))
+    documents = {SUITE: to_yaml(first.suite).encode(), ENTRY: format_document(first.entry.publish()).encode()}
+    return join_archives(path, documents, [part.archive for part in ordered if part.archive is not None])
+
+
+# ---- finding results ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -283,11 +252,15 @@ class SuiteEntries:
     """All entries of one suite."""
 
     suite: Suite
-    entries: Sequence[ResultFolder]
+    entries: Sequence[Result]
 
-    def read_values(self) -> dict[str, Mapping[str, Values]]:
-        """The ranked measure of every entry, by scenario."""
-        return {entry.name: entry.read_values() for entry in self.entries}
+    def tabulate(self) -> dict[str, dict[str, Values]]:
+        """The ranked measure of every entry, by scenario: `values[seed, task]`."""
+        found = {entry.name: entry.numbers.tabulate(self.suite.rank_by) for entry in self.entries}
+        for entry in self.entries:
+            if found[entry.name] is None:
+                raise DataError(f"{format_path(entry.path)}: {self.suite.rank_by!r} cannot be found from its runs")
+        return {name: values for name, values in found.items() if values is not None}
 
     @property
     def key(self) -> str:
@@ -296,136 +269,42 @@ class SuiteEntries:
         return self.suite.name if self.suite.name.endswith(tail) else f"{self.suite.name}{tail}"
 
 
+def find_results(place: Path) -> list[Path]:
+    """The results in a place: an archive or a folder of runs itself, or those below it. Links are not followed."""
+    if is_archive(place):
+        return [place]
+    if not place.is_dir():
+        raise DataError(f"{format_path(place)} is neither a result nor a folder of results")
+    folders = sorted(find_below(place, ENTRY, DEEPEST))
+    archives = [
+        file
+        for depth in range(1, DEEPEST + 1)
+        for file in place.glob("/".join(["*"] * depth) + ".zip")
+        if file.is_file() and not file.is_symlink() and not any(folder in file.parents for folder in folders)
+    ]
+    return sorted({*folders, *archives})
+
+
 def read_suites(places: Iterable[Path], verified: Path | None = None) -> list[SuiteEntries]:
-    """The results in these folders and below them, by suite; agents first, then methods, each by name. `verified` is the folder
-    of what the reader found about them."""
-    found: dict[str, list[ResultFolder]] = {}
-    for folder in dict.fromkeys(folder.resolve() for place in places for folder in _find_results(place, DEEPEST)):
-        entry = ResultFolder(folder, verified)
-        reference = entry.manifest.suite
-        found.setdefault(f"{reference.track} {reference.name} {reference.version:06d}", []).append(entry)
+    """The results in these places, by suite; agents first, then methods, each by name. `verified` is the folder of what the
+    reader found about them."""
+    found: dict[str, list[Result]] = {}
+    for path in dict.fromkeys(path.resolve() for place in places for path in find_results(place)):
+        entry = Result(path, verified)
+        suite = entry.suite
+        found.setdefault(f"{suite.track} {suite.name} {suite.version:06d}", []).append(entry)
     return [_group(entries) for _, entries in sorted(found.items())]
 
 
-def _group(entries: Sequence[ResultFolder]) -> SuiteEntries:
+def _group(entries: Sequence[Result]) -> SuiteEntries:
     ordered = sorted(entries, key=lambda entry: entry.name)
     first = ordered[0]
     for entry in ordered[1:]:
-        name = first.manifest.suite.name
-        if entry.manifest.suite.digest != first.manifest.suite.digest:
-            raise DataError(f"{entry.path} was played under another definition of {name} than {first.path}")
+        if entry.suite.digest != first.suite.digest:
+            raise DataError(f"{entry.path} was played under another definition of {entry.suite.name} than {first.path}")
     for before, after in pairwise(ordered):
         if before.name == after.name:
             raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
-    return SuiteEntries(_find_definition(first), ordered)
-
-
-def _find_definition(entry: ResultFolder) -> Suite:
-    """The package's own definition if it is of what was played: descriptions that come with results may say anything."""
-    name = entry.manifest.suite.name
-    own = load_suite(name) if name in list_suites() else None
-    return own if own is not None and own.digest == entry.manifest.suite.digest else entry.suite
-
-
-def _find_results(place: Path, depth: int) -> Iterator[Path]:
-    if not place.is_dir():
-        raise DataError(f"{format_path(place)} is not a folder of results")
-    yield from sorted(find_below(place, MANIFEST, depth))
-
-
-# ---- writing ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PackedCell:
-    """A cell with its files, as texts."""
-
-    data: CellData
-    episodes: str
-    selection: str | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    worlds: str = ""
-
-
-@dataclass(frozen=True)
-class Result:
-    """All of an entry's cells."""
-
-    suite: Suite
-    entry: EntryRecord
-    scenarios: tuple[ScenarioRecord, ...]
-    cells: tuple[PackedCell, ...]
-    seconds: float = 0.0
-    versions: Mapping[str, str] = field(default_factory=dict)
-    revision: str | None = None
-
-
-def write_result(result: Result, folder: Path) -> Manifest:
-    """Write a result into a new folder; it is complete or absent."""
-    files = list_files(result)
-    manifest = make_manifest(result, {name: bytes_digest(data) for name, data in files.items()})
-    with atomic_folder(folder) as place:
-        for name, data in files.items():
-            write_atomic(place / name, data)
-        write_atomic(place / MANIFEST, to_text(manifest))
-    return manifest
-
-
-def list_files(result: Result) -> dict[str, bytes]:
-    """Every file but the manifest, by its name in the folder."""
-    suite, cells = result.suite, result.cells
-    found = {SUITE: to_yaml(suite).encode()}
-    for cell in cells:
-        key = f"{cell.data.scenario}-seed{cell.data.seed}"
-        found[f"{EPISODES}/{key}.jsonl.xz"] = compress(cell.episodes)
-        if cell.selection is not None:
-            found[f"{SELECTION}/{key}.jsonl.xz"] = compress(cell.selection)
-        if cell.worlds:
-            found[f"{WORLDS}/{key}.jsonl.xz"] = compress(cell.worlds)
-    if suite.track == "agents":
-        found[AGENT] = format_settings(result.entry.agent.settings).encode()
-    else:
-        found[CURVES] = compress(to_text(make_curves([cell.data for cell in cells])))
-        found[CLIENTS] = compress(to_text(make_client_table([cell.data for cell in cells])))
-        found[CONFIGS] = compress(to_text(make_config_table(cells)))
-    return dict(sorted(found.items()))
-
-
-def make_curves(cells: Sequence[CellData]) -> Curves:
-    return Curves(cells=tuple(Curve(scenario=one.scenario, seed=one.seed, points=one.points) for one in cells))
-
-
-def make_client_table(cells: Sequence[CellData]) -> ClientTable:
-    found = (CellClients(scenario=one.scenario, seed=one.seed, clients=one.clients) for one in cells)
-    return ClientTable(cells=tuple(found))
-
-
-def make_config_table(cells: Sequence[PackedCell]) -> ConfigTable:
-    found = (CellConfig(scenario=one.data.scenario, seed=one.data.seed, config=dict(one.config)) for one in cells)
-    return ConfigTable(cells=tuple(found))
-
-
-def make_manifest(result: Result, files: Mapping[str, str]) -> Manifest:
-    """The manifest of cells whose files have these digests."""
-    cells = [cell.data for cell in result.cells]
-    overall, by_scenario = aggregate(result.suite, cells)
-    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-    machine = {"system": platform.system(), "machine": platform.machine(), "cores": str(count_usable_cores())}
-    return Manifest(
-        suite=result.suite.reference,
-        entry=result.entry,
-        scenarios=result.scenarios,
-        seeds=tuple(seed for seed in result.suite.seeds if any(cell.seed == seed for cell in cells)),
-        ranked=result.suite.rank_by,
-        overall=overall,
-        by_scenario=by_scenario,
-        cells=tuple(describe_cell(result.suite, cell) for cell in cells),
-        files=dict(files),
-        made=Made(
-            date=now.isoformat(),
-            seconds=result.seconds,
-            versions=dict(result.versions) or collect_versions(),
-            machine=machine,
-            revision=result.revision,
-        ),
-    )
+    # descriptions that come with results may say anything: the package's own are shown where it has the suite
+    own = load_suite(first.suite.name) if first.suite.name in list_suites() else None
+    return SuiteEntries(own if own is not None and own.digest == first.suite.digest else first.suite, ordered)

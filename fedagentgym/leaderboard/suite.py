@@ -31,7 +31,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -46,14 +46,16 @@ from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import find_decidable
-from fedagentgym.leaderboard.record import Digest, Name, ScenarioRecord, SuiteReference, Text, Track, WorldRecord
-from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
+from fedagentgym.runs.claims import describe_tasks
+from fedagentgym.runs.record import Digest, Name, TasksRecord, Text
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.config import RunConfig
     from fedagentgym.partitions.client_split import ClientSplit
 
+Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
 DESCRIPTIONS = (
@@ -341,22 +343,12 @@ class Suite(Settings):
         plain = self.model_dump(mode="json")
         for key in DESCRIPTIONS:
             plain.pop(key)
-        if plain["ranked_round"] == "best":
-            plain.pop("ranked_round")  # suites from before there was a choice
         for scenario in plain["scenarios"].values():
             scenario.pop("about")
             scenario.pop("because")
-        if not self.world:
-            for key in ("world", "first_world", "replicates"):
-                plain.pop(key)
-        for replicate in plain.get("replicates", {}).values():
+        for replicate in plain["replicates"].values():
             replicate.pop("agent")
         return digest(plain)
-
-    @property
-    def reference(self) -> SuiteReference:
-        """Name, version, track and digest: what results name."""
-        return SuiteReference(name=self.name, version=self.version, track=self.track, digest=self.digest)
 
     def get_ranking(self, scenario: str) -> Ranking:
         """Return how the tasks of a scenario are played for the ranked number.
@@ -474,48 +466,54 @@ class OpenedScenario:
     def definition(self) -> Scenario:
         return self.suite.scenarios[self.name]
 
-    def describe(self) -> ScenarioRecord:
-        """The scenario for a record."""
-        divided, ranking = self.client_split, self.suite.get_ranking(self.name)
-        return ScenarioRecord(
-            name=self.name,
-            env=self.env.id,
-            options=type(self.env).portable_options(self.options),
-            split=ranking.split,
-            tasks=len(self.ids),
-            repeats=ranking.repeats,
-            pool=self.env.pool.digest,
-            task_ids=digest(self.ids),
-            task_set=replace(self.env.task_set, ids=self.ids).digest,
-            verifier=self.env.get_verifier_version(),
-            client_split=None if divided is None else divided.digest,
-            clients=None if divided is None else len(divided),
-            axis=self.definition.axis,
-            level=self.definition.level,
-            methods_differ=self.definition.methods_differ,
-        )
+    @property
+    def ranking(self) -> RankingSettings:
+        """What ranks a run of this scenario, under the scenario's seed."""
+        return make_ranking(self.suite, self.name, self.seed)
 
-    def describe_all(self) -> ScenarioRecord:
-        """The scenario for a record, with the worlds of all seeds."""
-        found, worlds = self.describe(), {}
-        for seed in self.suite.seeds if self.suite.world else ():
-            plain = self.at(seed).describe().model_dump(include=set(WorldRecord.model_fields))
-            worlds[str(seed)] = WorldRecord.load(plain)
-        return found.model_copy(update={"worlds": worlds})
+    @cached_property
+    def tasks(self) -> TasksRecord:
+        """The ranked tasks, as the record of a run names them."""
+        return describe_tasks(self.env, self.ids, self.ranking)
 
-    def check(self) -> ScenarioRecord:
-        """The scenario for a record, if it matches the published suite."""
-        found, published = self.describe(), self.suite.replicates.get(self.seed)
+    @property
+    def digests(self) -> TaskDigests:
+        """The digests by which the suite fixes its tasks."""
+        divided = None if self.client_split is None else self.client_split.digest
+        return TaskDigests(pool=self.tasks.pool, task_ids=self.tasks.task_ids, client_split=divided)
+
+    def describe(self) -> dict[str, Any]:
+        """The scenario as `bench show --check` prints it."""
+        options = type(self.env).portable_options(self.options)
+        clients = {} if self.client_split is None else {"clients": len(self.client_split)}
+        tasks = self.tasks.model_dump(mode="json")
+        return {
+            "name": self.name,
+            "env": self.env.id,
+            "options": options,
+            **tasks,
+            **self.digests.model_dump(),
+            **clients,
+        }
+
+    def check(self) -> None:
+        """Refuse other tasks than those that the suite was published with."""
+        published = self.suite.replicates.get(self.seed)
         listed = self.definition if published is None else published.scenarios.get(self.name, TaskDigests())
         for name in TaskDigests.model_fields:
-            expected, here = getattr(listed, name), getattr(found, name)
+            expected, here = getattr(listed, name), getattr(self.digests, name)
             if expected not in (None, here):
                 where = f", seed {self.seed}" if self.suite.world else ""
                 raise DataError(
                     f"{self.suite.name}, scenario {self.name!r}{where}: {name} is {here}, the suite was published with"
                     f" {expected}: these are other tasks than its results are about"
                 )
-        return found
+
+
+def make_ranking(suite: Suite, scenario: str, seed: int) -> RankingSettings:
+    """What ranks a run of a suite. A second stream of a method is ranked under the same draws as the first."""
+    played = suite.get_ranking(scenario).model_dump()
+    return RankingSettings(**played, round=suite.ranked_round, own_worlds=suite.in_own_worlds, seed=seed)
 
 
 def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedScenario:
@@ -544,7 +542,7 @@ def describe_replicates(suite: Suite) -> dict[int, Replicate]:
     opened = [open_scenario(bare, name) for name in suite.scenarios]
     found = {}
     for seed in suite.seeds if suite.world else ():
-        tasks = {one.name: one.at(seed).describe().model_dump(include=set(TaskDigests.model_fields)) for one in opened}
+        tasks = {one.name: one.at(seed).digests.model_dump() for one in opened}
         agent = resolve_agent(make_config(suite, opened[0].name, seed=seed))[1].get("weights")
         found[seed] = Replicate.load({"agent": agent, "scenarios": tasks})
     return found
@@ -611,10 +609,11 @@ def make_config(
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, *suite.list_world_changes(chosen), f"seed={run_seed}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     evaluation = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
+    ranking = f"ranking={make_ranking(suite, scenario, chosen).model_dump_json()}"
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     if any("plugins" in assign({}, change) for change in method):
         raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
-    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *evaluation, *quiet])
+    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *evaluation, ranking, *quiet])
     check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()

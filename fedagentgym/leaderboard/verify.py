@@ -1,64 +1,57 @@
-"""`bench verify`: checks a packed result, and reports for each claim whether it was proven or cannot be.
+"""`bench verify`: checks a result, and reports for each claim whether it was proven or cannot be.
 
 Proven is what follows from the episodes, since each is replayed in the verifier's own environment: that these actions earn these
 rewards, that no task or seed is missing or repeated, and every number computed from them. Which agent played is proven if it is a
 program of this package, or if its weights are available (`models`): on the methods track those of the ranked rounds, on the tasks
-that rank and on val. What other rounds did on val is as the submitter wrote it, so that the choice among them is not proven. Nor
+that rank and on the curve's. What other rounds did is as the submitter wrote it, so that the choice among them is not proven. Nor
 are the cost of a run, and hosted models. A method's own code is loaded only on the verifier's request, since it comes from the
 submitter.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.presets import get_model, starts_from_nothing
-from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.encoding import file_digest
+from fedagentgym.algorithms.base import count_labelled
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.files import format_path, read_text, write_atomic
-from fedagentgym.leaderboard.entries import ENDPOINT, identify_agent, load_settings, make_baseline
-from fedagentgym.leaderboard.evidence import TOLERANCE, Checked, Examined, RefutedError, examine_cells, is_known
-from fedagentgym.leaderboard.players import Spoken, check_model, check_packaged, check_program, find_models
-from fedagentgym.leaderboard.record import Claim, Manifest, Rerun, Verification
-from fedagentgym.leaderboard.results import (
-    AGENT,
-    CLIENTS,
-    CONFIGS,
-    CURVES,
-    EPISODES,
-    MANIFEST,
-    SELECTION,
-    SUITE,
-    WORLDS,
-    PackedCell,
-    Result,
-    ResultFolder,
-    format_settings,
-    make_client_table,
-    make_curves,
-    make_manifest,
-    to_text,
-)
+from fedagentgym.base.files import format_path, write_atomic
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
+from fedagentgym.experiment.config import RunConfig
+from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
+from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
+from fedagentgym.leaderboard.play import make_evaluation_config
+from fedagentgym.leaderboard.results import Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
+    FREE,
+    MOST_ROUNDS,
     OpenedScenario,
     Suite,
+    check_budget,
     list_suites,
     load_suite,
+    make_config,
     name_twin,
     open_scenario,
-    parse_suite,
 )
+from fedagentgym.runs.claims import Due, Examined, Part, RefutedError, check_run
+from fedagentgym.runs.folder import RunFolder, format_document, publish_config
+from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord, is_learner
+from fedagentgym.runs.replay import describe_speaker
 from fedagentgym.version import __version__
 
-FOLDERS = (EPISODES, SELECTION, WORLDS)
+if TYPE_CHECKING:
+    from fedagentgym.leaderboard.players import Spoken
+
 ABOUT = {
     "schema": "every file is written as this package writes it",
-    "digests": "the files are those that the manifest names",
+    "digests": "the files are those that the list of digests names",
     "suite": "the suite is the published one, with its tasks, divisions and verifier",
     "complete": "every task of every scenario is there under every seed, once",
     "replayed": "every episode was played again: these actions are answered so, and earn these rewards",
@@ -76,287 +69,433 @@ ABOUT = {
 }
 
 
+@dataclass(frozen=True)
+class Held:
+    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
+
+    result: Result
+    suite: Suite
+    opened: Mapping[str, OpenedScenario]
+    plugins: tuple[str, ...] = ()
+    configs: dict[RunKey, RunConfig] = field(default_factory=dict)
+    """The checked configuration of every run of the methods track."""
+
+    @property
+    def is_method(self) -> bool:
+        return self.suite.track == "methods"
+
+    @property
+    def is_known(self) -> bool:
+        """True if the method belongs to this package, or to plugins that the verifier has loaded."""
+        own = [one.model_copy(update={"path": None}) for one in describe_plugins(self.plugins)]
+        return list(self.result.entry.publish().plugins) == own
+
+    def open(self, key: RunKey) -> OpenedScenario:
+        """The scenario of a run in the world of its seed."""
+        return self.opened[key[0]].at(key[1])
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run that was checked: its episodes, and whether its recorded costs are all that its configuration takes."""
+
+    key: RunKey
+    found: Examined
+    is_counted: bool = True
+
+
 def verify(
-    folder: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
+    path: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
-    """Check a result; raises `RefutedError` at the first false claim.
+    """Check a result, an archive or a folder of runs; raises `RefutedError` at the first false claim.
 
     `suite` is the definition of a suite outside of the package. `models` are folders of the weights that are claimed to
     have played, `plugins` the already loaded code of the method.
     """
-    result = ResultFolder(folder)
-    try:
-        manifest = result.manifest
-    except DataError as error:
-        raise RefutedError("schema", str(error)) from None
-    check_files(folder, manifest)
-    chosen = check_suite(folder, manifest, suite)
-    opened = check_scenarios(chosen, manifest)
-    held = Checked(result, chosen, opened, tuple(plugins))
-    check_cells_listed(held)
-    check_entry(held)
-    cells = examine_cells(held)
-    check_numbers(held, cells)
+    from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
+
+    result = Result(path)
+    digest = _open(result)
+    own = _check_suite(result, suite)
+    due = _list_due(result, own)
+    if list(result.keys) != due:
+        odd = next(
+            (name_run(key) for key in due if key not in result.keys), "a run that belongs to no scenario and seed"
+        )
+        raise RefutedError("complete", f"runs: {odd} is missing or wrong: {len(result.keys)} of {len(due)}")
+    opened = {name: open_scenario(own, name) for name in result.scenarios}
+    held = Held(result, own, opened, tuple(plugins))
+    _check_entry(held)
+    checked = []
+    for key in result.keys:
+        try:
+            with result.open_run(key) as run:
+                checked.append(_check_method(held, key, run) if held.is_method else _check_agent(held, key, run))
+        except RefutedError:
+            raise
+        except DataError as error:
+            raise RefutedError("digests", f"{name_run(key)}: {error}") from None
     spoke = (
-        check_model(held, cells, find_models(models))
+        check_model(held, checked, find_models(models))
         if models
-        else check_program(held, cells) or check_packaged(held, cells)
+        else check_program(held, checked) or check_packaged(held, checked)
     )
-    claims = tuple(list_claims(held, cells, spoke))
-    return Verification(manifest=file_digest(folder / MANIFEST), version=__version__, claims=claims)
+    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, checked, spoke)))
 
 
-def check_files(folder: Path, manifest: Manifest) -> None:
-    """Check that the folder contains exactly what the manifest names, as plain files."""
-    found = set()
-    for entry in chain(folder.iterdir(), *((folder / name).iterdir() for name in FOLDERS if (folder / name).is_dir())):
-        name = entry.relative_to(folder).as_posix()
-        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
-            raise RefutedError("digests", f"{name} is no plain file")
-        if entry.is_dir() and name not in FOLDERS:
-            raise RefutedError("digests", f"{name} is no folder of a result")
-        if entry.is_file():
-            found.add(name)
-    found -= {MANIFEST}
-    if odd := sorted(found ^ set(manifest.files)):
-        counted = "not in the manifest" if odd[0] in found else "in the manifest, but not here"
-        raise RefutedError("digests", f"{odd[0]} is {counted}")
-    for name, expected in manifest.files.items():
-        if file_digest(folder / name) != expected:
-            raise RefutedError("digests", f"{name} is not the file that the manifest names")
+def _open(result: Result) -> str:
+    """The digest of a result whose documents can be read; of a folder that of its entry, which no verification is kept for."""
+    try:
+        digest = result.archive.digest if result.archive is not None else "sha256:" + 64 * "0"
+    except DataError as error:
+        raise RefutedError("digests", str(error)) from None
+    try:
+        entry, _ = result.entry, result.suite
+    except FedAgentGymError as error:
+        raise RefutedError("schema", str(error)) from None
+    if result.archive is not None and entry != entry.publish():
+        raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
+    return digest
 
 
-def check_suite(folder: Path, manifest: Manifest, own: Suite | None) -> Suite:
+def _check_suite(result: Result, own: Suite | None) -> Suite:
     """The definition to check against: the package's, or the verifier's own; never the submitted one."""
-    name = manifest.suite.name
+    name = result.suite.name
     if own is None and name not in list_suites():
         raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
     suite = load_suite(name) if own is None else own
-    if manifest.suite != suite.reference:
-        found, wanted = manifest.suite, suite.reference
+    if result.suite.digest != suite.digest or result.suite.name != suite.name:
         raise RefutedError(
             "suite",
-            f"the result is of {found.name}, version {found.version} ({found.digest[:19]}...), the suite is {wanted.name},"
-            f" version {wanted.version} ({wanted.digest[:19]}...)",
+            f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...), the suite is"
+            f" {suite.name}, version {suite.version} ({suite.digest[:19]}...)",
         )
-    try:
-        carried = parse_suite(read_text(folder / SUITE), SUITE) if SUITE in manifest.files else None
-    except FedAgentGymError as error:
-        raise RefutedError("suite", str(error)) from None
-    if carried is None or carried.reference != suite.reference:
-        raise RefutedError("suite", f"{SUITE} is missing or another definition than the suite's")
-    if manifest.ranked != suite.rank_by or manifest.seeds != suite.seeds:
-        counted = f"the suite ranks by {suite.rank_by} under the seeds {suite.seeds}, the result does not"
-        raise RefutedError("suite", counted)
     return suite
 
 
-def check_scenarios(suite: Suite, manifest: Manifest) -> dict[str, OpenedScenario]:
-    """The suite's scenarios on this machine; the manifest must describe exactly these, on the agents track some of them."""
-    counted = [record.name for record in manifest.scenarios]
-    due = [name for name in suite.scenarios if suite.track == "methods" or name in counted]
-    if counted != due or not due:
-        raise RefutedError("complete", f"the suite has the scenarios {list(suite.scenarios)}, the result {counted}")
-    opened = {name: open_scenario(suite, name) for name in due}
-    for record, here in zip(manifest.scenarios, opened.values(), strict=True):
-        found = record.model_dump()
-        wanted = here.describe_all().model_dump()
-        for key in dict.fromkeys([*wanted, *found]):
-            if found.get(key) != wanted.get(key):
-                odd = f"{key} is written as {found.get(key)!r}, it is {wanted.get(key)!r} here"
-                raise RefutedError("suite", f"scenario {record.name!r}: {odd}")
-    return opened
+def _list_due(result: Result, suite: Suite) -> list[RunKey]:
+    """Every scenario under every seed; on the agents track of the scenarios that were played."""
+    played = [name for name in suite.scenarios if suite.track == "methods" or name in result.scenarios]
+    return [(scenario, seed) for scenario in played or suite.scenarios for seed in suite.seeds]
 
 
-def check_cells_listed(folder: Checked) -> None:
-    """A cell for every scenario and seed, in order, with the files that belong to it."""
-    suite, manifest = folder.suite, folder.manifest
-    due = [(scenario, seed) for scenario in folder.opened for seed in suite.seeds]
-    if (found := [(cell.scenario, cell.seed) for cell in manifest.cells]) != due:
-        odd = next((one for one in due if one not in found), "their order or number")
-        raise RefutedError("complete", f"cells: {odd} is missing or wrong: {len(found)} of {len(due)}")
-    keys = [cell.key for cell in manifest.cells]
-    files = {SUITE, *(f"{EPISODES}/{key}.jsonl.xz" for key in keys)}
-    if folder.is_method:
-        if suite.in_own_worlds:
-            files |= {f"{WORLDS}/{key}.jsonl.xz" for key in keys}
-        files |= {CURVES, CLIENTS, CONFIGS, *(f"{SELECTION}/{key}.jsonl.xz" for key in keys)}
-    else:
-        files |= {AGENT}
-    if odd_files := sorted(files ^ set(manifest.files)):
-        raise RefutedError("complete", f"{odd_files[0]} is missing or belongs to no cell")
-    if folder.is_method and [(one.scenario, one.seed) for one in folder.result.configs.cells] != due:
-        raise RefutedError("complete", f"{CONFIGS}: a cell is missing, twice there or wrong")
-    if not folder.is_method and read_text(folder.place / AGENT) != format_settings(manifest.entry.agent.settings):
-        raise RefutedError("configuration", f"{AGENT} differs from the manifest")
-
-
-def check_entry(folder: Checked) -> None:
-    """The entry's identity: distinguished from others as this package does, and a baseline only if it is one."""
-    entry, suite = folder.manifest.entry, folder.suite
-    if (entry.method is not None) != folder.is_method:
-        raise RefutedError("schema", "an entry has a method on the methods track, and only there")
-    if not folder.is_method and (odd := _find_odd_agent(folder)) is not None:
-        raise RefutedError("configuration", odd)
+def _check_entry(held: Held) -> None:
+    """The entry's identity: an agent or a method, and a baseline only if it is one."""
+    entry, suite = held.result.entry, held.suite
+    if (entry.agent is None) != held.is_method or (entry.changes and not held.is_method):
+        raise RefutedError("schema", "an entry has an agent on the agents track and changes on the methods track")
     if not entry.baseline:
-        if entry.method is not None and entry.method.stream:
+        if entry.stream:
             raise RefutedError("configuration", "another random stream is for a suite's control alone")
         return
     try:
         own = make_baseline(suite, entry.name)
     except FedAgentGymError as error:
         raise RefutedError("configuration", f"the entry calls itself a baseline: {error}") from None
-    if entry.method is not None:
-        method = entry.method
-        same = (method.changes, method.plugins, method.stream) == (own.changes, (), own.stream)
-    else:
-        settings = load_settings(own, suite.ranking.temperature)
-        same = entry.agent.settings == settings.model_dump(mode="json", exclude_unset=True)
-    if not same or entry.title != own.title:
+    if entry.title != own.title or canonical_json(entry.identity) != canonical_json(own.identity):
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
-def _find_odd_agent(folder: Checked) -> str | None:
-    """The agent of the agents track: its kind and the name of its model follow from its settings."""
-    agent = folder.manifest.entry.agent
+# ---- agents track -----------------------------------------------------------------------------------------------------
+
+
+def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+    """A run of the agents track: its configuration, its agent and its episodes."""
+    opened, where = held.open(key), name_run(key)
+    record = _read_record(run, where)
     try:
-        settings = AgentSettings.load(agent.settings, "agent")
+        settings = load_settings(held.result.entry, held.suite.ranking.temperature)
+        expected = make_evaluation_config(opened, held.result.entry)
     except FedAgentGymError as error:
-        return str(error)
-    if agent.settings != settings.model_dump(mode="json", exclude_unset=True):
-        return "the agent's settings are not written as this package writes them"
+        raise RefutedError("configuration", f"{where}: {error}") from None
+    if canonical_json(run.config) != canonical_json(expected.plain()) or record.config_digest != expected.digest:
+        raise RefutedError("configuration", f"{where}: config.yaml is not what the suite and the entry's agent give")
     model, many = get_model(settings), starts_from_nothing(settings)
     kind = "hosted" if settings.name == ENDPOINT else "model" if model is not None or many else "program"
-    if (agent.kind, agent.model) != (kind, model):
-        return f"the agent is written as {agent.kind} {agent.model or ''}, its settings say {kind} {model or ''}"
+    agent = record.agent
+    if agent.kind != kind or agent.settings != expected.agent or record.kind != "evaluation":
+        raise RefutedError("configuration", f"{where}: the agent is not that of the entry")
     if kind != "model" and (agent.weights, agent.revision) != (None, None):
-        return f"a {kind} agent has no weights"
-    if any((cell.policy is not None) != many for cell in folder.manifest.cells) or (many and agent.weights is not None):
-        return "a tiny agent has a model of its own in every cell, others have one model"
-    counted, due = (agent.settings.get("decoding") or {}).get("temperature"), folder.suite.ranking.temperature
-    if agent.kind == "hosted" and counted != due:
-        return f"the hosted model was called at temperature {counted}, not {due}"
+        raise RefutedError("configuration", f"{where}: a {kind} agent has no weights")
+    if many and agent.weights is None:
+        raise RefutedError("configuration", f"{where}: a tiny agent names the weights that it played with")
+    env = opened.env
+    options = type(env).portable_options(opened.options)
+    about = EnvRecord(
+        id=env.id,
+        options=options,
+        pool=env.pool.digest,
+        task_set=env.task_set.digest,
+        verifier=env.get_verifier_version(),
+    )
+    _compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
+    found = check_run(run, make_agent_due(held, key, kind), where)
+    turns, usage = record.spent.env_steps, record.usage
+    odd = None
+    if (usage is not None) != (kind == "hosted"):
+        odd = "only a hosted model has a count of requests, and every one has"
+    elif usage is not None and usage.requests != turns:
+        odd = f"{usage.requests} answers were counted for {turns} turns"
+    elif usage is not None and usage.uncounted > usage.requests:
+        odd = "more answers without numbers of tokens than answers"
+    if odd is not None:
+        raise RefutedError("recomputed", f"{where}: {odd}")
+    return CheckedRun(key, found)
+
+
+def _read_record(run: RunFolder, where: str) -> RunRecord:
+    try:
+        return run.record
+    except DataError as error:
+        raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
+
+
+def _compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
+    """Check parts of a record that say what was run, not what came out."""
+    for name, value in expected.items():
+        if getattr(record, name) != value:
+            raise RefutedError(
+                "configuration", f"{where}: {name!r} of the record is not what the suite and the entry give"
+            )
+
+
+# ---- methods track ----------------------------------------------------------------------------------------------------
+
+
+def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+    """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
+    where, opened = name_run(key), held.open(key)
+    record = _read_record(run, where)
+    config = held.configs[key] = check_config(held, key, run, record)
+    suite, client_split = held.suite, opened.client_split
+    assert client_split is not None
+    about = EnvRecord(
+        id=opened.env.id,
+        options=type(opened.env).portable_options(client_split.options),
+        pool=client_split.pool.digest,
+        task_set=client_split.task_set.digest,
+        verifier=opened.env.get_verifier_version(),
+        protections=record.env.protections,
+    )
+    split = SplitRecord(digest=client_split.digest, clients=len(client_split))
+    _compare_record(
+        where, record, {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
+    )
+    found = check_run(run, make_due(held, key, config), where)
+    plan = plan_work(config) if held.is_known else None
+    labelled = None if plan is None else count_labelled(config.algorithm, client_split)
+    if (odd := _find_odd_cost(suite, record, config) or _find_odd_work(plan, record, labelled)) is not None:
+        raise RefutedError("budget", f"{where}: {odd}")
+    # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
+    is_counted = plan is not None and all(
+        spent.episodes
+        >= plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
+        for spent in _list_spent(record)
+    )
+    return CheckedRun(key, found, is_counted)
+
+
+def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
+    """What belongs into a run of the methods track."""
+    suite, opened = held.suite, held.open(key)
+    env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
+    ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
+    assert config.evaluation is not None
+    return Due(
+        config.agent.name,
+        describe_speaker(config.agent, "model"),
+        Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked")),
+        opened.ranking,
+        Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation")),
+        [number for number in range(last + 1) if config.evaluation.is_due(number, last)],
+        opened.client_split,
+        config.evaluation.confidence,
+    )
+
+
+def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
+    """What belongs into a run of the agents track."""
+    opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
+    config = make_evaluation_config(opened, held.result.entry)
+    return Due(
+        settings.name,
+        describe_speaker(find_packaged(settings, opened.env) or settings, kind),
+        Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed),
+        config.evaluation,
+    )
+
+
+def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
+    """Check that the configuration is the one that the suite and the method's changes give.
+
+    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
+    """
+    entry, place, known = held.result.entry, f"{name_run(key)}: config.yaml", held.is_known
+    try:
+        packed = publish_config(run.config)
+        changes, plugins = (entry.changes, held.plugins) if known else ((), ())
+        made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
+    # plugins under the paths that they had where the method was run, which the digest depends on
+    named, there = packed.get("plugins"), tuple(made.plugins)
+    if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
+        there = tuple(map(str, named))
+    expected = made.model_copy(update={"plugins": there})
+    wanted = publish_config(expected.plain())
+    for name in sorted({*wanted, *packed}):
+        if (known or name not in (*FREE, "name")) and canonical_json(packed.get(name)) != canonical_json(
+            wanted.get(name)
+        ):
+            raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
+    if known:
+        _compare_record(
+            name_run(key),
+            record,
+            {
+                "name": expected.name,
+                "algorithm": str(expected.algorithm["name"]),
+                "config_digest": expected.digest,
+                "kind": "training",
+            },
+        )
+    if not is_learner(record.agent, expected.agent):
+        raise RefutedError("configuration", f"{name_run(key)}: the agent of the record is not that of the suite")
+    found = expected
+    if not known:
+        rounds = (packed.get("federation") or {}).get("rounds")
+        if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
+            raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
+        found = expected.model_copy(update={"federation": expected.federation.model_copy(update={"rounds": rounds})})
+    try:
+        check_budget(held.suite, found, known=known)
+    except FedAgentGymError as error:
+        raise RefutedError("budget", f"{name_run(key)}: {error}") from None
+    if found.federation.rounds > MOST_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
+    return found
+
+
+def _list_spent(record: RunRecord) -> list[Spent]:
+    """The recorded costs up to every evaluated round, and in all."""
+    return [*(point.spent for point in record.curve), record.spent]
+
+
+def _find_odd_work(plan: WorkPlan | None, record: RunRecord, labelled: int | None) -> str | None:
+    """Whether the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
+    for number, spent in enumerate(_list_spent(record), start=1):
+        if spent.looks != min(number, len(record.curve)):
+            return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
+        work = None if plan is None else plan.count_until(spent.rounds)
+        if work is not None and spent.episodes > (most := work.episodes + work.scored):
+            return f"{spent.episodes:,} episodes are recorded until round {spent.rounds}, it takes {most:,}"
+        if work is not None and spent.optimizer_steps > (most := work.optimizer_steps):
+            return f"{spent.optimizer_steps:,} optimizer steps are recorded until round {spent.rounds}, of {most:,}"
+    if labelled is not None and record.labelled != labelled:
+        return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
     return None
 
 
-def check_numbers(folder: Checked, cells: Sequence[Examined]) -> None:
-    """Check that every aggregate of the manifest, the curves and the clients follows from the episodes."""
-    manifest, data = folder.manifest, [cell.data for cell in cells]
-    packed = tuple(PackedCell(one, "") for one in data)
-    expected = make_manifest(Result(folder.suite, manifest.entry, manifest.scenarios, packed), manifest.files)
-    counted = {**expected.model_dump(mode="json"), "made": manifest.made.model_dump(mode="json")}
-    compare(MANIFEST, counted, manifest.model_dump(mode="json"))
-    if folder.is_method:
-        curves, clients = folder.result.curves, folder.result.clients
-        compare(CURVES, make_curves(data).model_dump(mode="json"), curves.model_dump(mode="json"))
-        compare(CLIENTS, make_client_table(data).model_dump(mode="json"), clients.model_dump(mode="json"))
+def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | None:
+    """Whether the costs do not grow, do not end where the run ends, or exceed the budget."""
+    spent, points = record.spent, record.curve
+    for before, after in pairwise(_list_spent(record)):
+        if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
+            return f"less is recorded as spent at round {after.rounds} than at round {before.rounds}"
+    if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
+        return "the rounds that were spent are not those that were played"
+    if points[-1].round == spent.rounds and points[-1].spent != spent:
+        return "its curve ends with other numbers than its recorded costs"
+    taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes}
+    for name, value in taken.items():
+        most = getattr(suite.budget, name)
+        if most is not None and value > most:
+            return f"{value:,} {name} were spent, the suite admits {most:,}"
+    privacy = config.algorithm.get("privacy")
+    settings = privacy if isinstance(privacy, Mapping) else config.algorithm
+    accounts = bool(settings.get("secret", True)) and (settings is privacy or {"epsilon", "delta"} <= set(settings))
+    if record.privacy is not None and not accounts:
+        return "an epsilon is written, but this method keeps nothing private, or draws its noise from the seed"
+    if record.privacy is None and accounts and config.federation.rounds:
+        return "the privacy that this method spends is missing"
+    return None
 
 
-def compare(place: str, expected: Any, found: Any) -> None:
-    """Raise at the first value that differs; numbers may differ in their last digits."""
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        for key in [*expected, *(key for key in found if key not in expected)]:
-            if (key in expected) != (key in found):
-                odd = "missing" if key in expected else "one too many"
-                raise RefutedError("recomputed", f"{place}: {key!r} is {odd}")
-            compare(f"{place}: {key}" if place.endswith(".json") else f"{place}.{key}", expected[key], found[key])
-    elif isinstance(expected, list) and isinstance(found, list):
-        if len(expected) != len(found):
-            raise RefutedError("recomputed", f"{place}: {len(found)} values, {len(expected)} follow from the episodes")
-        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-            compare(f"{place}[{number}]", one, other)
-    elif isinstance(expected, float) and isinstance(found, float):
-        if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=1e-12):
-            raise RefutedError("recomputed", f"{place} is written as {found!r}, {expected!r} follows from the episodes")
-    elif expected != found:
-        odd = f"{str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
-        raise RefutedError("recomputed", f"{place} is written as {odd}")
+# ---- claims -----------------------------------------------------------------------------------------------------------
 
 
-def list_claims(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> list[Claim]:
-    """Return what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
-    agent = folder.manifest.entry.agent
+def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None) -> list[Claim]:
+    """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
-    if folder.is_method:
-        (proven if is_known(folder) else unproven).append("configuration")
-        chosen = folder.suite.ranked_round == "best" and any(cell.rivals for cell in cells)
-        (unproven if chosen else proven).append("selection")
-        (proven if all(cell.is_counted for cell in cells) else unproven).append("counted")
+    kind = checked[0].found.record.agent.kind
+    ranked = sum(len(group) for one in checked for group in one.found.ranked)
+    about = {"replayed": f" ({ranked:,} episodes)"}
+    if held.is_method:
+        rivals = sum(one.found.rivals for one in checked)
+        chosen = sum(len(group) for one in checked for group in one.found.selection)
+        others = sum(one.found.rivals * sum(map(len, one.found.selection)) for one in checked)
+        (proven if held.is_known else unproven).append("configuration")
+        best = held.suite.ranked_round == "best"
+        (unproven if best and rivals else proven).append("selection")
+        (proven if all(one.is_counted for one in checked) else unproven).append("counted")
         unproven += ["budget", "spent", "method"]
-    if agent.kind == "hosted":
+        about["replayed"] = f" ({ranked:,} ranked episodes, {chosen + others:,} on val)"
+        rest = f"the other {rivals:,} rounds, {others:,} episodes, are compared as they are written, not played under weights"
+        compared = (
+            f"no other did better on val; {rest}" if rivals else f"no other round was evaluated; {chosen:,} episodes"
+        )
+        about["selection"] = f" ({compared if best else 'the last one'})"
+    if kind == "hosted":
         unproven.append("usage")
     (proven if spoke is not None and spoke.everywhere else unproven).append("who-spoke")
-    if agent.kind == "model":
+    if kind == "model":
         (proven if spoke is not None and spoke.exact else unproven).append("tokens")
-    details = describe_details(folder, cells, spoke)
+    if left_out := [name for name in held.suite.scenarios if name not in held.opened]:
+        about["complete"] = f" (not played: {', '.join(left_out)})"
+    if spoke is not None:
+        about["who-spoke"] = f" ({spoke.about})"
+    if cut_short := sum(one.found.cut_short for one in checked):
+        about["tokens"] = f" ({cut_short:,} episodes)"
     return [
-        Claim(
-            name=name, status="proven" if name in proven else "not provable", about=ABOUT[name] + details.get(name, "")
-        )
+        Claim(name=name, status="proven" if name in proven else "not provable", about=ABOUT[name] + about.get(name, ""))
         for name in [*proven, *unproven]
     ]
-
-
-def describe_details(folder: Checked, cells: Sequence[Examined], spoke: Spoken | None) -> dict[str, str]:
-    """Which episodes a claim is about, by its name."""
-    ranked, selection = (
-        sum(cell.ranked for cell in cells),
-        sum(len(group) for cell in cells for group in cell.selection),
-    )
-    compared, rivals = sum(cell.compared for cell in cells), sum(cell.rivals for cell in cells)
-    found = {"replayed": f" ({ranked:,} episodes)"}
-    if folder.is_method:
-        found["replayed"] = f" ({ranked:,} ranked episodes, {selection + compared:,} on val)"
-        rest = f"the other {rivals:,} rounds, {compared:,} episodes, are compared as they are written, not played under weights"
-        best = (
-            f"no other did better on val; {rest}" if rivals else f"no other round was evaluated; {selection:,} episodes"
-        )
-        found["selection"] = f" ({best if folder.suite.ranked_round == 'best' else 'the last one'})"
-    if left_out := [name for name in folder.suite.scenarios if name not in folder.opened]:
-        found["complete"] = f" (not played: {', '.join(left_out)})"
-    if spoke is not None:
-        found["who-spoke"] = f" ({spoke.about})"
-    if cut_short := sum(cell.cut_short for cell in cells):
-        found["tokens"] = f" ({cut_short:,} episodes)"
-    return found
 
 
 # ---- the results of maintainers who ran an entry again ---------------------------------------------------------------
 
 
-def write_verification(found: Verification, result: Path, verified: Path, rerun: Rerun | None) -> None:
-    """Write what was found into the verifier's own folder; an earlier rerun of the same manifest is kept."""
-    folder = ResultFolder(result, verified)
-    before = folder.verification
+def write_verification(found: Verification, path: Path, verified: Path, rerun: Rerun | None) -> None:
+    """Write what was found into the verifier's own folder; an earlier rerun of the same result is kept."""
+    result = Result(path, verified)
+    if result.archive is None:
+        raise OptionError(f"{format_path(path)} is a folder of runs: findings are kept of archives (`bench pack`)")
+    before = result.verification
     rerun = rerun or (None if before is None else before.rerun)
-    write_atomic(folder.verification_file, to_text(found.model_copy(update={"rerun": rerun})))
+    write_atomic(result.verification_file, format_document(found.model_copy(update={"rerun": rerun})))
 
 
-def describe_rerun(result: Path, again: Sequence[Path], by: str) -> Rerun:
+def describe_rerun(path: Path, again: Sequence[Path], by: str) -> Rerun:
     """Compare own results with a submitted one; each must be of the same entry, on its suite or on the twin."""
-    submitted, found = ResultFolder(result).manifest, Rerun(date="", by=by)
-    for folder in again:
-        made = ResultFolder(folder).manifest
-        check_same_entry(submitted, made, folder)
-        if made.suite == submitted.suite:
-            changes: dict[str, object] = {"public": made.overall}
+    submitted, found = Result(path), Rerun(date="", by=by)
+    for place in again:
+        made = Result(place)
+        same = canonical_json(submitted.entry.publish().identity) == canonical_json(made.entry.publish().identity)
+        first, second = (next(iter(one.records.values())).agent.identity for one in (submitted, made))
+        if not same or first != second:
+            raise OptionError(
+                f"{format_path(place)} was not played by the entry {submitted.name!r}, but by {made.name!r}"
+            )
+        if made.suite.digest == submitted.suite.digest:
+            changes: dict[str, object] = {"public": made.numbers.overall}
         elif made.suite.name == name_twin(submitted.suite.name):
-            changes = {"secret": made.overall, "secret_suite": made.suite.digest}
+            changes = {"secret": made.numbers.overall, "secret_suite": made.suite.digest}
         else:
             raise OptionError(
-                f"{format_path(folder)} is of {made.suite.name}: neither the suite of {format_path(result)}, "
+                f"{format_path(place)} is of {made.suite.name}: neither the suite of {format_path(path)}, "
                 f"{submitted.suite.name}, nor its secret twin"
             )
-        found = found.model_copy(update={**changes, "date": max(found.date, made.made.date)})
+        date = max(record.made.date for record in made.records.values())
+        found = found.model_copy(update={**changes, "date": max(found.date, date)})
     return found
-
-
-def check_same_entry(submitted: Manifest, made: Manifest, folder: Path) -> None:
-    """Refuse a result of another agent or method."""
-    first, second = submitted.entry, made.entry
-    same = identify_agent(first.agent) == identify_agent(second.agent) and first.method == second.method
-    if first.method is None:
-        same = same and [cell.policy for cell in submitted.cells] == [cell.policy for cell in made.cells]
-    if not same:
-        raise OptionError(f"{format_path(folder)} was not played by the entry {first.name!r}, but by {second.name!r}")

@@ -22,14 +22,8 @@ from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base.encoding import bytes_digest, encode, shorten_digest
-from fedagentgym.base.errors import (
-    FedAgentGymError,
-    OptionError,
-    UnknownNameError,
-    join_names,
-    unknown_name_error,
-)
+from fedagentgym.base.encoding import bytes_digest, encode
+from fedagentgym.base.errors import FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import get_logger
@@ -40,9 +34,10 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import EnvLike, TextEnv
 from fedagentgym.envs.registry import find_env_id
+from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSet, EvaluationSettings
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn, read_json_lines, to_json_line
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -141,7 +136,7 @@ def evaluate(
     if (malformed := explain_malformed(rollouts.groups, known)) is not None:
         log.warning(malformed)
     if file is not None:
-        write_atomic(file, format_episodes(found, known, world, about))
+        write_atomic(file, format_episodes(found.groups, known, world, about))
     return found
 
 
@@ -151,11 +146,13 @@ def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
     return None if decoding is None else episodes * env.max_turns * int(decoding.max_new_tokens)
 
 
-def format_episodes(found: Evaluation, agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None) -> str:
-    """Every episode of an evaluation as a JSON line, with the policy, the environment and the verifier."""
+def format_episodes(
+    groups: Sequence[Group], agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None
+) -> str:
+    """Every episode as a line, with the environment, the agent and the verifier."""
     verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
     extra = {"env": env.id, "pool": env.task_set.pool, "agent": agent.name, **verifier, **(about or {})}
-    return "".join(to_json_line(trajectory, extra) + "\n" for group in found.groups for trajectory in group)
+    return "".join(format_line(trajectory, extra) + "\n" for group in groups for trajectory in group)
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
@@ -233,48 +230,6 @@ def estimate_measures(
     """The measures of `values[task, measure]`, with intervals over tasks; strata (evaluation sets) have equal weight."""
     ends = estimate_tasks(strata, [is_share(name) for name in names], confidence)
     return {name: Estimate(float(m), float(a), float(b)) for name, m, a, b in zip(names, *ends, strict=True)}
-
-
-def find_replay_differences(file: str | Path, env: TextEnv, only: str | None = None) -> list[str]:
-    """Replay a file's actions; every difference in rewards, validity or outcome is one sentence. Empty if there is none.
-
-    A file of several evaluation sets is played set by set: `only` names the set that `env` plays.
-    """
-    differences: list[str] = []
-    episodes = list(read_json_lines(file))
-    sets = dict.fromkeys(str(about.get("set", "")) for _, about in episodes)
-    if only is None and len(sets) > 1:
-        raise OptionError(f"{file} holds the evaluation sets {join_names(filter(None, sets))}: name one of them")
-    if only is not None and only not in sets:
-        raise unknown_name_error(f"evaluation set of {file}", only, sets)
-    chosen = [(trajectory, about) for trajectory, about in episodes if only in (None, about.get("set", ""))]
-    for pool in dict.fromkeys(str(about["pool"]) for _, about in chosen if "pool" in about):
-        if pool != env.task_set.pool:
-            differences.append(
-                f"the episodes are of the pool {shorten_digest(pool)}, this environment has the pool "
-                f"{shorten_digest(env.task_set.pool)}: its tasks are others under the same ids"
-            )
-    for trajectory, _ in chosen:
-        differences += _replay(trajectory, env)
-    return differences
-
-
-def _replay(trajectory: Trajectory, env: TextEnv) -> list[str]:
-    differences = []
-    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
-    where = f"{trajectory.task} copy {trajectory.sample}"
-    for number, turn in enumerate(trajectory.turns, start=1):
-        if episode.over:
-            differences.append(f"{where}: the episode is over before turn {number}")
-            break
-        (episode,) = env.step_many([episode], [turn.action])
-        found = (float(episode.reward), bool(episode.view.valid), float(episode.view.score))
-        if found != (turn.reward, turn.valid, turn.score):
-            written = (turn.reward, turn.valid, turn.score)
-            differences.append(f"{where}, turn {number}: written {written}, found {found}")
-    if (episode.terminated, bool(episode.view.success)) != (trajectory.terminated, trajectory.success):
-        differences.append(f"{where}: the outcome differs")
-    return differences
 
 
 TOLERATED = 0.9
@@ -469,21 +424,23 @@ def evaluate_sets(
         own = derive(seed, "set", one.name) if one.name else seed
         found[one.name] = evaluate(agent, one.env, one.settings, seed=own)
         of_set = {} if about_set is None else about_set(one)
-        extra = {**(about or {}), **of_set, "split": one.settings.split, **({"set": one.name} if one.name else {})}
+        extra = {"split": one.settings.split, **(about or {}), **of_set, **({"set": one.name} if one.name else {})}
         if file is not None:
-            lines.append(format_episodes(found[one.name], agent, one.env, extra))
+            lines.append(format_episodes(found[one.name].groups, agent, one.env, extra))
     if file is not None:
         write_atomic(file, "".join(lines))
+    return combine_sets(found, sets, settings)
+
+
+def combine_sets(
+    found: Mapping[str, Evaluation], sets: Sequence[OpenedSet], settings: EvaluationSettings
+) -> SetsEvaluation:
+    """The results of all sets: over them the mean of the measures that all have, with its interval."""
     stand_for = {one.name: one.category for one in sets if one.category is not None}
     selecting = tuple(one.name for one in sets if one.selects)
-    return SetsEvaluation(found, _average_sets(found, settings), stand_for, selecting)
-
-
-def _average_sets(found: Mapping[str, Evaluation], settings: EvaluationSettings) -> Mapping[str, Estimate]:
-    """The mean over sets of the measures that all of them have, with its interval."""
     if len(found) == 1:
-        return next(iter(found.values())).overall
+        return SetsEvaluation(found, next(iter(found.values())).overall, stand_for, selecting)
     tables = {name: tabulate_measures(evaluation.groups) for name, evaluation in found.items()}
     common = [name for name in next(iter(tables.values()))[0] if all(name in names for names, _ in tables.values())]
     strata = [values[:, [names.index(measure) for measure in common]] for names, values in tables.values()]
-    return estimate_measures(common, strata, settings.confidence)
+    return SetsEvaluation(found, estimate_measures(common, strata, settings.confidence), stand_for, selecting)

@@ -10,7 +10,8 @@ from typing import Any
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.learning.trajectory import Trajectory, read_json_lines
+from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.trajectory import Trajectory
 
 
 def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:
@@ -92,7 +93,8 @@ def export_conversations(
     """
     lines = []
     for file in _list_episode_files(Path(source), training):
-        for trajectory, about in read_json_lines(file):
+        for line in read_lines(file):
+            trajectory, about = line.trajectory, line.about
             if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
                 continue
             conversation = to_conversation(trajectory, _describe_environment(about.get("env", env)))
@@ -107,11 +109,16 @@ def _list_episode_files(source: Path, training: bool) -> list[Path]:
     """The file itself, or those of a run."""
     if not source.is_dir():
         return [source]
-    files = sorted((source / ("trajectories" if training else "evaluation")).glob("*.jsonl"))
+    if training:
+        files = sorted((source / "trajectories").glob("*.jsonl"))
+    else:
+        found = (source / "evaluation").glob("*.jsonl")
+        files = sorted(found, key=lambda file: (file.stem != "ranked", file.stem.isdecimal(), file.stem))
+        files = files[:1] if files and files[0].stem == "ranked" else files[-1:]
     if not files:
         kind = "sampled training episodes" if training else "evaluated episodes"
         raise DataError(f"{source} is not a run with {kind}")
-    return files if training else files[-1:]
+    return files
 
 
 def _describe_environment(env_id: object) -> str | None:

@@ -26,7 +26,7 @@ from fedagentgym.base.ranks import share
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import EnvLike, open_env
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments, number_segments
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move, Player
@@ -229,7 +229,7 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Tur
     return Turn(
         observation=before.view.observation,
         reply=move.reply,
-        action=move.action,
+        acts=(move.action,),
         reward=float(after.reward),
         valid=bool(view.valid),
         format=move.format,
@@ -243,12 +243,12 @@ def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Tur
 
 def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
     episode, view = played.episode, played.episode.view
-    spoken = [move for move in played.moves if move.token_ids]
+    numbers = number_segments(played.moves)
     return Trajectory(
         task=episode.task.id,
         seed=episode.seed,
-        turns=tuple(played.turns),
-        segments=make_segments(played.moves) if spoken else (),
+        turns=tuple(turn._replace(segment=number) for turn, number in zip(played.turns, numbers, strict=True)),
+        segments=make_segments(played.moves),
         category=episode.task.category,
         sample=played.job.sample,
         score=float(view.score),
@@ -293,8 +293,8 @@ def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
         if episode.over:
             turns.append(turn._replace(reward=0.0, rewards={}, score=episode.view.score))
             continue
-        (episode,) = env.step_many([episode], [turn.action])
-        turns.append(_regrade_turn(env, turn, episode))
+        episode, grades = play_acts(env, episode, turn.acts)
+        turns.append(turn._replace(**grades))
     return replace(
         trajectory,
         turns=tuple(turns),
@@ -306,7 +306,20 @@ def regrade_trajectory(env: TextEnv, trajectory: Trajectory) -> Trajectory:
     )
 
 
-def _regrade_turn(env: TextEnv, turn: Turn, episode: Episode) -> Turn:
-    view = episode.view
-    rewards = {name: float(view.rewards.get(name, 0.0)) for name in env.reward_names}
-    return turn._replace(reward=float(episode.reward), rewards=rewards, score=float(view.score), valid=bool(view.valid))
+def play_acts(env: TextEnv, episode: Episode, acts: Sequence[str]) -> tuple[Episode, dict[str, Any]]:
+    """Play the actions of one turn, and return what the environment says of the turn: the values of these fields.
+
+    `reward` and `rewards` are sums, `score` is that after the last action, and `valid` is True if all actions were. A turn
+    without actions earns nothing, and its `valid` is left out. Actions after the end of the episode are not played.
+    """
+    rewards, reward, valid = dict.fromkeys(env.reward_names, 0.0), 0.0, list[bool]()
+    for act in acts:
+        if episode.over:
+            break
+        (episode,) = env.step_many([episode], [act])
+        view = episode.view
+        reward += float(episode.reward)
+        rewards = {name: earned + float(view.rewards.get(name, 0.0)) for name, earned in rewards.items()}
+        valid.append(bool(view.valid))
+    grades = {"reward": reward, "rewards": rewards, "score": float(episode.view.score)}
+    return episode, grades | ({"valid": all(valid)} if valid else {})

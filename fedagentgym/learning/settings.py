@@ -6,10 +6,9 @@ Nothing here needs torch, so that a configuration can be read, listed and checke
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Choice, Settings
 from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
@@ -115,7 +114,6 @@ class LearningSettings(Settings):
     parallel_episodes: int = Field(default=64, ge=1, description="episodes played in parallel")
     optimizer: Literal["adamw", "sgd"] = Field(
         default="adamw",
-        exclude_if=lambda optimizer: optimizer == "adamw",
         description="adamw, or sgd: plain gradient descent",
     )
     learning_rate: float = Field(default=1e-6, ge=0, description="the optimizer's step size")
@@ -269,27 +267,8 @@ class EvaluationSettings(Settings):
     newcomers: int = Field(
         default=0,
         ge=0,
-        exclude_if=lambda count: not count,
         description="with own_world: also so many variants of the same kind that no client has",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_former_key(cls, data: Any) -> Any:
-        """Configurations written before there was `at_clients` have `clients: true` or `false`."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("clients"), bool):
-            return data
-        rest = {key: value for key, value in data.items() if key != "clients"}
-        return {"at_clients": ("held_out",), **rest} if data["clients"] else rest
-
-    @model_serializer(mode="wrap")
-    def _write_former_key(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without evaluation at clients a configuration has the digest that it had when the key was `clients`."""
-        plain: dict[str, Any] = handler(self)
-        if plain.get("at_clients") in ([], ()):
-            del plain["at_clients"]
-            plain["clients"] = False
-        return plain
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -315,6 +294,29 @@ class EvaluationSettings(Settings):
             True every `every` rounds and after the last.
         """
         return number % self.every == 0 or number == rounds
+
+
+class RankingSettings(Settings):
+    """The settings of what ranks a run: held-out tasks that are played once, at the end, and used for nothing else."""
+
+    split: str = Field(default=TEST_SPLIT, description="split whose tasks are played")
+    tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")
+    repeats: int = Field(default=1, ge=1, description="episodes per task")
+    temperature: float = Field(default=0.4, ge=0, description="sampling temperature")
+    round: Literal["last", "best"] = Field(
+        default="last", description="the round whose policy plays; best: of those that `evaluation` evaluates"
+    )
+    own_worlds: bool = Field(
+        default=False, description="also in each client's variant of the environment, by what the client plays with"
+    )
+    seed: int | None = Field(default=None, ge=0, description="seed of the episodes; null: the run's")
+
+    @property
+    def evaluation(self) -> EvaluationSettings:
+        """The same as settings of an evaluation."""
+        return EvaluationSettings(
+            split=self.split, tasks=self.tasks, repeats=self.repeats, temperature=self.temperature
+        )
 
 
 class SupervisedSettings(Settings):
@@ -392,7 +394,6 @@ class WarmStartSettings(SupervisedSettings):
     parallel_episodes: int = Field(default=256, ge=1, description="demonstrations played in parallel")
     misconceptions: MisconceptionSettings | None = Field(
         default=None,
-        exclude_if=lambda misconceptions: misconceptions is None,
         description="demonstrations by wrong procedures; null: all by the right ones",
     )
 

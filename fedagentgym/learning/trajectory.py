@@ -7,23 +7,23 @@ is a segment, with an advantage for each of these tokens.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import accumulate, groupby
+from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import parse_json, read_jsonl
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move
 
 
+Kind = TypeVar("Kind")
 _NO_REWARDS: Mapping[str, float] = MappingProxyType({})
 
 
@@ -46,11 +46,11 @@ class Segment(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Observation, reply and action of one turn, and its reward."""
+    """Observation and reply of one turn, the actions that the reply led to in their order, and the reward of these."""
 
     observation: str
     reply: str
-    action: str
+    acts: tuple[str, ...]
     reward: float
     valid: bool
     format: bool
@@ -61,6 +61,13 @@ class Turn(NamedTuple):
     """False: noise put into a demonstration, which is played but not imitated."""
     admissible: tuple[str, ...] = ()
     """The listed actions, for people who read the episode; not part of messages."""
+    segment: int = 0
+    """The number of the episode's segment that holds the turn's tokens."""
+
+    @property
+    def action(self) -> str:
+        """The actions of the turn, one a line."""
+        return "\n".join(self.acts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Trajectory:
     Attributes:
         task: Id of the task.
         seed: Seed of the environment.
-        turns: The turns, each with `observation`, `reply`, `action`, `reward`, `valid`, `format`, `rewards` and `score`.
+        turns: The turns, each with `observation`, `reply`, `acts`, `reward`, `valid`, `format`, `rewards` and `score`.
         segments: The texts as the model saw them, with the tokens that it chose and their log-probabilities; empty for agents
             without tokens.
         category: Category of the task.
@@ -108,8 +115,8 @@ class Trajectory:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The action of each turn."""
-        return tuple(turn.action for turn in self.turns)
+        """The actions of all turns."""
+        return tuple(act for turn in self.turns for act in turn.acts)
 
 
 Group = tuple[Trajectory, ...]
@@ -143,7 +150,7 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
 
 
 def _format_turn(turn: Turn, *, admissible: bool) -> dict[str, Any]:
-    plain = turn._asdict() | {"rewards": dict(turn.rewards)}
+    plain = turn._asdict() | {"rewards": dict(turn.rewards), "acts": list(turn.acts)}
     del plain["admissible"]
     return plain | {"admissible": list(turn.admissible)} if admissible and turn.admissible else plain
 
@@ -152,46 +159,70 @@ def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
     """The inverse of `to_plain`; validated, since messages come from other machines. A brief one has no seed and no
     observations."""
     try:
-        turns = tuple(_parse_turn(turn, brief=brief) for turn in plain["turns"])
+        turns = tuple(_parse_turn(turn, brief=brief) for turn in _take(plain, "turns", list))
         segments = tuple(_parse_segment(segment) for segment in plain.get("segments", ()))
         trajectory = Trajectory(
-            task=str(plain["task"]),
-            seed=0 if brief else int(plain["seed"]),
+            task=_take(plain, "task", str),
+            seed=0 if brief else _take(plain, "seed", int),
             turns=turns,
             segments=segments,
-            category=str(plain.get("category", "")),
-            sample=int(plain.get("sample", 0)),
-            score=float(plain["score"]),
-            success=bool(plain["success"]),
-            terminated=bool(plain["terminated"]),
-            truncated=bool(plain["truncated"]),
-            labels=dict(plain.get("labels", {})),
-            last=str(plain.get("last", "")),
+            category=_take(plain, "category", str),
+            sample=_take(plain, "sample", int),
+            score=_take(plain, "score", float),
+            success=_take(plain, "success", bool),
+            terminated=_take(plain, "terminated", bool),
+            truncated=_take(plain, "truncated", bool),
+            labels=_take(plain, "labels", dict) if "labels" in plain else {},
+            last=_take(plain, "last", str) if "last" in plain else "",
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"not a trajectory: {type(error).__name__} {error}") from None
-    owned = sum(int(segment.mask.sum()) for segment in segments)
-    if segments and owned != trajectory.tokens:
-        raise DataError(
-            f"not a trajectory: its turns claim {trajectory.tokens} tokens, its segments hold {owned} of the agent's"
-        )
+    for number, segment in enumerate(segments):
+        owned, claimed = int(segment.mask.sum()), sum(turn.tokens for turn in turns if turn.segment == number)
+        if owned != claimed:
+            raise DataError(
+                f"not a trajectory: its turns claim {claimed} tokens of segment {number}, it holds {owned} of the agent's"
+            )
+    if segments and any(turn.segment >= len(segments) for turn in turns):
+        raise DataError(f"not a trajectory: a turn belongs to none of its {len(segments)} segments")
     return trajectory
 
 
 def _parse_turn(plain: Mapping[str, Any], *, brief: bool) -> Turn:
+    rewards, segment = _take(plain, "rewards", dict), _take(plain, "segment", int)
+    if segment < 0:
+        raise ValueError("segment is a whole number from 0 on")
     return Turn(
-        observation="" if brief else str(plain["observation"]),
-        reply=str(plain["reply"]),
-        action=str(plain["action"]),
-        reward=float(plain["reward"]),
-        valid=bool(plain["valid"]),
-        format=bool(plain["format"]),
-        rewards={str(name): float(value) for name, value in plain.get("rewards", {}).items()},
-        score=float(plain.get("score", 0.0)),
-        tokens=int(plain.get("tokens", 0)),
-        learn=bool(plain.get("learn", True)),
-        admissible=tuple(str(action) for action in plain.get("admissible", ())),
+        observation="" if brief else _take(plain, "observation", str),
+        reply=_take(plain, "reply", str),
+        acts=_take_texts(plain, "acts"),
+        reward=_take(plain, "reward", float),
+        valid=_take(plain, "valid", bool),
+        format=_take(plain, "format", bool),
+        rewards={name: _take(rewards, name, float) for name in rewards},
+        score=_take(plain, "score", float),
+        tokens=_take(plain, "tokens", int),
+        learn=_take(plain, "learn", bool),
+        admissible=_take_texts(plain, "admissible") if "admissible" in plain else (),
+        segment=segment,
     )
+
+
+def _take(plain: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
+    """A field, which is of this type; a whole number may stand where a number is expected."""
+    value = plain[name]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{name} is of type {type(value).__name__}, {kind.__name__} is expected")
+    return value
+
+
+def _take_texts(plain: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    values = _take(plain, name, list)
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{name} are a list of texts")
+    return tuple(values)
 
 
 def _parse_segment(plain: Mapping[str, Any]) -> Segment:
@@ -215,10 +246,18 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
     return segment
 
 
+def number_segments(moves: Sequence[Move]) -> list[int]:
+    """The segment of each move of an episode: a fresh move begins a new one. All are 0 if no move has tokens."""
+    spoken = any(move.token_ids for move in moves)
+    return list(accumulate(int(spoken and move.fresh and place > 0) for place, move in enumerate(moves)))
+
+
 def make_segments(moves: Sequence[Move]) -> tuple[Segment, ...]:
-    """The segments of one episode's moves: a fresh move starts a new one, whose context is the prompt."""
-    starts = [index for index, move in enumerate(moves) if move.fresh or index == 0]
-    return tuple(_join_moves(moves[start:end]) for start, end in zip(starts, [*starts[1:], len(moves)], strict=True))
+    """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has tokens."""
+    if not any(move.token_ids for move in moves):
+        return ()
+    numbered = groupby(zip(number_segments(moves), moves, strict=True), key=itemgetter(0))
+    return tuple(_join_moves([move for _, move in members]) for _, members in numbered)
 
 
 def _join_moves(moves: Sequence[Move]) -> Segment:
@@ -248,49 +287,8 @@ def _join_moves(moves: Sequence[Move]) -> Segment:
 def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:
     """For each segment, the turn that each of its masked tokens belongs to."""
     owner = np.repeat(np.arange(len(trajectory.turns)), [turn.tokens for turn in trajectory.turns])
-    if len(trajectory.segments) == 1:
-        return [owner]
-    counts = [int(segment.mask.sum()) for segment in trajectory.segments]
-    return list(np.split(owner, np.cumsum(counts)[:-1])) if counts else []
-
-
-def to_json_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, *, brief: bool = False) -> str:
-    """One line: observations, replies, actions and rewards, without token ids; `about` adds fields such as a digest. A brief one
-    leaves out what a replay gives back: the seed and the observations."""
-    plain = to_plain(trajectory, segments=False, admissible=not brief)
-    if brief:
-        del plain["seed"], plain["last"]
-        for turn in plain["turns"]:
-            del turn["observation"]
-    return json.dumps({**(about or {}), **plain}, ensure_ascii=True)
-
-
-def read_json_lines(path: str | Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """Each episode of a file, with the fields that are not the episode's own."""
-    return _parse_records(read_jsonl(path), str(path))
-
-
-def parse_json_lines(
-    lines: Iterable[str], where: str, *, brief: bool = False
-) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    """The same for lines that were read already; `where` is for messages."""
-    records = ((n, parse_json(line, f"{where}, line {n}")) for n, line in enumerate(lines, start=1))
-    return _parse_records(records, where, brief=brief)
-
-
-def _parse_records(
-    records: Iterable[tuple[int, Any]], where: str, *, brief: bool = False
-) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    example = Trajectory("", 0, (), labels={"any": 0})
-    own = {*to_plain(example), *to_plain(example, segments=False)}
-    for number, record in records:
-        if not isinstance(record, dict):
-            raise DataError(f"{where}, line {number}: an episode is a JSON object, found {type(record).__name__}")
-        try:
-            trajectory = from_plain(record, brief=brief)
-        except DataError as error:
-            raise DataError(f"{where}, line {number}: {error}") from None
-        yield trajectory, {name: value for name, value in record.items() if name not in own}
+    segment = np.array([turn.segment for turn in trajectory.turns], dtype=np.int64)[owner]
+    return [owner[segment == number] for number in range(len(trajectory.segments))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import format_path, read_jsonl
-from fedagentgym.base.process import get_logger
-from fedagentgym.learning.trajectory import Trajectory, from_plain, read_json_lines
+from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.trajectory import Trajectory
 
-log = get_logger(__name__)
 MOST_CHARACTERS = 1_500_000
 """Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""
 LONGEST_TEXT = 20_000
@@ -55,23 +52,16 @@ class _Texts:
 
 def read_episodes(file: Path) -> list[ShownEpisode]:
     """All episodes of a file that an evaluation or a run has written."""
-    return [_label(trajectory, about) for trajectory, about in read_json_lines(file)]
+    return [_label(line.trajectory, line.about) for line in read_lines(file)]
 
 
 def read_samples(folder: Path) -> list[ShownEpisode]:
-    """The sampled training episodes of a run. They come from clients: malformed ones are left out, and counted."""
-    found, odd = [], 0
-    for file in sorted(folder.glob("trajectories/*.jsonl")):
-        for _, record in read_jsonl(file):
-            try:
-                trajectory = from_plain(record)
-            except DataError:
-                odd += 1
-                continue
-            found.append(_label(trajectory, {**record, "round": int(file.stem) if file.stem.isdecimal() else None}))
-    if odd:
-        log.warning("%d sampled episodes in %s are malformed, and left out", odd, format_path(folder))
-    return found
+    """The sampled training episodes of a run."""
+    return [
+        _label(line.trajectory, {**line.about, "round": int(file.stem) if file.stem.isdecimal() else None})
+        for file in sorted(folder.glob("trajectories/*.jsonl"))
+        for line in read_lines(file)
+    ]
 
 
 def _label(trajectory: Trajectory, about: Mapping[str, Any]) -> ShownEpisode:

@@ -37,7 +37,7 @@ def _episode(draws: Stream, number: int, sample: int, *, paid: bool = True) -> T
         words = [draws.pick(WORDS) for _ in range(1 + draws.integers(12))]
         observation = f"place {draws.integers(3)}"
         turns.append(
-            Turn(observation, " ".join(words), words[0], reward, True, draws.uniform() < 0.8, tokens=len(words))
+            Turn(observation, " ".join(words), (words[0],), reward, True, draws.uniform() < 0.8, tokens=len(words))
         )
     return Trajectory(
         f"check/train/{number:05d}",

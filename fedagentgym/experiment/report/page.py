@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import read_json, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.rounding import format_bytes, format_duration
 from fedagentgym.experiment.report.background import Background, read_background, view_federation
 from fedagentgym.experiment.report.diagnostics import diagnose
@@ -31,11 +31,13 @@ from fedagentgym.experiment.report.results import (
     measure_gain,
     name_round,
     read_estimate,
+    read_finished,
 )
 from fedagentgym.federation.commits import read_chain
 from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes, read_metrics_log
 from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes, read_samples
 from fedagentgym.pages.render import format_percent, render
+from fedagentgym.runs.folder import RunFolder
 
 Record = Mapping[str, Any]
 MOST_SAMPLE_CHARACTERS = 500_000
@@ -97,11 +99,11 @@ def read_run(place: Path, records: Sequence[Record] | None = None) -> RunFiles:
         records = list(read_metrics_log(place / "metrics.jsonl")) if chain is None else chain.list_records()
     if not records:
         raise DataError(f"{place} holds no run to report on: metrics.jsonl has no complete line")
-    result = read_json(place / "result.json") if (place / "result.json").is_file() else {}
-    found = [place / "evaluation" / f"{record['round']:04d}.jsonl" for record in list_evaluated(records)]
+    folder = RunFolder(place)
+    found = [folder.get_evaluation(record["round"]) for record in list_evaluated(records)]
     first = read_episodes(found[0]) if len(found) > 1 and found[0].is_file() else []
     last = read_episodes(found[-1]) if found and found[-1].is_file() else []
-    return RunFiles(place, records, result, read_background(place), first, last)
+    return RunFiles(place, records, read_finished(place), read_background(place), first, last)
 
 
 def _list_costs(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -171,7 +173,7 @@ def _list_files(place: Path, result: Record) -> list[tuple[str, str]]:
     if (place / "config.yaml").is_file():
         found.append(("Configuration", (place / "config.yaml").read_text("utf-8")))
     if result:
-        kept = ("versions", "env", "client_split", "agent", "config_digest", "final")
+        kept = ("made", "env", "client_split", "agent", "config_digest", "final", "tasks", "ranked")
         shown = json.dumps({name: result[name] for name in kept if name in result}, indent=1)
         found.append(("Versions and digests", shown))
     return found

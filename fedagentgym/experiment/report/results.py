@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import DataError, join_names
-from fedagentgym.base.files import read_json
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range, format_share
 from fedagentgym.base.statistics import Estimate, compare_tasks, mean
 from fedagentgym.experiment.report.background import Background
@@ -25,6 +24,7 @@ from fedagentgym.federation.records import headline_bytes
 from fedagentgym.pages.charts import Chart, Dumbbell, Reference, Series
 from fedagentgym.pages.episodes import ShownEpisode, read_episodes
 from fedagentgym.pages.render import Strong, format_bound, format_percent, format_points
+from fedagentgym.runs.folder import RunFolder
 
 Record = Mapping[str, Any]
 MOST_NEIGHBOURS = 200
@@ -114,7 +114,7 @@ def describe_run(result: Record, records: Sequence[Record]) -> str:
     partition = config["partition"].get("file") or config["partition"]["sampler"]
     each = config["federation"].get("clients_per_round")
     members = "all clients" if each is None else count_things(each, "client")
-    spent = f"; {format_privacy(result['privacy'])}" if "privacy" in result else ""
+    spent = "" if result["privacy"] is None else f"; {format_privacy(result['privacy'])}"
     return (
         f"{result['algorithm']} on {config['env']['id']}, agent {config['agent']['name']},"
         f" {count_things(result['client_split']['clients'], 'client')} ({partition}), {members} in each"
@@ -136,6 +136,14 @@ class Neighbour:
     record: Record
 
 
+def read_finished(folder: Path) -> Record:
+    """The record of a finished training run together with its configuration; empty while there is none."""
+    run = RunFolder(folder)
+    if not (run.is_run and run.is_finished) or run.record.kind != "training":
+        return {}
+    return {**run.record.model_dump(mode="json"), "config": run.config}
+
+
 def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
     """Runs in neighbouring folders that differ from this one only in the method."""
     if not result:
@@ -152,10 +160,10 @@ def _iter_results(place: Path) -> Iterator[tuple[Path, Record]]:
     folders = (path for path in sorted(place.resolve().parent.iterdir()) if path != place.resolve())
     for folder in islice(folders, MOST_NEIGHBOURS):
         try:
-            found = read_json(folder / "result.json") if (folder / "result.json").is_file() else None
+            found = read_finished(folder)
         except (DataError, OSError):
             continue
-        if isinstance(found, dict):
+        if found:
             yield folder, found
 
 
@@ -419,7 +427,7 @@ def _compare_client(neighbour: Neighbour, after: Sequence[ShownEpisode], backgro
     client = int(record["config"]["algorithm"].get("client", 0))
     held = frozenset(background.find_mixture(client) if background is not None else ())
     try:
-        own = read_episodes(neighbour.folder / "evaluation" / f"{record['final']['round']:04d}.jsonl")
+        own = read_episodes(RunFolder(neighbour.folder).get_evaluation(record["final"]["round"]))
     except DataError:
         own = []
 

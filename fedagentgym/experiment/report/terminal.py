@@ -153,27 +153,31 @@ def print_comparison(found: AloneAndTogether) -> None:
         out.print(sentence, highlight=False)
 
 
-def _describe_best(best: Mapping[str, Any] | None) -> str:
-    if best is None:
-        return "a test split chooses no best round"
-    return f"best {format_fixed(best['overall']['success']['mean'], 3)} in round {best['round']}"
-
-
 def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
     """The summary at the end of a run."""
     out = get_console()
-    first, best, final = record["first"], record["best"], record["final"]
     lines = []
-    if first is not None:
-        begin, end = first["overall"]["success"], final["overall"]["success"]
+    if record["curve"]:
+        first, final = record["curve"][0]["overall"]["success"], record["final"]["overall"]["success"]
+        best = "a test split chooses no best round"
+        if record["best_round"] is not None:
+            point = next(one for one in record["curve"] if one["round"] == record["best_round"])
+            best = f"best {format_fixed(point['overall']['success']['mean'], 3)} in round {point['round']}"
         lines += [
-            f"success on held-out tasks: {format_fixed(begin['mean'], 3)} before, {format_fixed(end['mean'], 3)} after "
+            f"success on held-out tasks: {format_fixed(first['mean'], 3)} before, {format_fixed(final['mean'], 3)} after "
             f"{count_things(record['rounds'], 'round')}",
-            f"  interval {format_range(end['low'], end['high'], 3)}; {_describe_best(best)}",
+            f"  interval {format_range(final['low'], final['high'], 3)}; {best}",
         ]
+    if record["ranked"] is not None:
+        ranked, tasks = record["ranked"]["overall"]["success"], record["tasks"]
+        lines.append(
+            f"ranked: {format_fixed(ranked['mean'], 3)} on {count_things(tasks['tasks'], 'task')} of {tasks['split']}, round"
+            f" {record['ranked']['round']}"
+        )
+    spent = record["spent"]
     lines += [
-        f"{format_fixed(record['headline_bytes'] / 1e6, 2)} MB exchanged, {record['env_steps']:,.0f} environment steps,"
-        f" {count_things(record['failures'], 'failure')}, {format_duration(record['seconds'])}",
+        f"{format_fixed((spent['bytes_down'] + spent['bytes_up']) / 1e6, 2)} MB exchanged, {spent['env_steps']:,} environment"
+        f" steps, {count_things(record['failures'], 'failure')}, {format_duration(record['made']['seconds'])}",
         f"record {folder / 'result.json'}",
     ]
     page = folder / "report.html"

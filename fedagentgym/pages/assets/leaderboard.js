@@ -232,7 +232,6 @@
 
     makeDetail(entry, width) {
       const line = (name, ...value) => value.some((one) => one) ? make("div", {}, make("dt", {}, name), make("dd", {}, ...value)) : null;
-      const files = entry.packed.map((name) => make("a", { href: entry.files + "/" + name }, name.split("/").pop()));
       const claims = entry.claims.map(([name, status, about]) =>
         make("li", {}, make("b", { class: { proven: "good", refuted: "bad" }[status] || "" }, status), " ", visible(name) + ": " + visible(about)));
       return make("tr", { class: "detail" }, make("td", { colspan: String(width) },
@@ -244,7 +243,7 @@
           line("made", visible(entry.date.slice(0, 10) + (entry.version ? ", version " + entry.version : "") + (entry.machine ? ", " + entry.machine : ""))),
           line("run again", entry.rerun ? visible(entry.rerun.date.slice(0, 10)) + this.tellRerun(entry) : ""),
           line("played", entry.part),
-          make("div", { class: "wide-line" }, make("dt", {}, "files"), make("dd", {}, make("a", { href: entry.files + "/manifest.json" }, "manifest.json"), ...files.flatMap((one) => [" ", one])))),
+          make("div", { class: "wide-line" }, make("dt", {}, "archive"), make("dd", {}, make("a", { href: entry.files }, entry.files.split("/").pop())))),
         claims.length ? make("ul", { class: "claims" }, ...claims) : null,
         this.makeScenarioTable(entry), this.makeCategories(entry)));
     }

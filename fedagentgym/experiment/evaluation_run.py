@@ -1,0 +1,257 @@
+"""An evaluation as a run: a folder with its configuration, every episode and a record, which goes on where it was stopped.
+
+`fedagentgym eval` and the agents track of suites write it. Tasks are played some at a time: their episodes are appended to
+`evaluation/ranked.jsonl`, then counted in `progress.json`, so that a killed evaluation plays no task twice that it has paid for.
+The draws of an episode depend on the seed and the number of its task alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedagentgym.agents.protocols import Player
+from fedagentgym.base.encoding import canonical_json, digest
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.files import format_path, read_json, remove_partial, write_atomic
+from fedagentgym.base.process import get_logger
+from fedagentgym.base.progress import show_progress
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import derive
+from fedagentgym.federation.server import lock_folder
+from fedagentgym.learning.episodes import group_by_task, read_lines
+from fedagentgym.learning.evaluation import (
+    OpenedSet,
+    SetsEvaluation,
+    combine_sets,
+    compute_policy_digest,
+    count_most_tokens,
+    explain_malformed,
+    format_episodes,
+    summarise,
+    with_temperature,
+)
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.runs.claims import describe_evaluated, describe_tasks
+from fedagentgym.runs.folder import CONFIG, RANKED, RunFolder, to_yaml
+from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Usage, describe_made, hide_secrets
+
+PROGRESS = "progress.json"
+TASKS_AT_A_TIME = {"hosted": 8, "model": 256, "program": 1024}
+"""Number of tasks played before their episodes are written: few, if each costs money."""
+log = get_logger(__name__)
+
+
+class EvaluatedEnv(Settings):
+    """The environment of an evaluation, and whose variant of it: that of a client of a split."""
+
+    id: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    client: int | None = None
+    variant: dict[str, Any] | None = None
+
+
+class EvaluationConfig(Settings):
+    """`config.yaml` of an evaluation: who plays what, without paths of this machine where there are other names."""
+
+    name: str
+    seed: int = Field(ge=0)
+    agent: dict[str, Any]
+    policy: dict[str, Any] | None = Field(default=None, description="the run and the round whose policy plays")
+    env: EvaluatedEnv
+    evaluation: EvaluationSettings
+    plugins: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """All settings as plain values, without secrets."""
+        return {**self.model_dump(mode="json"), "agent": hide_secrets(self.agent)}
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is played."""
+        return digest({key: value for key, value in self.plain().items() if key not in ("name", "plugins")})
+
+
+class Progress(Settings):
+    """The first tasks of an evaluation, the bytes of their episodes, and what they took."""
+
+    tasks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    env_steps: int = 0
+    usage: Usage | None = None
+
+
+def read_progress(run: RunFolder) -> Progress:
+    """How far an evaluation is; of a finished one what it took in all."""
+    if run.is_finished:
+        record = run.record
+        tasks = 0 if record.tasks is None else record.tasks.tasks
+        return Progress(tasks=tasks, env_steps=record.spent.env_steps, usage=record.usage)
+    place = run.path / PROGRESS
+    return Progress.load(read_json(place), str(place)) if place.is_file() else Progress()
+
+
+def prepare_folder(folder: Path, config: EvaluationConfig) -> RunFolder:
+    """The folder of an evaluation: one that was stopped goes on, another evaluation in its place is replaced. Anything else that
+    lies there is kept, and refused."""
+    run = RunFolder(folder)
+    if folder.exists() and not (folder.is_dir() and (run.is_run or not any(folder.iterdir()))):
+        raise OptionError(
+            f"{format_path(folder)} holds other files than an evaluation's: name another folder (--output)"
+        )
+    if run.is_run and ("partition" in run.config or "evaluation" not in run.config):
+        raise OptionError(f"{format_path(folder)} holds a training run: name another folder (--output)")
+    if run.is_run and (run.is_finished or canonical_json(run.config) != canonical_json(config.plain())):
+        with lock_folder(folder):
+            for entry in folder.iterdir():
+                if entry.name != ".lock":
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    return RunFolder(folder)
+
+
+def run_evaluation(
+    config: EvaluationConfig,
+    folder: Path,
+    agent: Player,
+    sets: Sequence[OpenedSet],
+    described: AgentRecord,
+    before: Usage | None = None,
+    about_set: Mapping[str, Mapping[str, Any]] | None = None,
+) -> SetsEvaluation:
+    """Play what is missing, and write the record.
+
+    Args:
+        config: what is played.
+        folder: its folder, new or with the same evaluation under way; `OptionError` if another one is there.
+        agent: the player.
+        sets: the environments, opened by the configuration.
+        described: the player for the record.
+        before: what a hosted model has used already, so that its limit of cost holds for several evaluations together.
+        about_set: fields of the lines of each set, by its name.
+    """
+    run = RunFolder(folder)
+    with lock_folder(folder):
+        remove_partial(folder)
+        if run.is_run and canonical_json(run.config) != canonical_json(config.plain()):
+            raise OptionError(f"{format_path(folder)} holds another evaluation: move it, or name another folder")
+        write_atomic(folder / CONFIG, to_yaml(config.plain()))
+        progress, file = read_progress(run), folder / RANKED
+        endpoint = getattr(agent, "endpoint", None)
+        if endpoint is not None:
+            used = [one for one in (before, progress.usage) if one is not None]
+            for name, value in (sum_usage(used) or Usage()).model_dump().items():
+                setattr(endpoint.usage, name, value)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.truncate(file, progress.bytes)  # episodes that were written and not counted are played again
+        policy, begun = compute_policy_digest(agent), 0
+        total = sum(len(_choose_tasks(one)) * one.settings.repeats for one in sets)
+        most = sum(
+            (count_most_tokens(agent, one.env, len(_choose_tasks(one)) * one.settings.repeats) or 0) for one in sets
+        )
+        with show_progress(folder.name, total=total, most_tokens=most or None) as bar:
+            for one in sets:
+                ids, player = _choose_tasks(one), with_temperature(agent, one.settings.temperature)
+                about = {"temperature": one.settings.temperature, "policy": policy}
+                about = {"split": one.settings.split, **about, **(about_set or {}).get(one.name, {})}
+                about |= {"set": one.name} if one.name else {}
+                seed = derive(config.seed, "set", one.name) if one.name else config.seed
+                first = min(max(progress.tasks - begun, 0), len(ids))
+                bar.advance(first * one.settings.repeats)
+                for start in range(first, len(ids), size := TASKS_AT_A_TIME[described.kind]):
+                    started, usage = time.monotonic(), _read_usage(agent)
+                    rollouts = collect(
+                        player,
+                        one.env,
+                        ids[start : start + size],
+                        group_size=one.settings.repeats,
+                        seed=seed,
+                        parallel=one.settings.parallel_episodes,
+                        progress=bar,
+                        first=start,
+                    )
+                    data = format_episodes(rollouts.groups, agent, one.env, about).encode()
+                    with file.open("ab") as out:
+                        out.write(data)
+                        out.flush()
+                        os.fsync(out.fileno())
+                    now = _read_usage(agent)
+                    more = None if now is None or usage is None else now.add(usage, -1)
+                    progress = Progress(
+                        tasks=begun + start + len(rollouts.groups),
+                        bytes=progress.bytes + len(data),
+                        seconds=progress.seconds + time.monotonic() - started,
+                        env_steps=progress.env_steps + rollouts.stats.steps,
+                        usage=sum_usage([used for used in (progress.usage, more) if used is not None]),
+                    )
+                    write_atomic(folder / PROGRESS, canonical_json(progress.model_dump(mode="json")) + "\n")
+                begun += len(ids)
+        found = _summarise_file(file, sets, config.evaluation)
+        groups = [group for one in found.sets.values() for group in one.groups]
+        if (malformed := explain_malformed(groups, agent)) is not None:
+            log.warning(malformed)
+        first_set = sets[0]
+        run.write_record(
+            RunRecord(
+                kind="evaluation",
+                name=config.name,
+                seed=config.seed,
+                config_digest=config.digest,
+                env=EnvRecord(
+                    id=first_set.env.id,
+                    options=type(first_set.env).portable_options(first_set.options),
+                    pool=first_set.env.pool.digest,
+                    task_set=first_set.env.task_set.digest,
+                    verifier=first_set.env.get_verifier_version(),
+                ),
+                evaluation_sets={one.name: one.describe() for one in sets if one.name},
+                agent=described,
+                tasks=describe_tasks(first_set.env, _choose_tasks(first_set), first_set.settings)
+                if not first_set.name
+                else None,
+                ranked=describe_evaluated(found.to_plain(), None, policy),
+                spent=Spent(episodes=sum(map(len, groups)), env_steps=progress.env_steps),
+                usage=progress.usage,
+                made=describe_made(progress.seconds),
+            )
+        )
+        (folder / PROGRESS).unlink(missing_ok=True)
+    return found
+
+
+def _choose_tasks(one: OpenedSet) -> list[str]:
+    """The tasks of a set that are played, in order."""
+    tasks = one.settings.tasks
+    return list(one.env.pool.ids if tasks is None else one.env.pool.ids[:tasks])
+
+
+def _read_usage(agent: object) -> Usage | None:
+    """The usage of a hosted model so far; None for every other agent."""
+    usage = getattr(agent, "usage", None)
+    return None if usage is None else Usage.load(dict(usage))
+
+
+def sum_usage(used: Sequence[Usage]) -> Usage | None:
+    """The total usage; None if nothing is paid."""
+    total: Usage | None = None
+    for one in used:
+        total = one if total is None else total.add(one)
+    return total
+
+
+def _summarise_file(file: Path, sets: Sequence[OpenedSet], settings: EvaluationSettings) -> SetsEvaluation:
+    """The numbers of an evaluation from all its episodes, whenever they were played."""
+    by_set: dict[str, list[Trajectory]] = {one.name: [] for one in sets}
+    for line in read_lines(file):
+        by_set[str(line.about.get("set", ""))].append(line.trajectory)
+    found = {one.name: summarise(group_by_task(by_set[one.name]), one.settings) for one in sets}
+    return combine_sets(found, sets, settings)

@@ -1,0 +1,131 @@
+"""A folder of static files from results: the same results give the same bytes.
+
+index.html                      the page; opens from disk and needs no network
+SUITE.md, SUITE.csv             the tables
+episodes/SUITE/ENTRY.js         episodes for the page's browser, loaded on demand
+results/SUITE/ENTRY.zip         the results themselves, unless they are linked to
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import atomic_folder, format_path, write_atomic
+from fedagentgym.leaderboard.metrics import find_metric
+from fedagentgym.leaderboard.page.index import SuitePage, render_site
+from fedagentgym.leaderboard.page.tables import write_csv, write_markdown
+from fedagentgym.leaderboard.rank import Place, Unit, compare_control, compare_pairs, rank
+from fedagentgym.leaderboard.results import Result, SuiteEntries, pack, read_suites
+from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
+from fedagentgym.pages.render import to_script_json
+from fedagentgym.runs.folder import RANKED
+
+MARK = ".fedagentgym-leaderboard"
+"""Marks a folder as such a page, so that a newer one may replace it."""
+MARK_TEXT = "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
+MOST_EPISODE_CHARACTERS = 400_000
+OVERALL = ""
+"""The key of ranks over all scenarios."""
+
+
+def build_site(
+    places: Sequence[Path], out: Path, *, link: str | None = None, verified: Path | None = None
+) -> list[SuiteEntries]:
+    """Write the page of these results; returns them by suite. `link` is their address relative to the page, `verified` the folder
+    of what was found about them."""
+    found = read_suites(places, verified)
+    if not found:
+        searched = ", ".join(map(format_path, places))
+        raise DataError(f"no packed result lies in {searched}: `fedagentgym bench pack` makes one")
+    _check_target(out)
+    fresh = out.with_name(f"{out.name}.new")
+    if (fresh / MARK).is_file():
+        shutil.rmtree(fresh)
+    with atomic_folder(fresh) as place:
+        pages = [_write_suite(one, place, link) for one in found]
+        write_atomic(place / "index.html", render_site(pages))
+        write_atomic(place / MARK, MARK_TEXT)
+    if out.exists():
+        shutil.rmtree(out)
+    fresh.replace(out)
+    return found
+
+
+def _check_target(out: Path) -> None:
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        problem = "the folder holds other files than a leaderboard's; choose another"
+        raise OptionError(f"--out {format_path(out)}: {problem}")
+
+
+def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
+    values = found.tabulate()
+    places = rank_entries(found)
+    differences, control = compare_pairs(found.suite, values), compare_control(found.suite, found.entries)
+    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences, control))
+    write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
+    links = {}
+    for entry in found.entries:
+        script = place / "episodes" / found.key / f"{entry.name}.js"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(script, _format_episodes(found, entry))
+        links[entry.name] = _link_result(found, entry, place, link)
+    return SuitePage(found, places, links, differences, control)
+
+
+def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
+    """Ranks over all scenarios, among entries that played all of them, and in each scenario.
+
+    The second entry of a suite's control is the first once more, and has no rank.
+    """
+    values = {name: tables for name, tables in found.tabulate().items() if name not in (found.suite.control or ())[1:]}
+    ranked = found.entries[0].suite.rank_by
+    unit, better = Unit(found.suite.track, ranked), find_metric(ranked).better or "higher"
+    shape: dict[str, tuple[int, ...]] = {}
+    for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
+        shape |= {name: table.shape for name, table in tables.items()}
+    whole = {entry.name for entry in found.entries if entry.is_whole}
+    complete = {
+        name: tables
+        for name, tables in values.items()
+        if name in whole and {key: table.shape for key, table in tables.items()} == shape
+    }
+    ranks = {OVERALL: rank(complete, unit, better)}
+    for scenario, expected in shape.items():
+        members = {
+            name: {scenario: tables[scenario]}
+            for name, tables in values.items()
+            if scenario in tables and tables[scenario].shape == expected
+        }
+        ranks[scenario] = rank(members, unit, better)
+    return ranks
+
+
+def _format_episodes(found: SuiteEntries, entry: Result) -> str:
+    """A script that passes the episodes of an entry to the page: of each scenario those of the first seed."""
+    cells = {}
+    for scenario, seed in entry.keys:
+        if scenario not in cells:
+            with entry.open_run((scenario, seed), RANKED) as run:
+                source = Source(entry.entry.title, read_episodes(run.path / RANKED))
+            cells[scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
+    script = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
+    return f"receiveEpisodes({script});\n"
+
+
+def _link_result(found: SuiteEntries, entry: Result, place: Path, link: str | None) -> str:
+    """The address of the result relative to the page; without `link` a copy is made."""
+    if link is not None:
+        return f"{link.rstrip('/')}/{quote(found.suite.name)}/{quote(entry.path.name)}"
+    target = place / "results" / found.key / f"{entry.name}.zip"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if entry.archive is None:
+        pack(entry, target)
+    else:
+        shutil.copyfile(entry.path, target)
+    return f"results/{found.key}/{quote(target.name)}"

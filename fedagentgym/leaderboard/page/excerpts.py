@@ -1,0 +1,87 @@
+"""Parts of the leaderboard's page in README and the documentation: they stand between markers, and nothing of them is typed.
+
+    python -m fedagentgym.leaderboard.page.excerpts build/leaderboard README.md docs/experiments/suites.md
+
+`<!-- leaderboard: begin -->`    the best entries of every suite
+`<!-- SUITE: begin -->`          what a suite shows in each scenario, with its differences
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.escape import escape_markdown
+from fedagentgym.base.files import write_atomic
+from fedagentgym.leaderboard.metrics import Interval, find_metric, format_spread
+from fedagentgym.leaderboard.page.tables import FINDINGS
+
+BEST = "leaderboard"
+MOST = 3
+"""Entries of a suite among the best."""
+
+
+def fill_page(text: str, site: Path) -> str:
+    """The page with what the site has between each two of its markers."""
+    for name in re.findall(r"^<!-- ([\w-]+): begin -->$", text, re.MULTILINE):
+        if name == BEST:
+            text = fill_place(text, name, write_best(site))
+        elif (table := site / f"{name}.md").is_file():
+            text = fill_place(text, name, table.read_text("utf-8").partition(f"{FINDINGS}\n")[2])
+    return text
+
+
+def fill_place(text: str, name: str, content: str) -> str:
+    """The text with this content between the markers of a name."""
+    marks = begin, end = make_marks(name)
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    if any(text.count(mark) != 1 for mark in marks) or end not in rest:
+        raise DataError(f"the page has no place between {begin} and {end}")
+    return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
+
+
+def make_marks(name: str) -> tuple[str, str]:
+    """The markers before and after a place."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def write_best(site: Path) -> str:
+    """The best entries of every suite's newest version over all scenarios, best first; entries without a place are left out."""
+    newest = {_split_name(table)[0]: table for table in sorted(site.glob("*.csv"), key=_split_name)}
+    rows = [row for _, table in sorted(newest.items()) for row in _read_entries(table)]
+    lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
+    for row in rows:
+        title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
+        where = "" if row["measure"] == "success" else f" ({find_metric(row['measure']).title})"
+        lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {_format_success(row)} | {status} |")
+    return "\n".join(lines)
+
+
+def _split_name(table: Path) -> tuple[str, int]:
+    """The name of a table's suite without its version, and the version (0 if the name has none)."""
+    name, _, version = table.stem.rpartition("-v")
+    return (name, int(version)) if version.isdecimal() else (table.stem, 0)
+
+
+def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
+    """The best entries, with the ranked measure."""
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["scenario"] == "overall" and row["ranked"]]
+    yield from [row for row in rows if row["band"]][:MOST]
+
+
+def _format_success(row: Mapping[str, str]) -> str:
+    low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
+    found = Interval(mean=float(row["mean"]), low=low, high=high)
+    return format_spread(found, [float(run) for run in row["runs"].split()], find_metric(row["measure"]))
+
+
+if __name__ == "__main__":
+    site, *pages = map(Path, sys.argv[1:])
+    for page in pages:
+        write_atomic(page, fill_page(page.read_text("utf-8"), site))

@@ -1,0 +1,422 @@
+"""Playing the entries of a suite: `train`, or `eval` on the agents track, in a loop over the suite's configurations.
+
+    ROOT/SUITE/ENTRY/suite.yaml, entry.json    who plays what
+    ROOT/SUITE/ENTRY/SCENARIO-seedN/           the runs, each as `train` or `eval` writes it
+    STORE/SUITE/ENTRY/SCENARIO-seedN.zip       finished runs, an archive each, from which a suite goes on elsewhere;
+    STORE/SUITE/ENTRY.zip                      in the end one archive of all
+
+Finished runs are not played again, and interrupted ones are resumed. ROOT/SUITE/ENTRY is a result (`results`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.foreign import check_foreign_agent
+from fedagentgym.agents.models.store import locate_model
+from fedagentgym.agents.players.endpoint import make_endpoint_agent
+from fedagentgym.agents.presets import get_model, make_agent
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.files import find_below, format_path, write_atomic
+from fedagentgym.base.imports import load_plugins
+from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
+from fedagentgym.base.progress import set_verbosity, show_progress
+from fedagentgym.base.rounding import count_things, format_duration
+from fedagentgym.base.streams import derive
+from fedagentgym.experiment.config import RunConfig, load_config
+from fedagentgym.experiment.evaluation_run import (
+    EvaluatedEnv,
+    EvaluationConfig,
+    read_progress,
+    run_evaluation,
+    sum_usage,
+)
+from fedagentgym.experiment.export import export_policy
+from fedagentgym.experiment.run import finish_or_read, prepare_agents
+from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_config, is_own_plugin
+from fedagentgym.federation.commits import CommitStore
+from fedagentgym.federation.records import count_episodes, headline_bytes
+from fedagentgym.federation.server import lock_folder
+from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings, prepare_player
+from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
+from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
+from fedagentgym.learning.evaluation import OpenedSet
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.runs.archive import Archive
+from fedagentgym.runs.folder import RunFolder, format_document
+from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, publish_settings
+
+ROOT = Path("runs") / "leaderboard"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a suite: one scenario under one seed, played by an entry; and its folder."""
+
+    suite: Suite
+    entry: Entry
+    scenario: str
+    seed: int
+    run: RunFolder
+
+    @property
+    def key(self) -> RunKey:
+        return self.scenario, self.seed
+
+    @property
+    def name(self) -> str:
+        return name_run(self.key)
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """An entry of a suite with its runs, in a folder that is a result."""
+
+    suite: Suite
+    entry: Entry
+    folder: Path
+    runs: tuple[PlannedRun, ...]
+    opened: Mapping[str, OpenedScenario]
+
+    @property
+    def left_out(self) -> list[str]:
+        """The scenarios of the suite that the entry does not play."""
+        return [name for name in self.suite.scenarios if name not in self.opened]
+
+    @property
+    def missing(self) -> list[PlannedRun]:
+        return [one for one in self.runs if not one.run.is_finished]
+
+    def describe_state(self, one: PlannedRun) -> str:
+        """How far a run is, in a few words."""
+        if one.run.is_finished:
+            return "finished"
+        if self.suite.track == "agents":
+            done = read_progress(one.run).tasks
+            return f"{done} of {len(self.opened[one.scenario].at(one.seed).ids)} tasks" if done else "waiting"
+        rounds = CommitStore(one.run.path / "rounds").list_rounds()
+        return f"round {rounds[-1]} of {one.run.config['federation']['rounds']}" if rounds else "waiting"
+
+    def check_finished(self) -> None:
+        """Refuse to go on with runs that are not finished."""
+        if self.missing:
+            raise DataError(
+                f"{self.folder}: {len(self.missing)} of {len(self.runs)} runs are not finished, {self.missing[0].name} is the"
+                f" first: resume with: fedagentgym bench resume {shlex.quote(str(self.folder))}"
+            )
+
+
+def open_entry(suite: Suite, entry: Entry, root: Path) -> SuiteRun:
+    """An entry with its runs, played or not. The scenarios are those that it names, or all of them; a tiny agent that the package
+    has for some of them plays these. Nothing is written or played yet."""
+    for name in entry.scenarios:
+        if name not in suite.scenarios:
+            raise unknown_name_error(f"scenario of {suite.name}", name, suite.scenarios)
+    if entry.scenarios and suite.track == "methods":
+        raise OptionError(f"{suite.name} is on the methods track, which is played as a whole: leave out --scenario")
+    chosen = entry.scenarios or suite.scenarios
+    opened = {name: open_scenario(suite, name) for name in suite.scenarios if name in chosen}
+    if suite.track == "agents" and not entry.scenarios:
+        settings = load_settings(entry, suite.ranking.temperature)
+        opened = {name: one for name, one in opened.items() if find_packaged(settings, one.env) is not None} or opened
+    folder = root / suite.name / entry.name
+    keys = [(scenario, seed) for scenario in opened for seed in suite.seeds]
+    runs = tuple(PlannedRun(suite, entry, *key, RunFolder(folder / name_run(key))) for key in keys)
+    return SuiteRun(suite, entry, folder, runs, opened)
+
+
+def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
+    """The entry that a folder records, which others may have written.
+
+    Without `trust` it is only read: no code that it names is imported. What is to be played names no server and no key, and no
+    code but what the user trusts.
+    """
+    if not (folder / ENTRY).is_file():
+        raise DataError(
+            f"{format_path(folder)} is not a run of a suite: {ENTRY} is missing (see `fedagentgym bench run`)"
+        )
+    result = Result(folder)
+    suite, entry = result.suite, result.entry
+    if trust is not None:
+        _check_trust(suite, entry, format_path(folder / ENTRY), trust)
+        load_plugins(entry.plugin_paths)
+    return open_entry(suite, entry, folder.resolve().parent.parent)
+
+
+def _check_trust(suite: Suite, entry: Entry, where: str, trust: Trust) -> None:
+    """Refuse to play an entry of others that names code, servers, or what only the user of this machine decides."""
+    if trust.folder:
+        return
+    given = {Path(one).name: one for one in trust.plugins}
+    for plugin in entry.plugins:
+        if plugin.name not in given and not is_own_plugin(plugin.name):
+            raise OptionError(
+                f"{where} names the plugin {plugin.name[:200]!r}, whose code would run here: name it yourself (--plugin), {ASK}"
+            )
+    if suite.track == "agents":
+        settings = AgentSettings.load(entry.agent or {}, "agent")
+        if settings.name == ENDPOINT:
+            problem = "names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
+            raise OptionError(f"{where} {problem}")
+        check_foreign_agent(settings, where)
+        return
+    load_plugins(entry.plugin_paths)
+    check_foreign_config(make_run_config(suite, entry, (next(iter(suite.scenarios)), suite.seeds[0])), where)
+
+
+def find_entries(folder: Path) -> list[Path]:
+    """The folder of an entry itself, or those below it: in ROOT, ROOT/SUITE, or a folder of several roots."""
+    return sorted(find_below(folder, ENTRY, DEEPEST))
+
+
+# ---- configurations ---------------------------------------------------------------------------------------------------
+
+
+def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
+    """The configuration of a run of the methods track, within the suite's budget."""
+    scenario, seed = key
+    config = make_config(suite, scenario, entry.changes, seed=seed, plugins=entry.plugin_paths, stream=entry.stream)
+    check_budget(suite, config)
+    return config
+
+
+def make_evaluation_config(opened: OpenedScenario, entry: Entry) -> EvaluationConfig:
+    """The configuration of a run of the agents track."""
+    settings = load_settings(entry, opened.suite.ranking.temperature)
+    options = type(opened.env).portable_options(opened.options)
+    return EvaluationConfig(
+        name=f"{opened.suite.name}-{name_run((opened.name, opened.seed))}",
+        seed=derive(opened.seed, "ranked"),
+        agent=publish_settings(settings),
+        env=EvaluatedEnv(id=opened.env.id, options=options),
+        evaluation=make_evaluation(opened),
+        plugins=tuple(one.name for one in entry.plugins),
+    )
+
+
+def make_evaluation(opened: OpenedScenario) -> EvaluationSettings:
+    """How the ranked tasks of a scenario are played."""
+    return opened.ranking.evaluation
+
+
+# ---- playing ----------------------------------------------------------------------------------------------------------
+
+
+def begin(suite_run: SuiteRun) -> None:
+    """Record what is played; another entry of the same name is not overwritten once one of its runs is finished."""
+    place, entry = suite_run.folder, suite_run.entry
+    finished = any((run / "result.json").is_file() for run in place.glob("*-seed*"))
+    if finished and (place / ENTRY).is_file():
+        before = Result(place)
+        same = before.suite.digest == suite_run.suite.digest and before.entry.identity == entry.identity
+        if not same:
+            raise OptionError(
+                f"{place} holds another entry of this name, or one of another version of the suite: choose another --name, or"
+                " move it"
+            )
+    write_atomic(place / SUITE, to_yaml(suite_run.suite))
+    write_atomic(place / ENTRY, format_document(entry.model_copy(update={"agent": entry.publish().agent})))
+
+
+def check_player(suite_run: SuiteRun) -> None:
+    """Refuse an agent that is unknown, whose model is not here, or that cannot ask a server, before anything is written."""
+    if suite_run.suite.track != "agents":
+        return
+    settings = load_settings(suite_run.entry, suite_run.suite.ranking.temperature)
+    AGENTS.get_target(settings.name)
+    model = get_model(settings)
+    if settings.name == ENDPOINT:
+        make_endpoint_agent(settings).close()
+    elif model is not None:
+        locate_model(model)
+
+
+def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
+    """Play every missing run, this many at a time (0: as many as there are cores). Finished runs are kept, and with a `store`
+    written there too, from which a suite goes on on any machine."""
+    for one in entries:
+        check_player(one)
+    with contextlib.ExitStack() as locks:
+        for one in entries:
+            locks.enter_context(lock_folder(one.folder))
+            begin(one)
+            if store is not None:
+                exchange(one, store)
+        missing = [run for one in entries for run in one.missing]
+        trained = [make_run_config(run.suite, run.entry, run.key) for run in missing if run.suite.track == "methods"]
+        prepare_agents(trained)  # each once, before several processes need them
+        total, left = sum(len(one.runs) for one in entries), len(missing)
+        folders = ", ".join(str(one.folder) for one in entries[:3])
+        with (
+            explain_interruption(lambda: _describe_interrupted(entries)),
+            show_progress(folders if len(entries) <= 3 else f"{len(entries)} entries", total=total) as bar,
+        ):
+            bar.advance(total - left)
+            started = time.monotonic()
+            for number, run in enumerate(_play_units(_list_units(entries), workers or count_usable_cores()), start=1):
+                name, more = f"{run.entry.name} {run.name}", left - number
+                rest = format_duration((time.monotonic() - started) / number * more)
+                if store is not None:
+                    exchange(next(one for one in entries if run in one.runs), store)
+                bar.advance(run=name, left=more)
+                bar.write(f"{name}: finished; {count_things(more, 'run')} left{f', about {rest}' if more else ''}")
+
+
+def _describe_interrupted(entries: Sequence[SuiteRun]) -> str:
+    """The message after an interruption."""
+    finished = sum(len(one.runs) - len(one.missing) for one in entries)
+    total = sum(len(one.runs) for one in entries)
+    places = " ".join(shlex.quote(str(one.folder)) for one in entries[:5])
+    saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
+    return f"{saved}; resume with: fedagentgym bench resume {places}"
+
+
+def _list_units(entries: Sequence[SuiteRun]) -> list[list[PlannedRun]]:
+    """The runs to be played, grouped if they must be played one after the other: a hosted model has one limit of cost. By seed,
+    so that an interrupted suite has runs that can be compared."""
+    units: list[list[PlannedRun]] = []
+    for one in entries:
+        is_hosted = one.suite.track == "agents" and (one.entry.agent or {}).get("name") == ENDPOINT
+        units += [list(one.runs)] if is_hosted and one.missing else [[run] for run in one.missing]
+    return sorted(units, key=lambda unit: unit[0].seed)
+
+
+def _play_units(units: Sequence[Sequence[PlannedRun]], workers: int) -> Iterator[PlannedRun]:
+    """Play them, in this process or in others; yields each run when it is finished."""
+    if workers <= 1 or len(units) <= 1:
+        for unit in units:
+            yield from play_unit(unit)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(units)), context, _begin_worker, (os.getpid(),)) as pool:
+        futures = [pool.submit(_play_apart, unit) for unit in units]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin_worker(parent: int) -> None:
+    end_with_parent(parent)
+    set_verbosity("quiet")
+
+
+def _play_apart(unit: Sequence[PlannedRun]) -> list[PlannedRun]:
+    return list(play_unit(unit))
+
+
+def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
+    """Play the missing of these runs of one entry in this process, one after the other."""
+    load_plugins(unit[0].entry.plugin_paths)
+    spent: list[Usage] = []
+    for one in unit:
+        if one.suite.track == "agents":
+            opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
+            if not one.run.is_finished:
+                play_agent(one, opened, sum_usage(spent))
+                yield one
+            spent += [used for used in (read_progress(one.run).usage,) if used is not None]
+            continue
+        folder = f"output.folder={json.dumps(str(one.run.path))}"
+        config = load_config(make_run_config(one.suite, one.entry, one.key), [folder])
+        rounds = one.run.path / "rounds"
+        before = [CommitStore(rounds).read_note(number).record for number in CommitStore(rounds).list_notes()]
+        finish_or_read(config, [BudgetGuard(one.suite, before)], None)
+        yield one
+
+
+def play_agent(one: PlannedRun, opened: OpenedScenario, spent: Usage | None = None) -> None:
+    """Let the agent of an entry play a scenario; `spent` is what a hosted model has used before."""
+    settings = prepare_player(load_settings(one.entry, one.suite.ranking.temperature), opened.env)
+    player = make_agent(settings, opened.env)
+    config = make_evaluation_config(opened, one.entry)
+    described = describe_agent(settings).model_copy(update={"settings": config.agent})
+    sets = (OpenedSet("", opened.env, opened.options, config.evaluation),)
+    try:
+        run_evaluation(config, one.run.path, player, sets, described, spent)
+    finally:
+        player.close()
+
+
+class BudgetGuard:
+    """Watches a training run and ends it when it exceeds the suite's budget; `records` are the rounds played before."""
+
+    def __init__(self, suite: Suite, records: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.suite = suite
+        self.episodes = count_episodes(records)
+
+    def begin(self, rounds: int) -> None:
+        """Nothing: what was played before is counted already."""
+
+    def round_done(self, record: Mapping[str, Any]) -> None:
+        name, budget = self.suite.name, self.suite.budget
+        self.episodes += count_episodes([record])
+        sent = headline_bytes(record["bytes_total"])
+        if budget.episodes is not None and self.episodes > budget.episodes:
+            raise OptionError(f"{name}: at most {budget.episodes:,} episodes, this method played more")
+        if budget.bytes is not None and sent > budget.bytes:
+            raise OptionError(f"{name}: at most {budget.bytes:,} bytes, this method sent {sent:,}")
+
+
+# ---- finished runs elsewhere ------------------------------------------------------------------------------------------
+
+
+def exchange(one: SuiteRun, store: Path) -> None:
+    """Take over the finished runs of a store, write into it those that are finished here, and make one archive of them if these
+    are all."""
+    whole = store / one.suite.name / f"{one.entry.name}.zip"
+    parts = {run.key: whole.with_suffix("") / f"{run.name}.zip" for run in one.runs}
+    for run in one.runs:
+        place = whole if whole.is_file() else parts[run.key]
+        if not run.run.is_finished and not run.run.is_run and place.is_file():
+            stored = Result(place)
+            same = stored.suite.digest == one.suite.digest and stored.entry.identity == one.entry.publish().identity
+            if not same or run.key not in stored.keys:
+                raise OptionError(
+                    f"{format_path(place)} was played under another definition of {one.suite.name} or of the entry"
+                    f" {one.entry.name!r}: move it, or name another folder for finished runs"
+                )
+            Archive(place).extract(run.name, run.run.path)
+        elif run.run.is_finished and not whole.is_file() and not parts[run.key].is_file():
+            pack(Result(one.folder, only=run.key), parts[run.key])
+    if not one.missing and not whole.is_file():
+        join([Result(parts[run.key]) for run in one.runs], whole)
+        for part in parts.values():
+            part.unlink()
+        whole.with_suffix("").rmdir()
+
+
+def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:
+    """The policies that were ranked, one folder for each run of the methods track: what others verify the words by."""
+    check_weights(one, folder)
+    for run in one.runs:
+        if not (run.run.path / "rounds").is_dir():
+            raise DataError(f"{run.run.path} was played elsewhere: its weights are not here")
+    for run in one.runs:
+        adapter = run.run.config["agent"].get("adapter") is not None
+        best = one.suite.ranked_round == "best"
+        export_policy(run.run.path, folder / run.name, best=best, adapter_only=adapter, trust=trust)
+    return [folder / run.name for run in one.runs]
+
+
+def check_weights(one: SuiteRun, folder: Path) -> None:
+    """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
+    if one.suite.track != "methods":
+        problem = "on the agents track, where nothing is trained: there are no weights to write"
+        raise OptionError(f"{one.suite.name} is {problem}")
+    if folder.exists():
+        raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")

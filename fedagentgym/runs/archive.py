@@ -1,0 +1,364 @@
+"""One archive of many runs: a zip whose members are a list of digests, some documents, and a compressed tar for each run.
+
+    digests.json         format; name, size and digest of every document, and of every file of every run, unpacked
+    suite.yaml, ...      documents
+    RUN.tar.xz           the files of a run, in the order of `RunFolder.publish`
+
+The same content gives the same bytes. Members are stored as they are, so that a run is found, copied and unpacked without the
+others. Nothing is believed of an archive that others may have written: members and files are those of the list, in its order, of
+the size and with the digest that it names, and lie in the folder of their run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import lzma
+import os
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedagentgym.base.encoding import bytes_digest, canonical_json
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import PART, atomic_folder, format_path, open_plain, parse_json, sync, unpack_parts
+from fedagentgym.base.settings import Settings
+from fedagentgym.runs.record import FORMAT, Digest
+
+LIST, TAR = "digests.json", ".tar.xz"
+MOST_LIST = 1 << 24
+"""Maximum size of the list of digests in bytes."""
+MOST_RUN = 1 << 30
+"""Maximum size of an unpacked file in bytes, and of all files of a run."""
+_CHUNK = 1 << 16
+_FAULTS = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+)
+"""Whatever the libraries raise when they read an archive that nobody packed."""
+FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
+
+
+class ListedFile(Settings):
+    """A file as it is unpacked."""
+
+    name: FileName
+    bytes: int = Field(ge=0, le=MOST_RUN)
+    digest: Digest
+
+
+class ListedRun(Settings):
+    """A run, with its files in their order."""
+
+    name: RunName
+    files: tuple[ListedFile, ...]
+
+
+class Digests(Settings):
+    """`digests.json`."""
+
+    format: Literal[1] = 1
+    documents: tuple[ListedFile, ...]
+    runs: tuple[ListedRun, ...]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a path is that of an archive, there or not."""
+    return path.suffix == ".zip" and not path.is_dir()
+
+
+def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tuple[str, Mapping[str, bytes]]]) -> str:
+    """Write a new archive; it is complete or absent.
+
+    Args:
+        path: where; `DataError` if something is there.
+        documents: by name.
+        runs: the files of each run, by name; taken one run after the other, so that no two are in memory.
+
+    Returns:
+        The archive's digest, that of its list of digests.
+    """
+
+    def compress() -> Iterator[tuple[ListedRun, bytes]]:
+        for run, files in runs:
+            out = BytesIO()
+            with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+                for name, data in files.items():
+                    member = tarfile.TarInfo(name)
+                    member.size, member.mode = len(data), 0o644
+                    tar.addfile(member, BytesIO(data))
+            listed = ListedRun(name=run, files=tuple(_list(name, data) for name, data in files.items()))
+            yield listed, lzma.compress(out.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+
+    return _write(path, documents, compress())
+
+
+def join_archives(path: Path, documents: Mapping[str, bytes], parts: Sequence[Archive]) -> str:
+    """Write one archive of several: their runs, in this order, are checked and copied as they are. It has the bytes that
+    `write_archive` of the same runs would give."""
+
+    def copy() -> Iterator[tuple[ListedRun, bytes]]:
+        for part in parts:
+            for run in part.digests.runs:
+                with part.unpack(run.name):
+                    yield run, part.read_member(run.name + TAR)
+
+    return _write(path, documents, copy())
+
+
+def _list(name: str, data: bytes) -> ListedFile:
+    return ListedFile(name=name, bytes=len(data), digest=bytes_digest(data))
+
+
+def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[ListedRun, bytes]]) -> str:
+    if os.path.lexists(path):
+        raise DataError(f"cannot create {format_path(path)}: it exists already")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        aside = stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
+        listed, sizes = list[ListedRun](), list[int]()
+        for run, data in packed:
+            if run.name in [one.name for one in listed]:
+                raise OptionError(f"{format_path(path)}: the run {run.name!r} is there twice")
+            aside.write(data)
+            listed.append(run)
+            sizes.append(len(data))
+        aside.seek(0)
+        heads = tuple(_list(name, documents[name]) for name in sorted(documents))
+        plain = Digests(documents=heads, runs=tuple(listed)).model_dump(mode="json")
+        text = (canonical_json(plain) + "\n").encode()
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
+        stack.callback(Path(name).unlink, missing_ok=True)
+        file = stack.enter_context(os.fdopen(handle, "w+b"))
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as out:
+            runs = ((f"{run.name}{TAR}", aside.read(size)) for run, size in zip(listed, sizes, strict=True))
+            for member, data in ((LIST, text), *sorted(documents.items()), *runs):
+                about = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0))
+                about.external_attr, about.create_system = 0o100644 << 16, 3
+                out.writestr(about, data)
+        file.flush()
+        os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+        sync(path.parent)
+    return bytes_digest(text)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive on disk, checked as far as it is read; whatever is wrong is one `DataError`."""
+
+    path: Path
+
+    @property
+    def where(self) -> str:
+        return format_path(self.path)
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the list of digests, and so of the whole content."""
+        return bytes_digest(self._list)
+
+    @cached_property
+    def runs(self) -> tuple[str, ...]:
+        """The names of the runs."""
+        return tuple(run.name for run in self.digests.runs)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """The list of digests; the archive holds the members that it names, in its order, and nothing besides."""
+        plain = parse_json(self._list, f"{self.where}, {LIST}")
+        number = plain.get("format") if isinstance(plain, dict) else None
+        if isinstance(number, int) and number > FORMAT:
+            raise DataError(
+                f"{self.where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym"
+            )
+        try:
+            found = Digests.load(plain)
+        except OptionError as error:
+            raise DataError(f"{self.where}, {LIST}: malformed, not what this version reads: {error}") from None
+        runs = [run.name for run in found.runs]
+        files = [[file.name for file in run.files] for run in found.runs]
+        if len(set(runs)) < len(runs) or any(len(set(names)) < len(names) for names in files):
+            raise DataError(f"{self.where}, {LIST}: a name stands there twice")
+        if any(sum(file.bytes for file in run.files) > MOST_RUN for run in found.runs):
+            raise DataError(f"{self.where}: a run of more than the {MOST_RUN:,} bytes that are read")
+        if (canonical_json(found.model_dump(mode="json")) + "\n").encode() != self._list:
+            raise DataError(f"{self.where}, {LIST}: not written as this package writes it")
+        expected = [LIST, *(one.name for one in found.documents), *(name + TAR for name in runs)]
+        if (names := list(self._members)) != expected:
+            odd = next(
+                (name for name in [*names, *expected] if names.count(name) != expected.count(name)), "their order"
+            )
+            raise DataError(
+                f"{self.where}: its members are not those of {LIST}: {odd[:120]!r} is missing, odd or wrong"
+            )
+        return found
+
+    @cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        """The members, stored one after the other from the first byte to the directory at the end, without gaps."""
+        with open_plain(self.path) as file, self._one_fault(), zipfile.ZipFile(file) as inside:
+            found = {member.filename: member for member in inside.infolist()}
+            place = 0
+            for member in inside.infolist():
+                name = member.orig_filename.encode("ascii")
+                usual = (zipfile.ZIP_STORED, 0, 0o100644 << 16, member.file_size, b"", b"", place)
+                here = (member.compress_type, member.flag_bits, member.external_attr, member.compress_size)
+                if (*here, member.extra, member.comment, member.header_offset) != usual:
+                    raise DataError(
+                        f"{self.where}: the member {member.filename[:120]!r} is not stored as this package does"
+                    )
+                file.seek(place)
+                head = file.read(30 + len(name))
+                if head[26:] != len(name).to_bytes(2, "little") + bytes(2) + name:
+                    raise DataError(f"{self.where}: the head of {member.filename[:120]!r} is not that of its directory")
+                place += 30 + len(name) + member.file_size
+            size = file.seek(0, os.SEEK_END)
+            if inside.comment or len(found) < len(inside.infolist()) or place != inside.start_dir:
+                raise DataError(f"{self.where}: something besides its members, or a member twice")
+            if size != place + sum(46 + len(name.encode()) for name in found) + 22:
+                raise DataError(f"{self.where}: something follows the archive, or stands within its directory")
+            return found
+
+    @cached_property
+    def _list(self) -> bytes:
+        if next(iter(self._members), None) != LIST:
+            raise DataError(f"{self.where} is no archive of runs: it does not begin with {LIST}")
+        if self._members[LIST].file_size > MOST_LIST:
+            raise DataError(f"{self.where}: {LIST} has more than the {MOST_LIST:,} bytes that are read")
+        return self.read_member(LIST)
+
+    def read(self, name: str) -> bytes:
+        """A document, with the digest that the list names."""
+        listed = next((one for one in self.digests.documents if one.name == name), None)
+        if listed is None:
+            raise DataError(f"{self.where} holds no {name}")
+        if self._members[name].file_size != listed.bytes:
+            raise DataError(f"{self.where}: {name} is not of the size that {LIST} names")
+        data = self.read_member(name)
+        if bytes_digest(data) != listed.digest:
+            raise DataError(f"{self.where}: {name} is not the file that {LIST} names")
+        return data
+
+    def read_member(self, name: str) -> bytes:
+        """The stored bytes of a member."""
+        with open_plain(self.path) as file, self._one_fault(), zipfile.ZipFile(file) as inside:
+            return inside.read(name)
+
+    @contextlib.contextmanager
+    def unpack(self, run: str, only: Collection[str] | None = None) -> Iterator[Path]:
+        """A temporary folder with the files of a run, or with these alone; it is removed afterwards. Reading ends with the last
+        file that is asked for."""
+        with tempfile.TemporaryDirectory(prefix="fedagentgym-unpacked-") as folder:
+            self._unpack(run, Path(folder), only)
+            yield Path(folder)
+
+    def check(self) -> None:
+        """Read all of it: every document and every file of every run is the one that the list names."""
+        for document in self.digests.documents:
+            self.read(document.name)
+        for run in self.runs:
+            with self.unpack(run):
+                pass
+
+    def extract(self, run: str, folder: Path) -> None:
+        """Write a run into a new folder, all of it or nothing."""
+        with atomic_folder(folder) as part:
+            self._unpack(run, part, None)
+
+    def _unpack(self, run: str, folder: Path, only: Collection[str] | None) -> None:
+        listed = next((one.files for one in self.digests.runs if one.name == run), None)
+        if listed is None:
+            raise DataError(f"{self.where} holds no run {run!r}")
+        left = {file.name for file in listed} if only is None else {file.name for file in listed if file.name in only}
+        with (
+            open_plain(self.path) as file,
+            self._one_fault(),
+            zipfile.ZipFile(file) as inside,
+            inside.open(run + TAR) as member,
+        ):
+            stream = _Stream(unpack_parts(member, f"{self.where}, {run}{TAR}"))
+            for due in listed:
+                found = tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), "ascii", "strict")
+                if found.type != tarfile.REGTYPE or found.name != due.name or found.size != due.bytes:
+                    raise DataError(
+                        f"{self.where}, {run}: {found.name[:120]!r} of {found.size:,} bytes is there, a plain file {due.name} of"
+                        f" {due.bytes:,} belongs there"
+                    )
+                wanted = due.name in left
+                self._copy(stream, due, folder / due.name if wanted else None, run)
+                left.discard(due.name)
+                if not left and only is not None:
+                    return
+            blocks = sum(1 + -(-one.bytes // tarfile.BLOCKSIZE) for one in listed) + 2
+            filled = -(-blocks * tarfile.BLOCKSIZE // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+            end = filled - (blocks - 2) * tarfile.BLOCKSIZE
+            if stream.read(end + 1) != bytes(end):
+                raise DataError(
+                    f"{self.where}, {run}: something follows the files that {LIST} names, or their end is missing"
+                )
+
+    def _copy(self, stream: _Stream, due: ListedFile, place: Path | None, run: str) -> None:
+        """Take a file from the stream, and write it if it has a place."""
+        state, left = hashlib.sha256(), due.bytes
+        with contextlib.ExitStack() as stack:
+            out = None
+            if place is not None:
+                place.parent.mkdir(exist_ok=True)
+                out = stack.enter_context(place.open("xb"))
+            while left and (data := stream.read(min(left, _CHUNK))):
+                left -= len(data)
+                state.update(data)
+                if out is not None:
+                    out.write(data)
+        padding = -due.bytes % tarfile.BLOCKSIZE
+        if left or stream.read(padding) != bytes(padding) or f"sha256:{state.hexdigest()}" != due.digest:
+            raise DataError(f"{self.where}, {run}: {due.name} is not the file that {LIST} names")
+
+    @contextlib.contextmanager
+    def _one_fault(self) -> Iterator[None]:
+        """Whatever a library says of a damaged archive is one sentence."""
+        try:
+            yield
+        except DataError:
+            raise
+        except _FAULTS as error:
+            raise DataError(f"{self.where} is damaged, or no archive of runs: {type(error).__name__}") from None
+
+
+class _Stream:
+    """The parts of an unpacked file as something that can be read from."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts, self._part, self._at = parts, b"", 0
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        found = []
+        while size > 0:
+            if self._at == len(self._part):
+                self._part, self._at = next(self._parts, b""), 0
+                if not self._part:
+                    break
+            found.append(self._part[self._at : self._at + size])
+            self._at += len(found[-1])
+            size -= len(found[-1])
+        return b"".join(found)

@@ -1,0 +1,344 @@
+"""The numbers of a record, from its episodes: a run writes with this, and `check_run` checks with it.
+
+`check_run` takes a run's folder and what belongs there by its configuration. It plays every episode again in the environments of
+this machine and computes every number again. What cannot be proven from a folder, and so is taken as it is written: the cost of
+training, numbers of tokens, a hosted model's usage, and what evaluations at clients found. The first false claim is raised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.algorithms.reports import count_categories, measure_mixture
+from fedagentgym.algorithms.worlds import World, list_worlds, summarise_worlds
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.statistics import CONFIDENCE, mean
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
+from fedagentgym.learning.episodes import Line, group_by_task, read_lines
+from fedagentgym.learning.evaluation import summarise
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
+from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
+from fedagentgym.runs.record import ClientRecord, CurvePoint, Evaluated, RunRecord, Spent, TasksRecord
+from fedagentgym.runs.replay import Expected, Speaker, find_difference, find_gap, find_odd_line, is_cut_short
+
+if TYPE_CHECKING:
+    from fedagentgym.partitions.client_split import ClientSplit
+
+TOLERANCE = 1e-9
+"""Relative tolerance: sums of the same numbers differ in their last digits from machine to machine."""
+
+
+class RefutedError(DataError):
+    """A claim of a result is false: `claim` names it, the text gives the place."""
+
+    def __init__(self, claim: str, where: str) -> None:
+        super().__init__(f"{claim}: {where}")
+        self.claim = claim
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def sum_spent(records: Sequence[Mapping[str, Any]], until: int) -> Spent:
+    """The cost of a training run up to and including a round, from its rounds' records, with all preparation before it."""
+    kept = [record for record in records if record["round"] <= until]
+    total = kept[-1]["bytes_total"]
+    return Spent(
+        rounds=until,
+        episodes=count_episodes(kept),
+        env_steps=sum_counts(kept, "env_steps"),
+        bytes_down=headline_bytes(total, "down"),
+        bytes_up=headline_bytes(total, "up"),
+        optimizer_steps=sum_counts(kept, "optimizer_steps"),
+        looks=sum("evaluation" in record for record in kept),
+    )
+
+
+def describe_evaluated(plain: Mapping[str, Any], number: int | None, policy: str | None) -> Evaluated:
+    """An evaluation for a record, from its plain form."""
+    kept = {name: plain[name] for name in ("tasks", "episodes", "overall", "categories")}
+    more = {name: plain[name] for name in ("sets", "at_clients", "beliefs") if name in plain}
+    return Evaluated(round=number, policy=policy, **kept, **more)
+
+
+def measure_groups(groups: Sequence[Group], number: int | None, policy: str | None, confidence: float) -> Evaluated:
+    """The same from the episodes of one set of tasks."""
+    found = summarise(groups, EvaluationSettings(confidence=confidence))
+    return describe_evaluated(found.to_plain(), number, policy)
+
+
+def make_point(found: Evaluated, spent: Spent) -> CurvePoint:
+    """An evaluated round of a learning curve."""
+    assert found.round is not None
+    success = {name: estimates["success"]["mean"] for name, estimates in found.categories.items()}
+    return CurvePoint(round=found.round, policy=found.policy, spent=spent, overall=found.overall, categories=success)
+
+
+def describe_clients(client_split: ClientSplit, categories: Mapping[str, float]) -> tuple[ClientRecord, ...]:
+    """Every client of a division: its tasks by category, and its success in these, given that in each category."""
+    names = client_split.table.names
+    found = []
+    for number, counts in enumerate(count_categories(client_split)):
+        held = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+        total = sum(held.values())
+        own, coverage = measure_mixture(held, categories) if total else (0.0, 0.0)
+        mixture = {category: count / total for category, count in held.items()}
+        success = own if coverage else None
+        found.append(ClientRecord(client=number, tasks=total, mixture=mixture, coverage=coverage, success=success))
+    return tuple(found)
+
+
+def describe_tasks(env: TextEnv, ids: Sequence[str], ranking: RankingSettings | EvaluationSettings) -> TasksRecord:
+    """The ranked tasks for a record."""
+    return TasksRecord(
+        split=ranking.split,
+        tasks=len(ids),
+        repeats=ranking.repeats,
+        temperature=ranking.temperature,
+        pool=env.task_set.pool,
+        task_ids=digest(list(ids)),
+        task_set=replace(env.task_set, ids=list(ids)).digest,
+        verifier=env.get_verifier_version(),
+    )
+
+
+# ---- what belongs into a run ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """Episodes that belong to a run: of these tasks of an environment, each `repeats` times, under seeds from one."""
+
+    env: TextEnv
+    split: str
+    ids: Sequence[str]
+    repeats: int
+    seed: int
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(self.ids, self.repeats, self.seed)
+
+
+@dataclass(frozen=True)
+class Due:
+    """What belongs into the folder of a run by its configuration, with the environments of this machine.
+
+    A training run also has a `curve`, evaluated after `rounds`, of which `ranked_round` says which is ranked, and a division of
+    tasks; `own_worlds` says whether clients' own worlds are ranked too.
+    """
+
+    agent: str
+    speaker: Speaker
+    ranked: Part
+    ranking: RankingSettings | EvaluationSettings
+    curve: Part | None = None
+    rounds: Sequence[int] = ()
+    client_split: ClientSplit | None = None
+    confidence: float = CONFIDENCE
+
+    @property
+    def own_worlds(self) -> bool:
+        return isinstance(self.ranking, RankingSettings) and self.ranking.own_worlds
+
+
+@dataclass(frozen=True)
+class Played:
+    """The episodes of a run's folder: of the curve by round, the ranked ones, and those in the worlds of clients."""
+
+    curve: Mapping[int, tuple[Group, ...]]
+    ranked: tuple[Group, ...]
+    worlds: Sequence[tuple[World, tuple[Group, ...]]] = ()
+    cut_short: int = 0
+    """How many may have ended because the context was full."""
+
+
+def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
+    """The record with every number that follows from the episodes: which policy played and what it cost stay as they are."""
+    policies = {point.round: point.policy for point in record.curve}
+    spent = {point.round: point.spent for point in record.curve}
+    rounds = [
+        measure_groups(groups, number, policies[number], due.confidence) for number, groups in played.curve.items()
+    ]
+    best = max(rounds, key=lambda one: (one.overall["success"]["mean"], -(one.round or 0)), default=None)
+    former = None if record.ranked is None else record.ranked
+    by_best = isinstance(due.ranking, RankingSettings) and due.ranking.round == "best"
+    chosen = None if best is None else best.round if by_best else rounds[-1].round
+    ranked = measure_groups(played.ranked, chosen, None if former is None else former.policy, due.confidence)
+    if played.worlds:
+        own = [
+            (world, mean([float(one.success) for group in groups for one in group])) for world, groups in played.worlds
+        ]
+        ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: summarise_worlds(own)}})
+    success = {name: estimates["success"]["mean"] for name, estimates in ranked.categories.items()}
+    found: dict[str, Any] = {
+        "tasks": describe_tasks(due.ranked.env, due.ranked.ids, due.ranking),
+        "ranked": ranked,
+        "clients": () if due.client_split is None else describe_clients(due.client_split, success),
+        "curve": tuple(make_point(one, spent[one.round or 0]) for one in rounds),
+    }
+    if rounds:
+        said = {} if record.final is None else {name: getattr(record.final, name) for name in ("at_clients", "beliefs")}
+        chooses = best is not None and due.curve is not None and due.curve.split != TEST_SPLIT
+        found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if best and chooses else None}
+        found["rounds"] = record.spent.rounds
+    if record.kind == "evaluation":
+        episodes = [one for group in played.ranked for one in group]
+        found["spent"] = Spent(episodes=len(episodes), env_steps=sum(len(one.turns) for one in episodes))
+    return record.model_copy(update=found)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A run whose episodes were played again and whose numbers were computed again.
+
+    `selection` holds the episodes on the curve's split of the ranked round, and `rivals` counts the other evaluated rounds.
+    """
+
+    record: RunRecord
+    ranked: tuple[Group, ...]
+    selection: tuple[Group, ...] = ()
+    rivals: int = 0
+    cut_short: int = 0
+
+
+def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
+    """Check the episodes and numbers of a finished run; raises `RefutedError` at the first that is false.
+
+    Args:
+        run: its folder.
+        due: what belongs there, by the configuration.
+        where: how messages name the run.
+    """
+    record = run.record
+    files = run.list_evaluations()
+    if [point.round for point in record.curve] != list(due.rounds) or sorted(files) != list(due.rounds):
+        raise RefutedError("complete", f"{where}: rounds {list(due.rounds)} were to be evaluated")
+    policies, ranked = {point.round: point.policy for point in record.curve}, record.ranked
+    if ranked is None:
+        raise RefutedError("complete", f"{where}: nothing is ranked")
+    played = play_again(run, due, record, where)
+    found = compute_numbers(record, due, played)
+    assert found.ranked is not None
+    chosen = found.ranked.round
+    if ranked.round != chosen:
+        raise RefutedError("selection", f"{where}: round {chosen} is to be ranked, ranked is round {ranked.round}")
+    if chosen is not None and (ranked.policy is None or ranked.policy != policies[chosen]):
+        raise RefutedError("selection", f"{where}: the ranked policy is not that of round {chosen}")
+    plain, written = found.model_dump(mode="json"), record.model_dump(mode="json")
+    for name in plain:
+        compare(f"{where}: {name}", plain[name], written[name])
+    selection = () if chosen is None else played.curve[chosen]
+    return Examined(record, played.ranked, selection, max(len(record.curve) - 1, 0), played.cut_short)
+
+
+def play_again(run: RunFolder, due: Due, record: RunRecord, where: str) -> Played:
+    """Every episode of a run, each checked: it belongs there, is written as an episode is, and a replay agrees with it."""
+    cut, curve = 0, dict[int, tuple[Group, ...]]()
+
+    def take(lines: Iterator[Line], name: str, part: Part, about: Mapping[str, Any]) -> tuple[Group, ...]:
+        nonlocal cut
+        episodes = _check_part(f"{where}: {name}", lines, due, part, about)
+        cut += sum(is_cut_short(part.env, one) for one in episodes)
+        return group_by_task(episodes)
+
+    for point in record.curve:
+        assert due.curve is not None
+        name = f"{EVALUATION}/{point.round:04d}.jsonl"
+        lines = _read(run, name, where)
+        curve[point.round] = take(lines, name, due.curve, {"round": point.round, "policy": point.policy})
+        _check_end(f"{where}: {name}", lines)
+    assert record.ranked is not None
+    about: dict[str, Any] = {"round": record.ranked.round, "policy": record.ranked.policy}
+    if record.kind == "evaluation":
+        about = {"temperature": due.ranking.temperature, "policy": record.ranked.policy}
+    lines = _read(run, RANKED, where)
+    ranked = take(lines, RANKED, due.ranked, about)
+    _check_end(f"{where}: {RANKED}", lines)
+    worlds = []
+    if due.own_worlds:
+        lines = _read(run, WORLDS, where)
+        for world in _list_worlds(run, due, where):
+            part = replace(due.ranked, env=world.open_env(due.ranked.split))
+            more = {"round": record.ranked.round, **world.describe()}
+            worlds.append((world, take(lines, f"{WORLDS}, {world.name}", part, more)))
+        _check_end(f"{where}: {WORLDS}", lines)
+    return Played(curve, ranked, worlds, cut)
+
+
+def _list_worlds(run: RunFolder, due: Due, where: str) -> tuple[World, ...]:
+    """The worlds that were played. Clients whose worlds are equal are played once, or each with a policy of its own: the first
+    line states which."""
+    assert due.client_split is not None
+    together = list_worlds(due.client_split, apart=False)
+    first = next(_read(run, WORLDS, where), None)
+    apart = first is not None and first.about.get("clients") != list(together[0].clients)
+    return list_worlds(due.client_split, apart=True) if apart else together
+
+
+# ---- episodes ---------------------------------------------------------------------------------------------------------
+
+
+def _read(run: RunFolder, name: str, where: str) -> Iterator[Line]:
+    """The lines of a file of episodes; whatever is no episode refutes the schema."""
+    if not (run.path / name).is_file():
+        raise RefutedError("complete", f"{where}: {name} is missing")
+    try:
+        yield from read_lines(run.path / name)
+    except FedAgentGymError as error:
+        raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
+
+
+def _check_part(place: str, lines: Iterator[Line], due: Due, part: Part, about: Mapping[str, Any]) -> list[Trajectory]:
+    """Take the expected episodes from the lines, and raise unless they are in the written form, with replays that agree."""
+    verifier = part.env.get_verifier_version()
+    verified_by = {} if verifier is None else {"verifier": verifier}
+    said = {"env": part.env.id, "pool": part.env.task_set.pool, "agent": due.agent, **verified_by, "split": part.split}
+    said |= about
+    found: list[Trajectory] = []
+    for number, wanted in enumerate(part.expected, start=1):
+        line = next(lines, None)
+        if line is None:
+            raise RefutedError("complete", f"{place}: {len(part.expected)} episodes belong here, found {len(found)}")
+        trajectory = replace(line.trajectory, seed=wanted[1]) if line.brief else line.trajectory
+        if (gap := find_gap(wanted, trajectory)) is not None:
+            raise RefutedError("complete", f"{place}, episode {number}: {gap}")
+        here = f"{place}, episode {number} ({trajectory.task}, copy {trajectory.sample})"
+        if (odd := find_odd_line(line, trajectory, said)) is not None:
+            raise RefutedError("schema", f"{here}: {odd}")
+        if (difference := find_difference(part.env, trajectory, due.speaker, brief=line.brief)) is not None:
+            raise RefutedError("replayed", f"{here}: {difference}")
+        found.append(trajectory)
+    return found
+
+
+def _check_end(place: str, lines: Iterator[Line]) -> None:
+    if next(lines, None) is not None:
+        raise RefutedError("complete", f"{place}: there are more episodes than belong here")
+
+
+def compare(place: str, expected: Any, found: Any) -> None:
+    """Raise at the first value that differs; numbers may differ in their last digits."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            if (key in expected) != (key in found):
+                odd = "missing" if key in expected else "one too many"
+                raise RefutedError("recomputed", f"{place}: {key!r} is {odd}")
+            compare(f"{place}.{key}", expected[key], found[key])
+    elif isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            raise RefutedError("recomputed", f"{place}: {len(found)} values, {len(expected)} follow from the episodes")
+        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+            compare(f"{place}[{number}]", one, other)
+    elif isinstance(expected, float) and isinstance(found, float):
+        if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=1e-12):
+            raise RefutedError("recomputed", f"{place} is written as {found!r}, {expected!r} follows from the episodes")
+    elif expected != found:
+        odd = f"{str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
+        raise RefutedError("recomputed", f"{place} is written as {odd}")

@@ -1,0 +1,141 @@
+"""The folder of a run: the one form in which a run is on disk.
+
+    config.yaml                the resolved configuration: of a training run, or of an evaluation
+    result.json                the record of the finished run                                         `RunRecord`
+    metrics.jsonl              training: one line a round
+    evaluation/NNNN.jsonl      training: the episodes that were played after round NNNN
+    evaluation/ranked.jsonl    the episodes of the ranked tasks
+    evaluation/worlds.jsonl    training: the ranked tasks in the clients' own worlds
+    rounds/, states/           training: commits and what clients keep, from which a killed run goes on
+    progress.json              an evaluation that is under way: how far it is
+    trajectories/, background.json, report.html      for people
+
+What is above `rounds/` is what others need to check every number; `publish` gives it as it goes into an archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import format_path, parse_json, parse_yaml, read_bytes, read_text, write_atomic
+from fedagentgym.base.settings import Settings, merge
+from fedagentgym.learning.episodes import format_line, read_lines
+from fedagentgym.runs.record import FORMAT, RunRecord
+
+CONFIG, RECORD, METRICS = "config.yaml", "result.json", "metrics.jsonl"
+EVALUATION = "evaluation"
+RANKED, WORLDS = f"{EVALUATION}/ranked.jsonl", f"{EVALUATION}/worlds.jsonl"
+PUBLISHED_FOLDER = "runs/run"
+"""The folder that a published configuration names, wherever it ran."""
+MOST_DOCUMENT = 1 << 24
+"""Maximum size of a document in bytes."""
+Document = TypeVar("Document", bound=Settings)
+
+
+def format_document(document: Settings) -> str:
+    """The only text of a document that its reader takes."""
+    return canonical_json(document.model_dump(mode="json")) + "\n"
+
+
+def read_document(kind: type[Document], place: Path) -> Document:
+    """A document of a run or a result, written as this package writes it."""
+    text, where = read_text(place, MOST_DOCUMENT), format_path(place)
+    plain = parse_json(text, where)
+    number = plain.get("format") if isinstance(plain, dict) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
+    try:
+        found = kind.load(plain, "")
+    except OptionError as error:
+        raise DataError(f"{where}: malformed, not what this version reads: {error}") from None
+    if format_document(found) != text:
+        raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
+    return found
+
+
+def to_yaml(plain: Mapping[str, Any]) -> str:
+    """A configuration as the text of its file."""
+    import yaml
+
+    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def publish_config(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration without the folder in which it ran here."""
+    return merge(plain, {"output": {"folder": PUBLISHED_FOLDER}}) if "output" in plain else dict(plain)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run on disk. Its parts are read when they are asked for; nothing here trusts or verifies them."""
+
+    path: Path
+
+    @property
+    def is_run(self) -> bool:
+        return (self.path / CONFIG).is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / RECORD).is_file()
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration as plain values; nothing that it names is imported."""
+        where = format_path(self.path / CONFIG)
+        plain = parse_yaml(read_text(self.path / CONFIG), where)
+        if not isinstance(plain, Mapping) or not isinstance(plain.get("env"), Mapping):
+            raise DataError(f"{where}: a configuration is a mapping of sections")
+        return plain
+
+    @cached_property
+    def record(self) -> RunRecord:
+        return read_document(RunRecord, self.path / RECORD)
+
+    def write_record(self, record: RunRecord) -> None:
+        """Finish the run: who finds a record finds a whole run."""
+        write_atomic(self.path / RECORD, format_document(record))
+
+    def get_evaluation(self, number: int) -> Path:
+        """The file of the episodes that were played after a round."""
+        return self.path / EVALUATION / f"{number:04d}.jsonl"
+
+    def list_evaluations(self) -> dict[int, Path]:
+        """The files of episodes by round, oldest first."""
+        found = sorted((self.path / EVALUATION).glob("[0-9]*.jsonl"))
+        return {int(file.stem): file for file in found if file.stem.isdecimal()}
+
+    def find_episodes(self) -> Path | None:
+        """The episodes by which the run is judged: the ranked ones, or those of its last evaluation."""
+        if (self.path / RANKED).is_file():
+            return self.path / RANKED
+        return next(reversed(self.list_evaluations().values()), None)
+
+    def publish(self) -> dict[str, bytes]:
+        """The files of the run as they go into an archive, what is read most often first.
+
+        Episodes of the learning curve and of clients' own worlds are brief: a replay gives back what they leave out.
+        """
+        found = {
+            RECORD: read_bytes(self.path / RECORD),
+            CONFIG: to_yaml(publish_config(self.config)).encode(),
+        }
+        found |= {name: read_bytes(self.path / name) for name in (RANKED, METRICS) if (self.path / name).is_file()}
+        brief = [self.path / WORLDS] if (self.path / WORLDS).is_file() else []
+        for file in [*brief, *self.list_evaluations().values()]:
+            lines = (format_line(line.trajectory, line.about, brief=True) + "\n" for line in read_lines(file))
+            found[f"{EVALUATION}/{file.name}"] = "".join(lines).encode()
+        return found
+
+
+def find_runs(path: Path) -> list[RunFolder]:
+    """A run itself, or the runs in a folder."""
+    own = RunFolder(path)
+    return [own] if own.is_run else [RunFolder(place.parent) for place in sorted(path.glob(f"*/{CONFIG}"))]

@@ -1,0 +1,165 @@
+"""The replay of recorded episodes: observations, actions and rewards must agree exactly with the environment.
+
+Episodes are refused that no player could have produced: with another seed, with a task twice, with an action that is not that of
+the reply, or with an end that the environment does not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
+from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.parsing import parse
+from fedagentgym.base.streams import derive
+from fedagentgym.learning.episodes import Line, format_line
+from fedagentgym.learning.rollouts import play_acts
+from fedagentgym.learning.trajectory import Trajectory, Turn
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+
+MOST_TOKENS = 1 << 20
+"""Maximum length of a reply of an agent whose settings do not limit it."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """The way from replies to actions; `parser` is None for a program, whose reply is its action. `most_tokens` of a reply."""
+
+    parser: Literal["strict", "published"] | None
+    think: bool = False
+    most_tokens: int = 0
+    runs_out: bool = False
+    """True if its episodes can end because its context is full."""
+    window: bool = False
+    """True if every turn is a segment of its own, else all turns of an episode are one."""
+
+
+def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
+    """The speaker that an agent's settings declare."""
+    if kind == "program":
+        return Speaker(None)
+    if kind == "hosted":
+        think = ENDPOINT_THINKS if settings.think is None else settings.think
+        return Speaker(settings.parser or "strict", think)
+    whole = complete_settings(settings)
+    most = whole.decoding.max_new_tokens if whole.decoding is not None else MOST_TOKENS
+    window = whole.context == "window"
+    return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The expected episodes: tasks in order, each with the repeats, under the seeds that follow from one."""
+
+    ids: Sequence[str]
+    repeats: int
+    seed: int
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        for place, task in enumerate(self.ids):
+            for sample in range(self.repeats):
+                yield task, derive(self.seed, "episode", place), sample
+
+    def __len__(self) -> int:
+        return len(self.ids) * self.repeats
+
+
+def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
+    """How an episode is not the expected one: missing, repeated, of another task or seed."""
+    if (found.task, found.seed, found.sample) == due:
+        return None
+    task, seed, sample = due
+    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
+    return f"{task} with seed {seed}, copy {sample}, belongs here, found {there}"
+
+
+def find_odd_line(line: Line, trajectory: Trajectory, about: Mapping[str, Any]) -> str | None:
+    """How a line differs from the canonical form of its episode with these fields."""
+    if {name: line.about.get(name) for name in about} != dict(about):
+        odd = next(name for name in about if line.about.get(name) != about[name])
+        return f"{odd!r} is {str(line.about.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
+    if format_line(trajectory, about, brief=line.brief) != line.text:
+        return "the line is not written as an episode is: a field is added, doubled or of another kind"
+    return None
+
+
+def find_difference(
+    env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, brief: bool = False
+) -> str | None:
+    """Replay an episode; returns the first disagreement.
+
+    Args:
+        env: an environment whose pool holds the task.
+        trajectory: the recorded episode.
+        speaker: who wrote the replies; None: unknown, so that the way from replies to actions cannot be checked.
+        brief: it has no observations to compare.
+    """
+    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+    if trajectory.category != episode.task.category:
+        return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
+    if trajectory.labels:
+        return "it has labels, which no evaluated episode has"
+    turns = trajectory.turns
+    for number, turn in enumerate(turns):
+        if episode.over:
+            return f"the episode is over before turn {number + 1}"
+        before = episode
+        episode, grades = play_acts(env, episode, turn.acts)
+        played, seen = episode.turn - before.turn, before.view
+        texts = {} if brief else {"observation": seen.observation, "admissible": tuple(seen.admissible or ())}
+        fault = _find_odd_value(turn, {**texts, **grades, "learn": True})
+        if fault is None and played < len(turn.acts):
+            fault = f"the episode is over before its action {played + 1}"
+        if fault is None and speaker is not None:
+            fault = _find_odd_reply(env, turn, speaker)
+        first, last = 0, len(turns) - 1 if number else 0
+        if speaker is not None:
+            first = last = number if speaker.window else 0
+        if fault is None and not first <= turn.segment <= last:
+            fault = f"its segment is written as {turn.segment}, it is {first if first == last else f'at most {last}'}"
+        if fault is not None:
+            return f"turn {number + 1}: {fault}"
+    view, runs_out = episode.view, speaker is None or speaker.runs_out
+    if not episode.over and not (runs_out and trajectory.truncated):
+        return f"the episode continues after its last turn, {len(trajectory.turns)}"
+    expected = {
+        "score": float(view.score),
+        "success": bool(view.success),
+        "terminated": episode.terminated,
+        "truncated": episode.truncated or not episode.over,
+        "last": "" if brief else view.observation,
+    }
+    odd = _find_odd_value(trajectory, expected)
+    return None if odd is None else f"at the end {odd}"
+
+
+def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> str | None:
+    for name, value in expected.items():
+        if (found := getattr(written, name)) != value:
+            return f"{name} is written as {str(found)[:80]!r}, the environment gives {str(value)[:80]!r}"
+    return None
+
+
+def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
+    """Whether the action is the one in the reply, and its tokens are counted."""
+    if speaker.parser is None or env.takes == "reply":
+        action, form = turn.reply, True
+    else:
+        action, form = parse(turn.reply, speaker.parser, speaker.think, env.published_action_tail)
+    if turn.acts != (action,):
+        return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"
+    if turn.format != form:
+        return f"the form of the reply is {'kept' if form else 'broken'}, not as it is written"
+    if not 0 <= turn.tokens <= speaker.most_tokens:
+        return f"{turn.tokens} tokens are written, at most {speaker.most_tokens} can be counted"
+    return None
+
+
+def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
+    """Whether an episode ended before the environment ended it: its context was full, which cannot be checked."""
+    return not trajectory.terminated and len(trajectory.actions) < env.max_turns
