@@ -190,7 +190,7 @@ def convert(old: Path, new: Path) -> str:
                 abouts = [order(line) for line in lines]
                 plain = publish_config(config.plain())
             else:
-                config_ = make_evaluation_config(scenario, entry)
+                config_ = make_evaluation_config(scenario, entry, key[1])
                 kind = told["agent"]["kind"]
                 due = make_agent_due(held, key, kind)
                 window = due.speaker.window

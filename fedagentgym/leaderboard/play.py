@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -53,7 +54,6 @@ from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings,
 from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
-from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, publish_settings
@@ -192,41 +192,38 @@ def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
     return config
 
 
-def make_evaluation_config(opened: OpenedScenario, entry: Entry) -> EvaluationConfig:
+def make_evaluation_config(opened: OpenedScenario, entry: Entry, seed: int) -> EvaluationConfig:
     """The configuration of a run of the agents track."""
     settings = load_settings(entry, opened.suite.ranking.temperature)
     options = type(opened.env).portable_options(opened.options)
     return EvaluationConfig(
-        name=f"{opened.suite.name}-{name_run((opened.name, opened.seed))}",
-        seed=derive(opened.seed, "ranked"),
+        name=f"{opened.suite.name}-{name_run((opened.name, seed))}",
+        seed=derive(seed, "ranked"),
         agent=publish_settings(settings),
         env=EvaluatedEnv(id=opened.env.id, options=options),
-        evaluation=make_evaluation(opened),
+        evaluation=opened.ranking.evaluation,
         plugins=tuple(one.name for one in entry.plugins),
     )
-
-
-def make_evaluation(opened: OpenedScenario) -> EvaluationSettings:
-    """How the ranked tasks of a scenario are played."""
-    return opened.ranking.evaluation
 
 
 # ---- playing ----------------------------------------------------------------------------------------------------------
 
 
-def begin(suite_run: SuiteRun) -> None:
-    """Record what is played; another entry of the same name is not overwritten once one of its runs is finished."""
-    place, entry = suite_run.folder, suite_run.entry
-    finished = any((run / "result.json").is_file() for run in place.glob("*-seed*"))
-    if finished and (place / ENTRY).is_file():
-        before = Result(place)
-        same = before.suite.digest == suite_run.suite.digest and before.entry.identity == entry.identity
-        if not same:
+def begin(one: SuiteRun) -> None:
+    """Record what is played. Another entry of the same name is refused once one of its runs is finished; what it left unfinished
+    is removed."""
+    place, entry = one.folder, one.entry
+    if (place / ENTRY).is_file() and (place / SUITE).is_file():
+        before, runs = Result(place), [run for run in place.glob("*-seed*") if RunFolder(run).is_run]
+        same = before.suite.digest == one.suite.digest and before.entry.identity == entry.identity
+        if not same and any(RunFolder(run).is_finished for run in runs):
             raise OptionError(
                 f"{place} holds another entry of this name, or one of another version of the suite: choose another --name, or"
                 " move it"
             )
-    write_atomic(place / SUITE, to_yaml(suite_run.suite))
+        for run in [] if same else runs:
+            shutil.rmtree(run)
+    write_atomic(place / SUITE, to_yaml(one.suite))
     write_atomic(place / ENTRY, format_document(entry.model_copy(update={"agent": entry.publish().agent})))
 
 
@@ -343,7 +340,7 @@ def play_agent(one: PlannedRun, opened: OpenedScenario, spent: Usage | None = No
     """Let the agent of an entry play a scenario; `spent` is what a hosted model has used before."""
     settings = prepare_player(load_settings(one.entry, one.suite.ranking.temperature), opened.env)
     player = make_agent(settings, opened.env)
-    config = make_evaluation_config(opened, one.entry)
+    config = make_evaluation_config(opened, one.entry, one.seed)
     described = describe_agent(settings).model_copy(update={"settings": config.agent})
     sets = (OpenedSet("", opened.env, opened.options, config.evaluation),)
     try:

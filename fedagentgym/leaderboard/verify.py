@@ -10,6 +10,7 @@ submitter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,7 +28,7 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
 from fedagentgym.leaderboard.play import make_evaluation_config
-from fedagentgym.leaderboard.results import Claim, Rerun, Result, RunKey, Verification, name_run
+from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
     FREE,
     MOST_ROUNDS,
@@ -49,6 +50,7 @@ from fedagentgym.version import __version__
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.players import Spoken
 
+_PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
 ABOUT = {
     "schema": "every file is written as this package writes it",
     "digests": "the files are those that the list of digests names",
@@ -126,6 +128,7 @@ def verify(
     opened = {name: open_scenario(own, name) for name in result.scenarios}
     held = Held(result, own, opened, tuple(plugins))
     _check_entry(held)
+    _check_names(result)
     checked = []
     for key in result.keys:
         try:
@@ -173,6 +176,16 @@ def _check_suite(result: Result, own: Suite | None) -> Suite:
     return suite
 
 
+def _check_names(result: Result) -> None:
+    """An archive holds the files of runs, and nothing besides, that a reader might take for checked."""
+    for run in () if result.archive is None else result.archive.digests.runs:
+        odd = [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]
+        if odd:
+            raise RefutedError("digests", f"{run.name}: {odd[0]} belongs to no run")
+    if result.archive is not None and [one.name for one in result.archive.digests.documents] != [ENTRY, SUITE]:
+        raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
+
+
 def _list_due(result: Result, suite: Suite) -> list[RunKey]:
     """Every scenario under every seed; on the agents track of the scenarios that were played."""
     played = [name for name in suite.scenarios if suite.track == "methods" or name in result.scenarios]
@@ -205,7 +218,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     record = _read_record(run, where)
     try:
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
-        expected = make_evaluation_config(opened, held.result.entry)
+        expected = make_evaluation_config(opened, held.result.entry, key[1])
     except FedAgentGymError as error:
         raise RefutedError("configuration", f"{where}: {error}") from None
     if canonical_json(run.config) != canonical_json(expected.plain()) or record.config_digest != expected.digest:
@@ -316,7 +329,7 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
 def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
     """What belongs into a run of the agents track."""
     opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
-    config = make_evaluation_config(opened, held.result.entry)
+    config = make_evaluation_config(opened, held.result.entry, key[1])
     return Due(
         settings.name,
         describe_speaker(find_packaged(settings, opened.env) or settings, kind),

@@ -1,8 +1,8 @@
 """The record of a run, `result.json`: what was run, what it reached and what it took. `claims` computes its numbers again.
 
 A training run and an evaluation write the same record. A training run has a `curve` of evaluated rounds and a `final` one; what
-is ranked on held-out tasks, once, at the end, is `ranked`. An evaluation has `ranked` alone. Only `made` differs between two
-runs of one configuration.
+is ranked on held-out tasks, once, at the end, is `ranked`. An evaluation has `ranked` alone. Two runs of one configuration differ
+in `made` alone, and in the `bytes` of reports, which hold times.
 """
 
 from __future__ import annotations

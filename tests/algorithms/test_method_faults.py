@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,8 @@ from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import count_episodes
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.learning.trajectory import from_plain
+from fedagentgym.learning.episodes import parse_lines
+from fedagentgym.learning.trajectory import Trajectory, to_plain
 from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
@@ -437,7 +437,7 @@ def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
     assert sorted(commit.record["clients"]) == ["0", "2"]
 
 
-EPISODE = {"task": "t", "seed": 0, "turns": [], "score": 0.0, "success": False, "terminated": True, "truncated": False}
+EPISODE = to_plain(Trajectory("t", 0, (), terminated=True), segments=False)
 IMPOSSIBLE: dict[str, Any] = {
     "episodes": (-7, 7, 1.5, "many", None, True, float("nan"), float("inf"), -float("inf"), 10**30),
     "optimizer_steps": (1e18, -1),
@@ -467,6 +467,7 @@ ODD_EPISODES: dict[str, Any] = {
     "a turn without a reply": {**EPISODE, "turns": [{"observation": 1}]},
     "segments": {**EPISODE, "segments": [{"mask": "x"}]},
     "labels that are a number": {**EPISODE, "labels": 5},
+    "more lists than a line may have": {**EPISODE, "labels": {"a": [[]] * 200_000}},
 }
 
 
@@ -488,7 +489,8 @@ def test_what_is_only_shown_is_left_out_and_counted(odd: Any) -> None:
     assert isinstance(found, Report)
     assert found.metrics == {"episodes": 6.0, "reward": -0.5, "report/refused": 1.0}
     (episode,) = found.episodes
-    assert episode["client"] == 1 and "more" not in episode and from_plain(json.loads(json.dumps(episode))).task == "t"
+    ((_, trajectory, about, _, _),) = parse_lines([episode], "report")
+    assert about == {"client": 1} and trajectory.task == "t"
 
 
 @pytest.mark.parametrize("report", [{"metrics": [1.0]}, {"episodes": 5}, {}, {"episodes": [EPISODE] * 3}])

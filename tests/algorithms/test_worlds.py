@@ -26,7 +26,7 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.evaluation import check_episodes
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.trajectory import read_json_lines
+from fedagentgym.learning.episodes import read_lines
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -84,7 +84,8 @@ def test_own_worlds_are_played_as_by_hand(algorithm: dict[str, Any], tmp_path: P
     own, matrix = record["at_clients"]["own_world"], record["at_clients"]["every_world"]["matrix"]
     made = Runtime(load_config(run.folder / "config.yaml").spec()).client_split
     solved: dict[tuple[int, ...], list[bool]] = {}
-    for trajectory, about in read_json_lines(run.folder / "evaluation" / "0002.jsonl"):
+    for line in read_lines(run.folder / "evaluation" / "0002.jsonl"):
+        trajectory, about = line.trajectory, line.about
         if not about.get("set", "").startswith("own_world"):
             continue
         assert about["variant"]["kind"] == "test-mirrors"

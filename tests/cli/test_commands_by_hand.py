@@ -144,7 +144,7 @@ def test_a_clients_world_is_played_and_judged(
     for name, count in (("own.jsonl", 5), ("val.jsonl", 7)):
         lines = [json.loads(line) for line in Path(name).read_text().splitlines()]
         assert len(lines) == count and lines[0]["client"] == 2 and lines[0]["variant"]
-        assert main(["-q", "eval", "--replay", name]) == 0
+        assert main(["-q", "eval", "--check", name]) == 0
     capsys.readouterr()
     assert main(["play", "Guess", *client]) == 2 and "divides" in capsys.readouterr().err
     assert main(["eval", "--client", "2"]) == 2 and "--client-split" in capsys.readouterr().err

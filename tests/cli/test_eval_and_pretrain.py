@@ -27,10 +27,10 @@ def test_an_evaluation_is_written_and_checked(capsys: pytest.CaptureFixture[str]
     assert code == 0 and "success 1.000" in out
     file = tmp_path / "evaluation" / "Guess-v0-val-expert-0.jsonl"
     assert len(file.read_text().splitlines()) == 9
-    code, out, _ = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
+    code, out, _ = command(capsys, "eval", "--env", "Guess", "--check", str(file))
     assert code == 0 and "replays as recorded" in out
     file.write_text(file.read_text().replace('"reward": 1.0', '"reward": 0.5', 1))
-    code, _, err = command(capsys, "eval", "--env", "Guess", "--replay", str(file))
+    code, _, err = command(capsys, "eval", "--env", "Guess", "--check", str(file))
     assert code == 2 and "does not replay as recorded" in err
 
 
@@ -69,7 +69,7 @@ def test_a_tiny_agent_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (("eval", "--env", "Guess", "--agent", "expert", "--split", "tset"), "did you mean 'test'"),
         (("eval", "--env", "Guess", "--agent", "expert", "--agent-set", "contxt=window"), "did you mean 'context'"),
         (("eval", "--env", "Guess", "--agent", "expert", "--env-set", "sed=1"), "did you mean 'seed'"),
-        (("eval", "--env", "Guess", "--replay", "gone.jsonl"), "gone.jsonl"),
+        (("eval", "--env", "Guess", "--check", "gone.jsonl"), "gone.jsonl"),
         (("pretrain", "tiny", "--env", "Guess", "--set", "stesp=3"), "did you mean 'steps'"),
         (("pretrain", "tiny", "--env", "Guess", "--set", "size=huge"), "unknown tiny model size"),
         (("pretrain", "tiny", "--env", "Guess", "--set", "context_length=20", "--set", "episodes=2"), "tokens"),

@@ -85,8 +85,8 @@ def play_with_transformers(folder: Path) -> list[dict[str, Any]]:
     from fedagentgym.agents.presets import make_token_agent
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs import open_env
+    from fedagentgym.learning.episodes import format_line
     from fedagentgym.learning.evaluation import evaluate
-    from fedagentgym.learning.trajectory import to_json_line
 
     file = read_agent_file(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -94,7 +94,7 @@ def play_with_transformers(folder: Path) -> list[dict[str, Any]]:
     agent = make_token_agent(file.agent, TorchPolicy(model, tokenizer), tokenizer)
     env = open_env(file.env.id, **file.env.options, split=file.evaluation.split)
     found = evaluate(agent, env, file.evaluation, seed=file.seed)
-    lines = [to_json_line(trajectory) for group in found.groups for trajectory in group]
+    lines = [format_line(trajectory) for group in found.groups for trajectory in group]
     own = ("task", "seed", "sample", "turns", "success", "score", "terminated", "truncated")
     return [{name: line[name] for name in own} for line in map(json.loads, lines)]
 
@@ -138,7 +138,7 @@ def test_what_is_said_on_top_replaces_what_the_folder_says(exported: Path, tmp_p
         "--agent", str(exported), "--split", "val", "--seed", "1", "--temperature", "0", output=tmp_path / "g"
     )
     assert len(greedy) == 10 and greedy[0]["task"].startswith("guess/val/")
-    assert main(["-q", "eval", "--replay", str(tmp_path / "g")]) == 0
+    assert main(["-q", "eval", "--check", str(tmp_path / "g")]) == 0
 
 
 def test_the_card_says_what_it_is(exported: Path) -> None:

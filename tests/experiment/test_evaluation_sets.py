@@ -17,9 +17,10 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.evaluation import check_episodes
 from fedagentgym.experiment.run import open_data, read_result, resume, train
 from fedagentgym.federation.commits import read_chain
-from fedagentgym.learning.evaluation import evaluate, evaluate_sets, find_replay_differences, open_sets
+from fedagentgym.learning.evaluation import evaluate, evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.partitions import federate
 from fedagentgym.testing.runs import SMALL_CONFIG
@@ -109,21 +110,17 @@ def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.C
     assert [line["set"] for line in lines] == ["own"] * 3 + ["other-seed"] * 4 + ["questions"] * 2
     assert {line["env"] for line in lines if line["set"] == "questions"} == {"fedagentgym/QA-v0"}
     assert all(line["verifier"] for line in lines)
-    worlds = {
-        "own": open_env(MATH, size="tiny", split="val"),
-        "other-seed": open_env(MATH, size="tiny", seed=1, split="test"),
-        "questions": open_env("fedagentgym/QA-v0", size="tiny", split="test"),
-    }
-    for name, world in worlds.items():
-        assert find_replay_differences(file, world, name) == []
+    assert check_episodes(finished) == check_episodes(file) == check_episodes(file, only="other-seed") == []
+    found = check_episodes(file, env=MATH, options={"size": "tiny"}, split="test", only="other-seed")
+    assert "this environment has the pool sha256:" in found[0] and len(found) > 1, "the tasks of another seed"
     with pytest.raises(OptionError, match="holds the evaluation sets own, other-seed, questions"):
-        find_replay_differences(file, worlds["own"])
+        check_episodes(file, env=MATH)
     with pytest.raises(FedAgentGymError, match="unknown evaluation set"):
-        find_replay_differences(file, worlds["own"], "owl")
-    asked = ["eval", "--env", "QA", "--env-set", "size=tiny", "--split", "test", "--replay", str(file)]
+        check_episodes(file, only="owl")
+    asked = ["eval", "--env", "QA", "--env-set", "size=tiny", "--split", "test", "--check", str(file)]
     assert main([*asked, "--set", "questions"]) == 0
     assert main(asked) == 2 and main([*asked[:-2], "--set", "own"]) == 2
-    assert "goes with --replay" in capsys.readouterr().err
+    assert "goes with --check" in capsys.readouterr().err
 
 
 def test_a_set_alone_is_judged_as_evaluate_does() -> None:
@@ -298,7 +295,7 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
     told = record["evaluation_sets"]
     assert told["humaneval"]["verifier"].startswith("code/") and told["gsm8k"]["verifier"].startswith("math-verify")
     file = folder / "evaluation" / "0001.jsonl"
-    assert find_replay_differences(file, open_env(MATH, **made["gsm8k"], split="test"), "gsm8k") == []
+    assert check_episodes(file, only="gsm8k") == []
 
 
 def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ READING: dict[str, Callable[[Path], list[str]]] = {
     "chats": lambda run: ["chats", str(run), str(run.parent / "chats.jsonl")],
     "episodes": lambda run: ["episodes", str(run)],
     "its settings": lambda run: ["train", "--resume", str(run), "--show"],
-    "replay": lambda run: ["eval", "--replay", str(run / "evaluation" / "0001.jsonl")],
+    "replay": lambda run: ["eval", "--check", str(run / "evaluation" / "0001.jsonl")],
 }
 RUNNING: dict[str, Callable[[Path], list[str]]] = {
     "export": lambda run: ["export", str(run), str(run.parent / "exported")],

@@ -11,7 +11,8 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.trajectory import Trajectory, Turn, to_json_line
+from fedagentgym.learning.episodes import format_line
+from fedagentgym.learning.trajectory import Trajectory, Turn
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -31,10 +32,10 @@ def judged(number: int, state: Message) -> dict[str, object]:
 def test_the_page_shows_the_run_and_needs_nothing_else(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
     faults = {"2": {"1": "raise"}}
     run_toy(tmp_path, faults=faults, plan={"evaluate": judged})
-    turn = Turn(HOSTILE, "go", "go", 0.0, valid=False, format=True)
+    turn = Turn(HOSTILE, "go", ("go",), 0.0, valid=False, format=True)
     episode = Trajectory("t", 0, (turn,), success=True, last=HOSTILE)
     (tmp_path / "evaluation").mkdir()
-    (tmp_path / "evaluation" / "0003.jsonl").write_text(to_json_line(episode) + "\n")
+    (tmp_path / "evaluation" / "0003.jsonl").write_text(format_line(episode) + "\n")
     page = write_report(tmp_path).read_text()
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page

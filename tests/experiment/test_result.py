@@ -10,7 +10,8 @@ import pytest
 
 import fedagentgym
 from fedagentgym.errors import DataError
-from fedagentgym.learning.trajectory import Trajectory, to_json_line
+from fedagentgym.learning.episodes import format_line
+from fedagentgym.learning.trajectory import Trajectory
 
 
 def make_result(folder: Path, *, evaluated: bool = True) -> fedagentgym.RunResult:
@@ -21,7 +22,7 @@ def make_result(folder: Path, *, evaluated: bool = True) -> fedagentgym.RunResul
         row = {"round": number, "bytes_total": 10 * number, "seconds_total": 1.0 * number}
         shown = {"evaluation": {"overall": {"success": success, "score": success}}} if evaluated else {}
         lines.append(json.dumps({**row, **shown}) + "\n")
-        episode = to_json_line(Trajectory(f"guess/val/{number:05d}", 0, ()))
+        episode = format_line(Trajectory(f"guess/val/{number:05d}", 0, ()))
         (folder / "evaluation" / f"{number:04d}.jsonl").write_text(episode + "\n")
     (folder / "metrics.jsonl").write_text("".join(lines))
     final = {"digest": "sha256:0", **({"overall": {"success": found[1]}} if evaluated else {})}

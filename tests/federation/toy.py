@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.federation.aggregation import Mean, aggregate
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.checks import UpdateChecks
@@ -117,9 +118,8 @@ class Toy:
             updates = [(reply.weights, 1.0) for k, reply in replies.items() if k not in left_out]
             state = aggregate(Mean(), state, updates)
         metrics = {"norm": float(np.mean(list(norms.values())))}
-        episodes = (
-            [{"client": k, "round": this_round.number, "norm": n} for k, n in norms.items()] if self.shown else []
-        )
+        shown = norms if self.shown else {}
+        episodes = [canonical_json({"client": k, "round": this_round.number, "norm": n}) for k, n in shown.items()]
         return RoundResult(state, metrics, {k: {"norm": n} for k, n in norms.items()}, episodes)
 
     def policy_parameters(self, state: ServerState) -> Mapping[str, Any]:

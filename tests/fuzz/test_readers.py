@@ -18,7 +18,7 @@ from fedagentgym.base.imports import load_plugins
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.reasoning.sources.rows import list_data_files, read_records
 from fedagentgym.experiment.config import load_config
-from fedagentgym.learning.trajectory import read_json_lines
+from fedagentgym.learning.episodes import read_lines
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.labels import read_labels
 from tests.fuzz import nasty
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "labels": read_labels,
     "configuration": lambda path: load_config(str(path)),
     "configuration of a path": load_config,
-    "episodes": lambda path: list(read_json_lines(path)),
+    "episodes": lambda path: list(read_lines(path)),
     "rows": lambda path: list(read_records(path, list_data_files(path))),
     "game": read_json_object,
     "plugin": lambda path: load_plugins([str(path)]),

@@ -1,85 +1,103 @@
-"""A forger: changes what a result says, and makes every digest and, if asked, every aggregate anew."""
+"""A forger: changes what a result says, and makes every digest and, if asked, every number anew."""
 
 from __future__ import annotations
 
 import json
-import lzma
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.presets import make_agent
-from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.files import compress, read_compressed
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.leaderboard.aggregate import (
-    CellData,
-    aggregate,
-    choose_round,
-    describe_cell,
-    describe_clients,
-    make_point,
-)
-from fedagentgym.leaderboard.record import CellRecord, Manifest, Spent
-from fedagentgym.leaderboard.results import (
-    ResultFolder,
-    format_document,
-    group_by_task,
-    make_client_table,
-    make_curves,
-    to_text,
-)
+from fedagentgym.leaderboard.play import make_run_config
+from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, RunKey, parse_run
 from fedagentgym.leaderboard.suite import Suite, open_scenario
+from fedagentgym.leaderboard.verify import Held, make_agent_due, make_due
+from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import collect
-from fedagentgym.learning.trajectory import parse_json_lines, to_json_line
+from fedagentgym.runs.archive import Archive, write_archive
+from fedagentgym.runs.claims import Played, compute_numbers
+from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder, format_document
 
 Lines = list[dict[str, Any]]
 
 
+def unpack(archive: Path, folder: Path) -> Path:
+    """An archive as the folder of its runs: what a forger edits."""
+    packed = Archive(archive)
+    folder.mkdir(parents=True)
+    for name in (SUITE, ENTRY):
+        (folder / name).write_bytes(packed.read(name))
+    for run in packed.runs:
+        packed.extract(run, folder / run)
+    return folder
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    """The archive of a folder as it is, with all digests made anew."""
+    order = (RECORD, CONFIG, RANKED, METRICS, WORLDS)
+
+    def read(run: Path) -> dict[str, bytes]:
+        names = [path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()]
+        names = sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
+        return {name: (run / name).read_bytes() for name in names}
+
+    runs = sorted(path for path in folder.iterdir() if path.is_dir())
+    suite = Result(folder).suite
+    places = [f"{scenario}-seed{seed}" for scenario in suite.scenarios for seed in suite.seeds]
+    runs.sort(key=lambda run: places.index(run.name) if run.name in places else len(places))
+    documents = {name: (folder / name).read_bytes() for name in (SUITE, ENTRY)}
+    write_archive(archive, documents, ((run.name, read(run)) for run in runs))
+    return archive
+
+
 def copy(honest: Path, folder: Path) -> Path:
+    """A folder to be forged, of an archive or of another folder."""
+    if honest.suffix == ".zip":
+        return unpack(honest, folder)
     shutil.copytree(honest, folder)
     return folder
 
 
-def read_packed(path: Path) -> Lines:
-    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
-
-
-def write_packed(path: Path, lines: Lines) -> None:
-    path.write_bytes(compress("".join(json.dumps(line) + "\n" for line in lines)))
+def read_file(path: Path) -> Lines:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     """Change a document in place, in the layout that the package writes."""
-    packed = path.suffix == ".xz"
-    plain = json.loads(read_compressed(path) if packed else path.read_text())
+    plain = json.loads(path.read_text())
     change(plain)
-    text = format_document(plain)
-    path.write_bytes(compress(text) if packed else text.encode())
+    path.write_text(canonical_json(plain) + "\n")
 
 
 def edit_lines(folder: Path, name: str, change: Callable[[Lines], object]) -> None:
-    lines = read_packed(folder / name)
+    lines = read_file(folder / name)
     found = change(lines)
-    write_packed(folder / name, found if isinstance(found, list) else lines)
+    kept = found if isinstance(found, list) else lines
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
-def play_expertly(suite: Suite, cell: CellRecord, split: str) -> dict[tuple[str, int], dict[str, Any]]:
-    """Episodes of the expert under the seeds of a cell, as if a model had written its actions."""
-    opened, is_val = open_scenario(suite, cell.scenario), split == suite.selection.split
+def list_runs(folder: Path) -> list[Path]:
+    """The folders of the runs, in the order of the suite."""
+    return [folder / f"{scenario}-seed{seed}" for scenario, seed in Result(folder).keys]
+
+
+def play_expertly(suite: Suite, key: RunKey, split: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """Episodes of the expert under the seeds of a run, as if a model had written its actions."""
+    opened, is_val = open_scenario(suite, key[0]), split == suite.selection.split
     env = open_env(opened.env.id, **{**opened.options, "split": split})
-    part, seed = (suite.selection, "evaluation") if is_val else (suite.get_ranking(cell.scenario), "ranked")
+    part, seed = (suite.selection, "evaluation") if is_val else (suite.get_ranking(key[0]), "ranked")
     ids = list(env.pool.ids[: part.tasks])
-    groups = collect(make_agent("expert", env), env, ids, group_size=part.repeats, seed=derive(cell.seed, seed)).groups
+    groups = collect(make_agent("expert", env), env, ids, group_size=part.repeats, seed=derive(key[1], seed)).groups
     found = {}
     for trajectory in (one for group in groups for one in group):
-        plain = json.loads(to_json_line(trajectory, brief=is_val))
+        plain = json.loads(format_line(trajectory, brief=is_val))
         for turn in plain["turns"]:
-            turn.update(reply=f"<action>{turn['action']}</action>", format=True, tokens=4)
+            turn.update(reply=f"<action>{turn['acts'][0]}</action>", format=True, tokens=4)
         found[trajectory.task, trajectory.sample] = plain
     return found
 
@@ -95,88 +113,48 @@ def play_badly(env: TextEnv, line: dict[str, Any]) -> dict[str, Any]:
         seen = {"reward": episode.reward, "score": episode.view.score, "valid": episode.view.valid}
         seen |= {} if brief else {"observation": shown.observation, "admissible": list(shown.admissible or ())}
         seen |= {"rewards": {name: episode.view.rewards.get(name, 0.0) for name in env.reward_names}}
-        turns.append({**line["turns"][0], "reply": f"<action>{action}</action>", "action": action, **seen})
+        turns.append({**line["turns"][0], "reply": f"<action>{action}</action>", "acts": [action], **seen})
     ends = {"success": episode.view.success, "terminated": episode.terminated, "truncated": episode.truncated}
     return {**ends, "score": episode.view.score, "turns": turns} | ({} if brief else {"last": episode.view.observation})
 
 
-def solve_failed(folder: Path, suite: Suite, cell: CellRecord, count: int, round_: int | None = None) -> None:
-    """Replace failed episodes of a cell by those of the expert: ranked ones, or those of a round on val."""
+def solve_failed(run: Path, suite: Suite, count: int, round_: int | None = None) -> None:
+    """Replace failed episodes of a run by those of the expert: ranked ones, or those of a round on val."""
     split = suite.ranking.split if round_ is None else suite.selection.split
-    better, left = play_expertly(suite, cell, split), count
+    better, left = play_expertly(suite, parse_run(run.name, ""), split), count
 
     def solve(lines: Lines) -> None:
         nonlocal left
         for line in lines:
-            if left and not line["success"] and round_ in (None, line.get("round")):
+            if left and not line["success"]:
                 line.update(better[line["task"], line["sample"]])
                 left -= 1
 
-    kind = "episodes" if round_ is None else "selection"
-    edit_lines(folder, f"{kind}/{cell.key}.jsonl.xz", solve)
+    edit_lines(run, RANKED if round_ is None else f"evaluation/{round_:04d}.jsonl", solve)
     assert not left, "there are as many failures"
 
 
-def remake_digests(folder: Path) -> None:
-    """Give the manifest the digests of the files as they are now."""
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    files = {name: file_digest(folder / name) for name in sorted(names) if name != "manifest.json"}
-    edit_json(folder / "manifest.json", lambda plain: plain.update(files=files))
-
-
 def remake_all(folder: Path, suite: Suite) -> None:
-    """Give the manifest, the curves and the clients the numbers that follow from the episodes as they are now."""
-    manifest, curves = (
-        ResultFolder(folder).manifest,
-        {(one.scenario, one.seed): one for one in ResultFolder(folder).curves.cells},
-    )
-    cells = []
-    for record in manifest.cells:
-        lines = read_text(folder / "episodes" / f"{record.key}.jsonl.xz")
-        groups = group_by_task(trajectory for trajectory, _ in parse_json_lines(lines, "forged", brief=True))
-        data = CellData(
-            record.scenario,
-            record.seed,
-            groups,
-            record.spent,
-            policy=record.policy,
-            config=record.config,
-            usage=record.usage,
-            epsilon=record.epsilon,
-            revision=record.revision,
-        )
+    """Give every record the numbers that follow from the episodes as they are now."""
+    result = Result(folder)
+    for key in result.keys:
+        run = RunFolder(folder / f"{key[0]}-seed{key[1]}")
+        record, opened = run.record, open_scenario(suite, key[0]).at(key[1])
+        held = Held(result, suite, {key[0]: opened})
         if suite.track == "agents":
-            turns = sum(len(trajectory.turns) for group in groups for trajectory in group)
-            data = replace(data, spent=Spent(episodes=sum(map(len, groups)), env_steps=turns))
+            due = make_agent_due(held, key, record.agent.kind)
         else:
-            data = add_method(
-                folder, suite, data, {point.round: point.spent for point in curves[record.scenario, record.seed].points}
-            )
-        cells.append(data)
-    overall, by_scenario = aggregate(suite, cells)
-    records = tuple(describe_cell(suite, cell) for cell in cells)
-    forged = manifest.model_copy(update={"overall": overall, "by_scenario": by_scenario, "cells": records})
-    assert isinstance(forged, Manifest)
-    (folder / "manifest.json").write_text(to_text(forged))
-    if suite.track == "methods":
-        (folder / "curves.json.xz").write_bytes(compress(to_text(make_curves(cells))))
-        (folder / "clients.json.xz").write_bytes(compress(to_text(make_client_table(cells))))
-    remake_digests(folder)
-
-
-def add_method(folder: Path, suite: Suite, data: CellData, spent: dict[int, Any]) -> CellData:
-    lines = read_text(folder / "selection" / f"{data.scenario}-seed{data.seed}.jsonl.xz")
-    by_round: dict[int, list[Any]] = {}
-    policies = {}
-    for trajectory, about in parse_json_lines(lines, "forged", brief=True):
-        by_round.setdefault(about["round"], []).append(trajectory)
-        policies[about["round"]] = about["policy"]
-    points = tuple(make_point(number, group_by_task(found), spent[number]) for number, found in by_round.items())
-    client_split = open_scenario(suite, data.scenario).client_split
-    assert client_split is not None
-    clients = describe_clients(client_split, data.groups)
-    return replace(data, points=points, clients=clients, policy=policies[choose_round(suite, points)])
-
-
-def read_text(path: Path) -> list[str]:
-    return lzma.decompress(path.read_bytes()).decode().splitlines()
+            due = make_due(held, key, make_run_config(suite, result.entry, key))
+        curve, policies = {}, {}
+        for number, file in run.list_evaluations().items():
+            lines = list(read_lines(file))
+            curve[number] = group_by_task(line.trajectory for line in lines)
+            policies[number] = lines[0].about["policy"]
+        spent = {point.round: point for point in record.curve}
+        points = tuple(spent[number].model_copy(update={"policy": policies[number]}) for number in curve)
+        ranked = list(read_lines(run.path / RANKED))
+        assert record.ranked is not None
+        policy = record.ranked.model_copy(update={"policy": ranked[0].about["policy"]})
+        before = record.model_copy(update={"curve": points, "ranked": policy})
+        played = Played(curve, group_by_task(line.trajectory for line in ranked))
+        (run.path / RECORD).write_text(format_document(compute_numbers(before, due, played)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,20 +11,23 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
-from fedagentgym.leaderboard.aggregate import CellData, make_point
-from fedagentgym.leaderboard.record import (
-    AgentRecord,
-    ClientRecord,
-    EntryRecord,
-    Manifest,
-    MethodRecord,
-    ScenarioRecord,
-    Spent,
-)
-from fedagentgym.leaderboard.results import PackedCell, Result, write_result
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.entries import Entry
+from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, name_run
+from fedagentgym.leaderboard.suite import Suite, make_ranking, to_yaml
 from fedagentgym.learning.evaluation import Evaluation, evaluate, format_episodes
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.runs.claims import describe_evaluated, describe_tasks, make_point
+from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, format_document
+from fedagentgym.runs.record import (
+    AgentRecord,
+    ClientRecord,
+    CurvePoint,
+    EnvRecord,
+    Made,
+    RunRecord,
+    Spent,
+    SplitRecord,
+)
 
 GUESS = "fedagentgym/Guess-v0"
 AGENTS_SUITE = Suite.load(
@@ -65,6 +67,12 @@ METHODS_SUITE = Suite.load(
 )
 
 
+MADE = Made(
+    date="2026-01-01T00:00:00+00:00", seconds=1.0, versions={"fedagentgym": "0.1.0"}, machine={"system": "Linux"}
+)
+ZEROS = "sha256:" + "0" * 64
+
+
 def play(
     agent: str, split: str, tasks: int, repeats: int, seed: int, options: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Evaluation, str]:
@@ -73,71 +81,111 @@ def play(
     player = make_agent(agent, env)
     settings = EvaluationSettings(split=split, tasks=tasks, repeats=repeats)
     found = evaluate(player, env, settings, seed=derive(seed, "ranked"))
-    return found, format_episodes(found, player, env, {"split": split})
+    return found, format_episodes(found.groups, player, env, {"split": split})
 
 
-def describe(suite: Suite, name: str, options: Mapping[str, Any]) -> ScenarioRecord:
-    env = open_env(GUESS, split="test", **options)
-    definition, ids = suite.scenarios[name], list(env.pool.ids[: suite.ranking.tasks])
-    return ScenarioRecord(
-        name=name,
-        env=GUESS,
-        options=dict(options),
-        split="test",
-        tasks=len(ids),
-        repeats=suite.ranking.repeats,
-        pool=env.pool.digest,
-        task_ids=digest(ids),
-        task_set=replace(env.task_set, ids=ids).digest,
-        axis=definition.axis,
-        level=definition.level,
-        clients=3 if suite.track == "methods" else None,
-        client_split=digest(name) if suite.track == "methods" else None,
-    )
-
-
-def write_agents_sample(folder: Path, agent: str, name_of_entry: str | None = None, *, most: int = 2) -> Manifest:
+def write_agents_sample(folder: Path, agent: str, name_of_entry: str | None = None, *, most: int = 2) -> Result:
     """`agent` (expert, random) on the agents track, in the first scenarios."""
-    suite, cells, scenarios = AGENTS_SUITE, [], []
-    for name, scenario in list(suite.scenarios.items())[:most]:
-        scenarios.append(describe(suite, name, scenario.options))
-        for seed in suite.seeds:
-            found, text = play(agent, "test", 8, 2, seed, scenario.options)
-            spent = Spent(episodes=16, env_steps=found.stats.steps)
-            cells.append(PackedCell(CellData(name, seed, found.groups, spent), text))
     called = name_of_entry or agent
-    entry = EntryRecord(name=called, title=called, agent=AgentRecord(kind="program", settings={"name": agent}))
-    return write_result(Result(suite, entry, tuple(scenarios), tuple(cells)), folder)
+    write_entry(folder, AGENTS_SUITE, Entry(name=called, title=called, agent={"name": agent}))
+    for name, scenario in list(AGENTS_SUITE.scenarios.items())[:most]:
+        for seed in AGENTS_SUITE.seeds:
+            found, text = play(agent, "test", 8, 2, seed, scenario.options)
+            write_run(
+                folder / name_run((name, seed)),
+                make_record(
+                    AGENTS_SUITE, name, seed, found, kind="evaluation", agent=describe_player("program", agent)
+                ),
+                {RANKED: text},
+            )
+    return Result(folder)
 
 
-def write_methods_sample(
-    folder: Path, method: str, players: Sequence[str] = ("random", "random", "expert")
-) -> Manifest:
+def write_methods_sample(folder: Path, method: str, players: Sequence[str] = ("random", "random", "expert")) -> Result:
     """A method whose rounds are played by these agents: it learns where a better one follows."""
-    suite, cells, scenarios = METHODS_SUITE, [], []
+    suite = METHODS_SUITE
+    write_entry(folder, suite, Entry(name=method, title=method, baseline=True, changes=(f"algorithm={method}",)))
     for place, name in enumerate(suite.scenarios):
-        scenarios.append(describe(suite, name, {}))
         for seed in suite.seeds:
-            points, selections = [], []
+            points, files = [], {}
             for number, player in enumerate(players):
                 found, text = play(player, "val", 6, 1, seed + 10 * number + 100 * place)
                 spent = Spent(rounds=number, episodes=100 * number, env_steps=700 * number, bytes_down=9000 * number)
-                points.append(make_point(number, found.groups, spent))
-                selections.append(text)
-            ranked, episodes = play(players[-1], "test", 12, 1, seed)
-            policy = bytes_digest(f"{method}{seed}".encode())
-            data = CellData(
-                name, seed, ranked.groups, points[-1].spent, tuple(points), make_clients(place), policy=policy
+                points.append(make_curve_point(number, found, spent))
+                files[f"evaluation/{number:04d}.jsonl"] = text
+            ranked, files[RANKED] = play(players[-1], "test", 12, 1, seed)
+            record = make_record(
+                suite,
+                name,
+                seed,
+                ranked,
+                kind="training",
+                algorithm=method,
+                policy=bytes_digest(f"{method}{seed}".encode()),
+                agent=describe_player("model", "tiny"),
+                curve=tuple(points),
+                clients=make_clients(place),
+                client_split=SplitRecord(digest=digest(name), clients=3),
             )
-            cells.append(PackedCell(data, episodes, "".join(selections), {"name": method}))
-    entry = EntryRecord(
-        name=method,
-        title=method,
-        baseline=True,
-        agent=AgentRecord(kind="model", settings={"name": "tiny"}),
-        method=MethodRecord(algorithm=method, changes=(f"algorithm={method}",)),
+            write_run(folder / name_run((name, seed)), record, files)
+    return Result(folder)
+
+
+def describe_player(kind: Any, name: str) -> AgentRecord:
+    return AgentRecord(kind=kind, settings={"name": name})
+
+
+def make_curve_point(number: int, found: Evaluation, spent: Spent) -> CurvePoint:
+    """A point of a learning curve."""
+    return make_point(describe_evaluated(found.to_plain(), number, ZEROS), spent)
+
+
+def make_record(
+    suite: Suite,
+    scenario: str,
+    seed: int,
+    found: Evaluation,
+    *,
+    curve: tuple[CurvePoint, ...] = (),
+    policy: str | None = None,
+    **about: Any,
+) -> RunRecord:
+    """The record of a run whose ranked episodes were found so."""
+    env = open_env(GUESS, split="test", **suite.scenarios[scenario].options)
+    ids = [group[0].task for group in found.groups]
+    best = max(curve, key=lambda one: (one.overall["success"]["mean"], -one.round)).round if curve else None
+    return RunRecord(
+        name=suite.name,
+        seed=seed,
+        config_digest=ZEROS,
+        env=EnvRecord(id=GUESS, options={}, pool=env.pool.digest, task_set=env.task_set.digest),
+        rounds=curve[-1].round if curve else 0,
+        curve=curve,
+        best_round=best,
+        tasks=describe_tasks(env, ids, make_ranking(suite, scenario, seed)),
+        ranked=describe_evaluated(found.to_plain(), best, policy),
+        spent=curve[-1].spent if curve else Spent(episodes=found.to_plain()["episodes"], env_steps=found.stats.steps),
+        made=MADE,
+        **about,
     )
-    return write_result(Result(suite, entry, tuple(scenarios), tuple(cells)), folder)
+
+
+def write_entry(folder: Path, suite: Suite, entry: Entry) -> None:
+    """The documents of a result."""
+    folder.mkdir(parents=True)
+    (folder / SUITE).write_text(to_yaml(suite))
+    (folder / ENTRY).write_text(format_document(entry))
+
+
+def write_run(folder: Path, record: RunRecord, files: Mapping[str, str]) -> None:
+    """A run's folder with these files of episodes."""
+    (folder / "evaluation").mkdir(parents=True)
+    (folder / CONFIG).write_text(
+        f"{{env: {{id: {GUESS}}}, evaluation: {{}}, name: {record.name}, seed: {record.seed}}}\n"
+    )
+    (folder / RECORD).write_text(format_document(record))
+    for name, text in files.items():
+        (folder / name).write_text(text)
 
 
 def make_clients(place: int) -> tuple[ClientRecord, ...]:

@@ -16,20 +16,19 @@ import pytest
 
 from benchmarks.cells_again import play_again
 from fedagentgym.agents.players.endpoint import EndpointError
-from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
-from fedagentgym.leaderboard.cells import make_cell_config
+from fedagentgym.federation.server import lock_folder
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.costs import estimate_cost
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
-from fedagentgym.leaderboard.ranking import compare_control
-from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.leaderboard.runs import SuiteRun, load_run, open_run, pack_run, play_runs
-from fedagentgym.leaderboard.site.build import build_site
-from fedagentgym.leaderboard.site.page import find_paper
+from fedagentgym.leaderboard.page.build import build_site
+from fedagentgym.leaderboard.page.index import find_paper
+from fedagentgym.leaderboard.play import SuiteRun, load_entry, make_run_config, open_entry, play
+from fedagentgym.leaderboard.rank import compare_control
+from fedagentgym.leaderboard.results import Result, pack
 from fedagentgym.leaderboard.suite import (
     Suite,
     check_budget,
@@ -41,14 +40,26 @@ from fedagentgym.leaderboard.suite import (
     to_yaml,
 )
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.archive import Archive
+from fedagentgym.runs.folder import RANKED, RECORD, RunFolder
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
-def list_files(folder: Path) -> dict[str, str]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+def list_content(path: Path) -> dict[str, object]:
+    """What two archives of the same runs share: every file, and of the records all but when and where they were made."""
+    archive, found = Archive(path), dict[str, object]()
+    for run in archive.digests.runs:
+        with archive.unpack(run.name) as folder:
+            for file in run.files:
+                data = (folder / file.name).read_bytes()
+                plain = json.loads(data) if file.name == RECORD else {}
+                for name in ("made", "bytes"):  # the reports of clients hold times
+                    plain.pop(name, None)
+                lasting = file.name not in (RECORD, "metrics.jsonl")  # whose lines hold times
+                found[f"{run.name}/{file.name}"] = data if lasting else plain
+    return found
 
 
 def command(*arguments: str) -> list[str]:
@@ -65,94 +76,134 @@ def test_two_workers_and_a_kill_change_nothing(honest_method: Path, tmp_path: Pa
     """One process played the honest result; two play this one, are killed with the second cell under way, and go on."""
     arguments = ["bench", "run", "smoke", "--baseline", "fedagent", "--out", str(tmp_path / "runs"), "--workers", "2"]
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, text=True)
-    wait_for(tmp_path, "runs/cells/*/run/rounds/0001", process)
+    wait_for(tmp_path, "runs/smoke/fedagent/*/rounds/0001", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(1.0)  # workers notice within half a second that they are orphans
     run = tmp_path / "runs" / "smoke" / "fedagent"
     with pytest.raises(DataError, match=r"are not finished.*bench resume"):
-        pack_run(load_run(run), tmp_path / "early")
+        load_entry(run).check_finished()
     done = subprocess.run(command("bench", "resume", str(run)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
-    packed = tmp_path / "results" / "smoke" / "fedagent"
-    assert list_files(packed) == list_files(honest_method)
-    first, second = ResultFolder(packed).manifest, ResultFolder(honest_method).manifest
-    assert first.model_copy(update={"made": second.made}) == second
+    assert list_content(tmp_path / "results" / "smoke" / "fedagent.zip") == list_content(honest_method)
 
 
-def test_finished_cells_are_not_played_again(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {cell.episodes_file: cell.episodes_file.stat().st_mtime_ns for cell in smoke.cells}
-    play_runs([smoke])
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+@pytest.mark.slow
+def test_a_run_of_a_suite_that_is_killed_anywhere_ends_alike(honest_method: Path, tmp_path: Path) -> None:
+    """At ten points, wherever they come: in a round, between rounds, while it ranks, between two runs."""
+    arguments = ["bench", "run", "smoke", "--baseline", "fedagent", "--out", str(tmp_path / "runs"), "--workers", "1"]
+    for delay in range(10):
+        process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(tmp_path, "runs/smoke/fedagent/.lock", process)
+        time.sleep(0.15 * delay)
+        process.kill()
+        process.wait()
+    assert subprocess.run(command(*arguments), check=False).returncode == 0
+    assert main(["bench", "pack", str(tmp_path / "runs"), "--to", str(tmp_path / "results")]) == 0
+    assert list_content(tmp_path / "results" / "smoke" / "fedagent.zip") == list_content(honest_method)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock_folder(smoke.folder):
+        line = ["bench", "run", "smoke", "--baseline", "fedagent", "--out", str(smoke.folder.parent.parent)]
+        assert main(line) == 2
+    assert "another process is working on the run in" in capsys.readouterr().err
+
+
+def test_finished_runs_are_not_played_again(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [one.run.path / RANKED for one in smoke.runs]
+    before = [file.stat().st_mtime_ns for file in files]
+    play([smoke])
+    assert [file.stat().st_mtime_ns for file in files] == before
     assert main(["bench", "status", str(smoke.folder), "--json"]) == 0
-    states = json.loads(capsys.readouterr().out)[0]["cells"]
+    states = json.loads(capsys.readouterr().out)[0]["runs"]
     assert set(states.values()) == {"finished"} and len(states) == 4
+
+
+def test_a_run_of_a_suite_is_a_run(smoke: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command about runs takes it: it was written by `train`, of the configuration that the suite gives."""
+    run = smoke.runs[0].run.path
+    config = load_config(run / "config.yaml")
+    assert config.digest == make_run_config(smoke.suite, smoke.entry, smoke.runs[0].key).digest
+    assert main(["eval", "--check", str(run)]) == 0
+    assert main(["episodes", str(run)]) == 0
+    assert main(["train", "--resume", str(run), "--trust-plugins"]) == 0
+    capsys.readouterr()
+    again = train(config, [f"output.folder={run.parent.parent / 'again'}"])
+    first, second = (RunFolder(place).publish() for place in (run, again.folder))
+    assert all(first[name] == second[name] for name in first if name.startswith("evaluation/"))
 
 
 def test_a_suite_half_done_says_so_and_goes_on(
     smoke: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One cell is trained but not ranked, one is not there at all; the other two stay as they are."""
+    """One run is trained but not ranked, one is not there at all; the other two stay as they are."""
     shutil.copytree(smoke.folder.parent.parent, tmp_path / "runs")
-    run = load_run(tmp_path / "runs" / "smoke" / "fedagent")
-    expected = {cell.key: cell.episodes_file.read_bytes() for cell in run.cells}
-    run.cells[1].episodes_file.unlink()
-    shutil.rmtree(run.cells[3].folder)
-    kept = [cell.episodes_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])]
+    entry = load_entry(tmp_path / "runs" / "smoke" / "fedagent")
+    files = {one.name: one.run.path / RANKED for one in entry.runs}
+    expected = {name: file.read_bytes() for name, file in files.items()}
+    first, second = entry.runs[1], entry.runs[3]
+    files[first.name].unlink()
+    (first.run.path / RECORD).unlink()
+    shutil.rmtree(second.run.path)
+    kept = [files[one.name].stat().st_mtime_ns for one in (entry.runs[0], entry.runs[2])]
     assert main(["bench", "status", str(tmp_path / "runs")]) == 0
     told = capsys.readouterr().out
-    assert "2 of 4 cells finished" in told
-    assert re.search(rf"{run.cells[1].key} +round 2 of 2", told) and re.search(rf"{run.cells[3].key} +waiting", told)
-    assert main(["bench", "resume", str(run.folder), "--workers", "1"]) == 0
+    assert "2 of 4 runs finished" in told
+    assert re.search(rf"{first.name} +round 2 of 2", told) and re.search(rf"{second.name} +waiting", told)
+    assert main(["bench", "resume", str(entry.folder), "--workers", "1"]) == 0
     told = capsys.readouterr().err
-    assert f"fedagent {run.cells[1].key}: finished; 1 cell left, about" in told
-    assert f"fedagent {run.cells[3].key}: finished; 0 cells left" in told
-    assert {cell.key: cell.episodes_file.read_bytes() for cell in run.cells} == expected
-    assert [cell.episodes_file.stat().st_mtime_ns for cell in (run.cells[0], run.cells[2])] == kept
+    assert f"fedagent {first.name}: finished; 1 run left, about" in told
+    assert f"fedagent {second.name}: finished; 0 runs left" in told
+    assert {name: file.read_bytes() for name, file in files.items()} == expected
+    assert [files[one.name].stat().st_mtime_ns for one in (entry.runs[0], entry.runs[2])] == kept
 
 
 def test_two_entries_of_one_name_are_kept_apart(tmp_path: Path) -> None:
-    play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)], workers=1)
+    play([open_entry(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)], workers=1)
     with pytest.raises(OptionError, match="another entry of this name"):
-        play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "expert"}, "mine"), tmp_path)], workers=1)
+        play([open_entry(AGENTS_SUITE, make_agent_entry({"name": "expert"}, "mine"), tmp_path)], workers=1)
 
 
-def test_an_entry_without_a_finished_cell_is_replaced(tmp_path: Path) -> None:
+def test_an_entry_without_a_finished_run_is_replaced(tmp_path: Path) -> None:
     """A mistyped address or model leaves the entry's name free."""
     endpoint = {"name": "endpoint", "model": "m", "options": {"url": "http://127.0.0.1:9/v1"}}
     with pytest.raises(EndpointError, match="cannot be reached"):
-        play_runs([open_run(AGENTS_SUITE, make_agent_entry(endpoint, "mine"), tmp_path)], workers=1)
+        play([open_entry(AGENTS_SUITE, make_agent_entry(endpoint, "mine"), tmp_path)], workers=1)
     with pytest.raises(UnknownNameError, match="unknown agent"):
-        play_runs([open_run(AGENTS_SUITE, make_agent_entry({"name": "rondam"}, "other"), tmp_path)], workers=1)
+        play([open_entry(AGENTS_SUITE, make_agent_entry({"name": "rondam"}, "other"), tmp_path)], workers=1)
     assert not (tmp_path / AGENTS_SUITE.name / "other").exists()
-    run = open_run(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)
-    play_runs([run], workers=1)
-    assert [cell.identity for cell in load_run(run.folder).cells] == [cell.identity for cell in run.cells]
+    run = open_entry(AGENTS_SUITE, make_agent_entry({"name": "random"}, "mine"), tmp_path)
+    play([run], workers=1)
+    assert load_entry(run.folder).entry == run.entry and not run.missing
 
 
 def test_tasks_that_were_played_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell that was stopped while episodes were being written ends with the same ones as a cell played in one go."""
-    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_AT_A_TIME", {"program": 3})
+    """A run that was stopped while episodes were being written ends with the same ones as a run played in one go."""
+    monkeypatch.setattr("fedagentgym.experiment.evaluation_run.TASKS_AT_A_TIME", {"program": 3})
     entry = make_agent_entry({"name": "random"})
-    run = open_run(AGENTS_SUITE, entry, tmp_path / "a")
-    play_runs([run], workers=1)
-    cell = run.cells[0]
-    whole = cell.episodes_file.read_text()
+    run = open_entry(AGENTS_SUITE, entry, tmp_path / "a")
+    play([run], workers=1)
+    one = run.runs[0]
+    file = one.run.path / RANKED
+    whole = file.read_text()
     lines = whole.splitlines(keepends=True)
     kept = "".join(lines[:6])
-    (cell.folder / "played.json").write_text(json.dumps({"tasks": 3, "bytes": len(kept.encode())}))
-    cell.episodes_file.write_text(kept + lines[6] + lines[7][:20])
-    assert cell.describe_state() == "3 of 8 tasks"
-    play_runs([run], workers=1)
-    assert cell.episodes_file.read_text() == whole and cell.describe_state() == "finished"
-    monkeypatch.setattr("fedagentgym.leaderboard.cells.TASKS_AT_A_TIME", {"program": 1000})
-    other = open_run(AGENTS_SUITE, entry, tmp_path / "b")
-    play_runs([other], workers=1)
-    first, second = (tmp_path / "packed" / name for name in ("a", "b"))
-    pack_run(other, second)
-    pack_run(open_run(AGENTS_SUITE, entry, tmp_path / "a"), first)
-    assert list_files(first) == list_files(second)
+    (one.run.path / RECORD).unlink()
+    (one.run.path / "progress.json").write_text(json.dumps({"tasks": 3, "bytes": len(kept.encode())}))
+    file.write_text(kept + lines[6] + lines[7][:20])
+    run = open_entry(AGENTS_SUITE, entry, tmp_path / "a")
+    assert run.describe_state(run.runs[0]) == "3 of 8 tasks"
+    play([run], workers=1)
+    assert file.read_text() == whole and not (one.run.path / "progress.json").exists()
+    monkeypatch.setattr("fedagentgym.experiment.evaluation_run.TASKS_AT_A_TIME", {"program": 1000})
+    other = open_entry(AGENTS_SUITE, entry, tmp_path / "b")
+    play([other], workers=1)
+    for folder, name in ((run.folder, "a.zip"), (other.folder, "b.zip")):
+        pack(Result(folder), tmp_path / name)
+    first, second = (list_content(tmp_path / name) for name in ("a.zip", "b.zip"))
+    assert {**first, f"{one.name}/{RECORD}": 0} == {**second, f"{one.name}/{RECORD}": 0}
 
 
 # ---- definitions ------------------------------------------------------------------------------------------------------
@@ -175,7 +226,7 @@ def test_every_suite_says_what_it_is(name: str) -> None:
     if suite.name.startswith("methods") and suite.ranked_round == "last":
         assert suite.control is not None and suite.power is not None
         assert suite.power < (0.15 if len(suite.seeds) >= 8 else 0.25)
-        first, second = (make_cell_config(suite, scenario, one, 3) for one in list_baselines(suite, suite.control))
+        first, second = (make_run_config(suite, one, (scenario, 3)) for one in list_baselines(suite, suite.control))
         assert {key for key, value in first.plain().items() if second.plain()[key] != value} == {"seed"}
 
 
@@ -210,12 +261,12 @@ def test_a_method_changes_nothing_of_the_suite(change: str) -> None:
 def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
     entry = make_method_entry(["federation.rounds=9"], "long")
     with pytest.raises(OptionError, match="at most 2 rounds"):
-        open_run(load_suite("smoke"), entry, tmp_path)
+        play([open_entry(load_suite("smoke"), entry, tmp_path)], workers=1)
     suite = load_suite("methods-tiny-skills-v2")
     (changes,) = (one.changes for name, one in suite.baselines.items() if name == "fedgrpo")
     practised = [change.replace("expert_steps: 23", "expert_steps: 24") for change in changes]
     with pytest.raises(OptionError, match="at most 10,240 episodes with all preparation, this method plays 10,304"):
-        make_cell_config(suite, "uniform", make_method_entry(practised, "practised"), 0)
+        make_run_config(suite, make_method_entry(practised, "practised"), ("uniform", 0))
 
 
 def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
@@ -225,16 +276,19 @@ def test_a_control_is_one_method_under_two_streams(tmp_path: Path) -> None:
         {**plain, "seeds": [0], "ranked_round": "last", "scenarios": {"uniform": plain["scenarios"]["uniform"]}}
     )
     assert suite.control is not None and suite.digest != load_suite("smoke").digest
-    runs = [open_run(suite, entry, tmp_path) for entry in list_baselines(suite, suite.control)]
-    play_runs(runs, workers=1)
-    folders = [tmp_path / "results" / run.entry.name for run in runs]
-    for run, folder in zip(runs, folders, strict=True):
-        (cell,) = pack_run(run, folder).cells
-        assert cell.chosen_round == 2
-        assert {claim.name: claim.status for claim in verify(folder, suite=suite).claims}["selection"] == "proven"
-    assert [ResultFolder(folder).configs.cells[0].config["seed"] for folder in folders] == [0, 1_000_000]
-    entries = [ResultFolder(folder) for folder in folders]
-    assert len({entry.manifest.cells[0].policy for entry in entries}) == 2
+    runs = [open_entry(suite, entry, tmp_path) for entry in list_baselines(suite, suite.control)]
+    play(runs, workers=1)
+    entries = []
+    for run in runs:
+        archive = tmp_path / "results" / f"{run.entry.name}.zip"
+        pack(Result(run.folder), archive)
+        entries.append(Result(archive))
+        (record,) = entries[-1].records.values()
+        assert record.ranked is not None and record.ranked.round == 2
+        assert {claim.name: claim.status for claim in verify(archive, suite=suite).claims}["selection"] == "proven"
+    records = [next(iter(entry.records.values())) for entry in entries]
+    assert [record.seed for record in records] == [0, 1_000_000]
+    assert len({record.ranked.policy for record in records if record.ranked}) == 2
     found = compare_control(suite, entries)
     assert found is not None and len(found.differences["uniform"].values) == 1 and found.tests == 0
     assert compare_control(suite, entries[:1]) is None
@@ -359,10 +413,11 @@ def test_a_method_of_ones_own_is_given_by_changes(tmp_path: Path, capsys: pytest
     assert "did you mean 'fedagent'" in capsys.readouterr().err
 
 
-def test_a_cell_that_is_played_again_has_equal_bits(honest_method: Path, tmp_path: Path) -> None:
-    assert play_again(ResultFolder(honest_method), 0, tmp_path / "again") is None
+def test_a_run_that_is_played_again_has_equal_bits(honest_method: Path, tmp_path: Path) -> None:
+    assert play_again(Result(honest_method), 0, tmp_path / "again") is None
     changed = forger.copy(honest_method, tmp_path / "changed")
     forger.edit_lines(
-        changed, "selection/uniform-seed0.jsonl.xz", lambda lines: lines[0].update(policy="sha256:" + "0" * 64)
+        changed / "uniform-seed0", "evaluation/0000.jsonl", lambda lines: lines[0].update(policy="sha256:" + "0" * 64)
     )
-    assert play_again(ResultFolder(changed), 0, tmp_path / "again") == "uniform-seed0"
+    archive = forger.pack(changed, tmp_path / "changed.zip")
+    assert play_again(Result(archive), 0, tmp_path / "again") == "uniform-seed0"

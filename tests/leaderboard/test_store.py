@@ -1,16 +1,17 @@
-"""Cells that outlive a run's folder, and suites in which every seed has a world of its own."""
+"""Finished runs that outlive a machine, and suites in which every seed has a world of its own."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import list_baselines
-from fedagentgym.leaderboard.results import CONFIGS, ResultFolder
-from fedagentgym.leaderboard.runs import SuiteRun, exchange_cells, open_run, pack_run, play_runs, write_weights
+from fedagentgym.leaderboard.play import SuiteRun, exchange, open_entry, play, write_weights
+from fedagentgym.leaderboard.results import Result, pack
 from fedagentgym.leaderboard.suite import (
     Secret,
     Suite,
@@ -23,7 +24,7 @@ from fedagentgym.leaderboard.suite import (
     open_scenario,
 )
 from fedagentgym.leaderboard.verify import verify
-from tests.leaderboard.test_runs import list_files
+from tests.leaderboard.test_runs import list_content
 
 WORLDS = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
 for scenario in WORLDS["scenarios"].values():
@@ -33,58 +34,63 @@ WORLDS |= {"name": "worlds", "world": ["env.options.seed={seed}", "partition.see
 SUITE = Suite.load(WORLDS)
 
 
-def test_stored_cells_are_the_result_on_another_machine(smoke: SuiteRun, honest_method: Path, tmp_path: Path) -> None:
-    exchange_cells([smoke], tmp_path / "cells")
-    places = sorted(place.name for place in (tmp_path / "cells" / "smoke" / "fedagent").iterdir())
-    assert places == sorted(cell.key for cell in smoke.cells)
+def test_stored_runs_are_the_result_on_another_machine(smoke: SuiteRun, honest_method: Path, tmp_path: Path) -> None:
+    """Run by run while the suite is unfinished, and one archive, of the bytes that `bench pack` gives, in the end."""
+    store, place = tmp_path / "store", tmp_path / "store" / "smoke" / "fedagent"
+    exchange(replace(smoke, runs=smoke.runs[:3]), store)  # of three runs, which are all here
+    assert [path.name for path in place.parent.iterdir()] == ["fedagent.zip"]
+    shutil.rmtree(store)
+    for run in smoke.runs[:3]:
+        pack(Result(smoke.folder, only=run.key), place / f"{run.name}.zip")
     (entry,) = list_baselines(smoke.suite, ["fedagent"])
-    play_runs([open_run(smoke.suite, entry, tmp_path / "runs")], workers=1, store=tmp_path / "cells")
-    again = open_run(smoke.suite, entry, tmp_path / "runs")
-    assert not again.missing and not any(cell.run_folder.exists() for cell in again.cells)
-    pack_run(again, tmp_path / "packed")
-    assert list_files(tmp_path / "packed") == list_files(honest_method)
-    first, second = ResultFolder(tmp_path / "packed").manifest, ResultFolder(honest_method).manifest
-    assert first.model_copy(update={"made": second.made}) == second
-    assert all(cell.revision for cell in first.cells)
+    again = open_entry(smoke.suite, entry, tmp_path / "runs")
+    play([again], workers=1, store=store)
+    assert [path.name for path in place.parent.iterdir()] == ["fedagent.zip"]
+    assert not again.missing and [(run.run.path / "rounds").exists() for run in again.runs] == [False] * 3 + [True]
+    pack(Result(again.folder), tmp_path / "packed.zip")
+    assert (tmp_path / "packed.zip").read_bytes() == place.with_suffix(".zip").read_bytes()
+    assert list_content(tmp_path / "packed.zip") == list_content(honest_method)
+    third = open_entry(smoke.suite, entry, tmp_path / "third")
+    play([third], workers=1, store=store)
+    assert not third.missing and not any((run.run.path / "rounds").exists() for run in third.runs)
     with pytest.raises(DataError, match="was played elsewhere: its weights are not here"):
-        write_weights(again, tmp_path / "weights")
+        write_weights(third, tmp_path / "weights")
+    assert verify(place.with_suffix(".zip")).replayed
 
 
-def test_stored_cells_of_another_entry_are_refused(smoke: SuiteRun, tmp_path: Path) -> None:
-    exchange_cells([smoke], tmp_path / "cells")
+def test_stored_runs_of_another_entry_are_refused(smoke: SuiteRun, tmp_path: Path) -> None:
+    exchange(smoke, tmp_path / "store")
     changed = smoke.entry.model_copy(update={"changes": ("algorithm.local_steps=2",)})
-    other = open_run(smoke.suite, changed, tmp_path / "runs")
+    other = open_entry(smoke.suite, changed, tmp_path / "runs")
     with pytest.raises(OptionError, match="another definition of smoke or of the entry 'fedagent': move it"):
-        exchange_cells([other], tmp_path / "cells")
-    assert (
-        main(["bench", "run", "agents-v1", "--agent", "random", "--cells", str(tmp_path), "--out", str(tmp_path)]) == 2
-    )
+        exchange(other, tmp_path / "store")
 
 
-def test_a_stored_cell_without_its_configuration_is_refused(smoke: SuiteRun, tmp_path: Path) -> None:
-    exchange_cells([smoke], tmp_path / "cells")
-    (tmp_path / "cells" / "smoke" / "fedagent" / "uniform-seed0" / CONFIGS).unlink()
+def test_a_damaged_store_is_refused(smoke: SuiteRun, tmp_path: Path) -> None:
+    exchange(smoke, tmp_path / "store")
+    archive = tmp_path / "store" / "smoke" / "fedagent.zip"
+    archive.write_bytes(archive.read_bytes()[:-1000])
     (entry,) = list_baselines(smoke.suite, ["fedagent"])
-    with pytest.raises(DataError, match="does not hold the configuration of uniform-seed0 alone"):
-        exchange_cells([open_run(smoke.suite, entry, tmp_path / "runs")], tmp_path / "cells")
+    with pytest.raises(DataError, match=r"fedagent\.zip"):
+        exchange(open_entry(smoke.suite, entry, tmp_path / "runs"), tmp_path / "store")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_every_seed_has_a_world_of_its_own(tmp_path: Path) -> None:
     opened = open_scenario(SUITE, "uniform")
     assert opened.at(0) is opened and opened.at(1) is opened.at(1)
-    record = opened.describe_all()
-    assert set(record.worlds) == {"0", "1"} and record.worlds["0"].pool == record.pool != record.worlds["1"].pool
-    assert record.worlds["1"].client_split == opened.at(1).describe().client_split != record.client_split
+    first, second = (opened.at(seed).digests for seed in (0, 1))
+    assert first.pool != second.pool and first.client_split != second.client_split
     assert make_config(SUITE, "uniform", seed=1).env.options["seed"] == 1
 
     (entry,) = list_baselines(SUITE, ["zero-shot"])
-    run = open_run(SUITE, entry, tmp_path / "runs")
-    play_runs([run], workers=1)
-    pack_run(open_run(SUITE, entry, tmp_path / "runs"), tmp_path / "packed")
-    assert verify(tmp_path / "packed", suite=SUITE).claims
+    run = open_entry(SUITE, entry, tmp_path / "runs")
+    play([run], workers=1)
+    pack(Result(run.folder), tmp_path / "packed.zip")
+    assert verify(tmp_path / "packed.zip", suite=SUITE).claims
     listed = describe_replicates(SUITE)
     published = Suite.load({**WORLDS, "replicates": {seed: one.model_dump() for seed, one in listed.items()}})
-    assert open_scenario(published, "preference", 1).check().name == "preference"
+    open_scenario(published, "preference", 1)
     swapped = {0: published.replicates[0], 1: published.replicates[0]}
     with pytest.raises(DataError, match="scenario 'preference', seed 1: pool is"):
         open_scenario(published.model_copy(update={"replicates": swapped}), "preference", 1)

@@ -1,32 +1,37 @@
-"""Forgeries: of people who edit files, and of a forger who makes every digest and every number anew."""
+"""Forgeries: of people who edit files, and of a forger who makes every digest and every number anew.
+
+Each is tried on a folder of runs, and on the archive that a forger packs of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import lzma
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import merge
-from fedagentgym.experiment.config import RunConfig
-from fedagentgym.leaderboard.cells import publish_config
-from fedagentgym.leaderboard.evidence import RefutedError
-from fedagentgym.leaderboard.record import CellRecord, Usage
-from fedagentgym.leaderboard.results import CLIENTS, CONFIGS, CURVES, ResultFolder, read_suites
+from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.archive import Archive, write_archive
+from fedagentgym.runs.claims import RefutedError
+from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, publish_config, to_yaml
+from fedagentgym.runs.record import Usage
 from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
 
 Forgery = Callable[[Path], object]
-EPISODES = "episodes/guess-seed1.jsonl.xz"
-RANKED, ON_VAL = "episodes/preference-seed1.jsonl.xz", "selection/preference-seed0.jsonl.xz"
+EPISODES = f"guess-seed1/{RANKED}"
+PLAYED, ON_VAL = f"preference-seed1/{RANKED}", "preference-seed0/evaluation/0001.jsonl"
+FIRST, LAST = "uniform-seed0", "preference-seed1"
+"""The first run of the suite `smoke`, and its last."""
 ZEROS = "sha256:" + "0" * 64
 
 
@@ -34,8 +39,46 @@ def lines(change: Callable[[forger.Lines], object], name: str = EPISODES) -> For
     return lambda folder: forger.edit_lines(folder, name, change)
 
 
-def document(change: Callable[[Any], object], name: str = "manifest.json") -> Forgery:
+def document(change: Callable[[Any], object], name: str = ENTRY) -> Forgery:
     return lambda folder: forger.edit_json(folder / name, change)
+
+
+def record(change: Callable[[Any], object], run: str = FIRST) -> Forgery:
+    """Change the record of a run."""
+    return document(change, f"{run}/{RECORD}")
+
+
+def of_agent(**values: Any) -> Forgery:
+    """Change what the records of the agents track say of the agent."""
+
+    def forge(folder: Path) -> None:
+        for run in forger.list_runs(folder):
+            forger.edit_json(run / RECORD, lambda plain: plain["agent"].update(values))
+
+    return forge
+
+
+def of_config(**changes: Any) -> Forgery:
+    """Other settings in the configurations of all runs."""
+
+    def forge(folder: Path) -> None:
+        for run in forger.list_runs(folder):
+            plain = yaml.safe_load((run / CONFIG).read_text())
+            (run / CONFIG).write_text(to_yaml(merge(plain, changes)))
+
+    return forge
+
+
+def write_config(folder: Path, changes: list[str], plugins: tuple[str, ...] = (), there: str | None = None) -> None:
+    """The configurations that these changes of the method give, in all runs, with their digests."""
+    for scenario, seed in Result(folder).keys:
+        made = make_config(load_suite("smoke"), scenario, changes, seed=seed, plugins=plugins)
+        if there is not None:
+            made = made.model_copy(update={"plugins": (*made.plugins[:-1], there)})
+        run = folder / f"{scenario}-seed{seed}"
+        (run / CONFIG).write_text(to_yaml(publish_config(made.plain())))
+        digest = made.digest
+        forger.edit_json(run / RECORD, lambda plain, new=digest: plain.update(config_digest=new))
 
 
 def turn(number: int, at: int = 0, **values: Any) -> Callable[[forger.Lines], object]:
@@ -43,7 +86,7 @@ def turn(number: int, at: int = 0, **values: Any) -> Callable[[forger.Lines], ob
 
 
 def change_action(found: forger.Lines) -> None:
-    found[0]["turns"][0].update(action="guess 1", reply="guess 1")
+    found[0]["turns"][0].update(acts=["guess 1"], reply="guess 1")
 
 
 def steal_easy_task(found: forger.Lines) -> None:
@@ -63,13 +106,20 @@ def solve(found: forger.Lines) -> None:
         episode.update(success=True, score=1.0)
 
 
-def drop_last_round(found: forger.Lines) -> forger.Lines:
-    return [line for line in found if line["round"] != 2]
+def make_brief(found: forger.Lines) -> None:
+    """Leave out the seeds alone."""
+    for episode in found:
+        del episode["seed"]
 
 
-def leave_out_cell(folder: Path) -> None:
-    forger.edit_json(folder / "manifest.json", lambda plain: plain["cells"].pop())
-    (folder / "episodes" / "other-seed1.jsonl.xz").unlink()
+def remove(name: str) -> Forgery:
+    return lambda folder: (folder / name).unlink()
+
+
+def leave_out_run(folder: Path) -> None:
+    for path in sorted((folder / "other-seed1").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (folder / "other-seed1").rmdir()
 
 
 def edit_text(name: str, old: str, new: str) -> Forgery:
@@ -81,18 +131,27 @@ def edit_text(name: str, old: str, new: str) -> Forgery:
     return edit
 
 
-def pose_as_expert(folder: Path) -> None:
+def pose_as_random(folder: Path) -> None:
     """The expert's episodes as those of the random walker."""
-    for path in (folder / "episodes").iterdir():
-        forger.edit_lines(folder, f"episodes/{path.name}", every(agent="random"))
-    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"]["agent"]["settings"].update(name="random"))
-    (folder / "agent.yaml").write_text("name: random\n")
+    forger.edit_json(folder / ENTRY, lambda plain: plain["agent"].update(name="random"))
+    for run in forger.list_runs(folder):
+        forger.edit_lines(run, RANKED, every(agent="random"))
+        plain = yaml.safe_load((run / CONFIG).read_text())
+        (run / CONFIG).write_text(to_yaml({**plain, "agent": {"name": "random"}}))
+        forger.edit_json(run / RECORD, lambda plain: plain["agent"]["settings"].update(name="random"))
+    from fedagentgym.leaderboard.play import make_evaluation_config
+    from fedagentgym.leaderboard.suite import open_scenario
+
+    result = Result(folder)
+    for scenario, seed in result.keys:
+        made = make_evaluation_config(open_scenario(AGENTS_SUITE, scenario), result.entry, seed)
+        place = folder / f"{scenario}-seed{seed}" / RECORD
+        forger.edit_json(place, lambda plain, new=made.digest: plain.update(config_digest=new))
 
 
 def rank_another_round(folder: Path) -> None:
-    chosen = forger.read_packed(folder / RANKED)[0]["round"]
-    other = 1 if chosen != 1 else 2
-    forger.edit_lines(folder, RANKED, every(round=other))
+    chosen = forger.read_file(folder / PLAYED)[0]["round"]
+    forger.edit_lines(folder, PLAYED, every(round=1 if chosen != 1 else 2))
 
 
 def change_category(found: forger.Lines) -> None:
@@ -103,76 +162,27 @@ def every(**values: Any) -> Callable[[forger.Lines], object]:
     return lambda found: [{**one, **values} for one in found]
 
 
-def last_point(curves: Any) -> Any:
-    return curves["cells"][0]["points"][-1]
+def call_no_baseline(change: Callable[[Any], object]) -> Forgery:
+    """An entry that calls itself no baseline."""
+    return document(lambda plain: (change(plain), plain.update(baseline=False)))
 
 
-def first_point(curves: Any) -> Any:
-    return curves["cells"][0]["points"][0]["spent"]
+def changes_of_my_own(change: str) -> Forgery:
+    return call_no_baseline(lambda plain: plain.update(changes=[change]))
 
 
-def spent_of(manifest: Any) -> Any:
-    return manifest["cells"][0]["spent"]
+def describe_epsilon(epsilon: float) -> dict[str, Any]:
+    return {"epsilon": epsilon, "delta": None, "assumed": []}
 
 
-def of_config(**changes: Any) -> Callable[[Any], object]:
-    """Other settings in the configurations of all cells."""
-
-    def change(plain: Any) -> None:
-        for cell in plain["cells"]:
-            cell["config"] = merge(cell["config"], changes)
-
-    return change
-
-
-def write_config(folder: Path, record: CellRecord, config: RunConfig) -> None:
-    """Another configuration of a cell."""
-
-    def change(plain: Any) -> None:
-        for cell in plain["cells"]:
-            if (cell["scenario"], cell["seed"]) == (record.scenario, record.seed):
-                cell["config"] = publish_config(config.plain())
-
-    forger.edit_json(folder / CONFIGS, change)
+ONE_REQUEST = Usage(requests=1).model_dump()
 
 
 def train_for_ever(folder: Path) -> None:
     """Rounds that nobody could list, in the changes and in every configuration."""
     changes = [f"federation.rounds={10**12}"]
-    forger.edit_json(folder / "manifest.json", of_method(changes=changes))
-    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
-    for record in ResultFolder(folder).manifest.cells:
-        made = make_config(load_suite("smoke"), record.scenario, changes, seed=record.seed)
-        write_config(folder, record, made)
-        forger.edit_json(
-            folder / "manifest.json",
-            lambda plain, key=record.key, digest=made.digest: [
-                cell.update(config=digest) for cell in plain["cells"] if f"{cell['scenario']}-seed{cell['seed']}" == key
-            ],
-        )
-
-
-def replace_manifest_by_folder(folder: Path) -> None:
-    (folder / "manifest.json").unlink()
-    (folder / "manifest.json").mkdir()
-
-
-def of_agent(**values: Any) -> Callable[[Any], object]:
-    return lambda plain: plain["entry"]["agent"].update(values)
-
-
-def of_method(**values: Any) -> Callable[[Any], object]:
-    return lambda plain: plain["entry"]["method"].update(values)
-
-
-def of_cell(**values: Any) -> Callable[[Any], object]:
-    return lambda plain: plain["cells"][-1].update(values)
-
-
-def choose_stream(folder: Path) -> None:
-    """An entry that calls itself no baseline."""
-    forger.edit_json(folder / "manifest.json", of_method(stream=1))
-    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
+    call_no_baseline(lambda plain: plain.update(changes=changes))(folder)
+    write_config(folder, changes)
 
 
 AGENT: dict[str, tuple[str, Forgery]] = {
@@ -207,114 +217,129 @@ AGENT: dict[str, tuple[str, Forgery]] = {
     "another split's name": ("schema", lines(every(split="val"))),
     "another agent's name": ("schema", lines(lambda found: found[0].update(agent="gpt"))),
     "a field more": ("schema", lines(lambda found: found[0].update(policy="x"))),
-    "a cell left out": ("complete", leave_out_cell),
-    "a seed left out": ("suite", document(lambda plain: plain.update(seeds=[0]))),
-    "a scenario left out": ("complete", document(lambda plain: plain["scenarios"].pop())),
-    "another pool": ("suite", document(lambda plain: plain["scenarios"][0].update(pool="sha256:" + "0" * 64))),
-    "another verifier": ("suite", document(lambda plain: plain["scenarios"][0].update(verifier="rules-9"))),
-    "fewer tasks": ("suite", document(lambda plain: plain["scenarios"][0].update(tasks=4))),
-    "another version of the suite": ("suite", document(lambda plain: plain["suite"].update(version=2))),
-    "another definition": ("suite", edit_text("suite.yaml", "tasks: 8", "tasks: 4")),
-    "another ranking": ("suite", document(lambda plain: plain.update(ranked="score"))),
-    "a count of requests": ("recomputed", document(of_cell(usage=Usage(requests=1).model_dump()))),
-    "the expert's words as another's": ("who-spoke", pose_as_expert),
-    "a program that is called a model": ("configuration", document(of_agent(model="gpt-9"))),
-    "a program that claims to be hosted": ("configuration", document(of_agent(kind="hosted"))),
-    "weights of a program": ("configuration", document(of_agent(weights=ZEROS))),
-    "settings of no agent": ("configuration", document(of_agent(settings={"name": "expert", "brain": 1}))),
-    "a baseline that is none": ("configuration", document(lambda plain: plain["entry"].update(baseline=True))),
-    "weights of a cell": ("configuration", document(of_cell(policy=ZEROS))),
-    "scenarios in another order": ("complete", document(lambda plain: plain["scenarios"].reverse())),
-    "a scenario twice": ("complete", document(lambda plain: plain["scenarios"].append(plain["scenarios"][0]))),
+    "a run left out": ("complete", leave_out_run),
+    "seeds left out": ("schema", lines(make_brief)),
+    "another pool": ("recomputed", record(lambda plain: plain["tasks"].update(pool=ZEROS), "guess-seed0")),
+    "another verifier": ("configuration", record(lambda plain: plain["env"].update(verifier="rules-9"), "guess-seed0")),
+    "fewer tasks": ("recomputed", record(lambda plain: plain["tasks"].update(tasks=4), "guess-seed0")),
+    "another name of the suite": ("suite", edit_text(SUITE, "name: sample-agents-v1", "name: other-v1")),
+    "another definition": ("suite", edit_text(SUITE, "tasks: 8", "tasks: 4")),
+    "another ranking": ("suite", edit_text(SUITE, "pass_powers:", "rank_by: score\npass_powers:")),
+    "a count of requests": ("recomputed", record(lambda plain: plain.update(usage=ONE_REQUEST), "guess-seed0")),
+    "the expert's words as another's": ("who-spoke", pose_as_random),
+    "a program that is called a model": ("configuration", of_agent(kind="model", model="gpt-9")),
+    "a program that claims to be hosted": ("configuration", of_agent(kind="hosted")),
+    "weights of a program": ("configuration", of_agent(weights=ZEROS)),
+    "settings of no agent": ("configuration", document(lambda plain: plain.update(agent={"name": "expert", "brain": 1}))),
+    "a baseline that is none": ("configuration", document(lambda plain: plain.update(baseline=True))),
+    "changes on the agents track": ("schema", document(lambda plain: plain.update(changes=["seed=1"]))),
+    "no agent": ("schema", document(lambda plain: plain.update(agent=None))),
+    "another seed of the episodes": ("configuration", record(lambda plain: plain.update(seed=4), "guess-seed0")),
+    "another kind of run": ("configuration", record(lambda plain: plain.update(kind="training"), "guess-seed0")),
+    "another world": ("configuration", of_config(env={"options": {"seed": 4}})),
 }  # fmt: skip
 METHOD: dict[str, tuple[str, Forgery]] = {
-    "solved episodes": ("replayed", lines(solve, RANKED)),
+    "solved episodes": ("replayed", lines(solve, PLAYED)),
     "solved episodes on val": ("replayed", lines(solve, ON_VAL)),
-    "negative number of tokens": ("replayed", lines(turn(0, 0, tokens=-1), RANKED)),
-    "a form that was broken": ("replayed", lines(turn(0, 0, format=False), RANKED)),
-    "a round left out": ("complete", lines(drop_last_round, ON_VAL)),
+    "negative number of tokens": ("replayed", lines(turn(0, 0, tokens=-1), PLAYED)),
+    "a form that was broken": ("replayed", lines(turn(0, 0, format=False), PLAYED)),
+    "a round left out": ("complete", remove("preference-seed0/evaluation/0002.jsonl")),
+    "a round too many": ("complete", lambda folder: (folder / "preference-seed0/evaluation/0003.jsonl").write_text("")),
+    "another segment": ("replayed", lines(turn(0, 0, segment=3), PLAYED)),
     "another round ranked": ("schema", rank_another_round),
-    "another policy ranked": ("schema", lines(every(policy=ZEROS), RANKED)),
-    "another learning rate": ("configuration", document(of_config(learning={"learning_rate": 0.01}), CONFIGS)),
-    "another world": ("configuration", document(of_config(env={"options": {"seed": 4}}), CONFIGS)),
-    "another method": ("configuration", document(of_method(changes=["algorithm=fedprox"]))),
-    "another method's name": ("configuration", document(of_method(algorithm="fedgrpo"))),
-    "a change of what is the suite's": ("configuration", document(of_method(changes=["evaluation.tasks=2"]))),
-    "another agent": ("configuration", document(lambda plain: plain["entry"]["agent"].update(settings={"name": "qwen"}))),
-    "beyond the budget": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(episodes=10_000))),
-    "fewer rounds spent": ("budget", document(lambda plain: plain["cells"][0]["spent"].update(rounds=1))),
-    "less spent on the curve": ("budget", document(lambda plain: last_point(plain)["spent"].update(bytes_up=1), CURVES)),
-    "spent before the first round": ("budget", document(lambda curves: first_point(curves).update(episodes=3), CURVES)),
-    "more steps of optimizers": ("budget", document(lambda plain: spent_of(plain).update(optimizer_steps=99))),
-    "answers of fewer tasks": ("budget", document(lambda plain: spent_of(plain).update(labelled=3))),
-    "fewer looks at val": ("budget", document(lambda curves: last_point(curves)["spent"].update(looks=1), CURVES)),
-    "privacy that is not kept": ("budget", document(of_cell(epsilon=0.5))),
-    "a baseline by another name": ("configuration", document(lambda plain: plain["entry"].update(name="zero-shot"))),
-    "a baseline with another title": ("configuration", document(lambda plain: plain["entry"].update(title="Mine"))),
-    "another random stream": ("configuration", document(of_method(stream=1))),
-    "a random stream of one's own": ("configuration", choose_stream),
-    "another method as a baseline": ("configuration", document(of_method(changes=["algorithm.local_steps=2"]))),
-    "code in the changes": ("configuration", document(of_method(changes=["plugins=[antigravity]"]))),
+    "another policy ranked": ("selection", lines(every(policy=ZEROS), PLAYED)),
+    "another learning rate": ("configuration", of_config(learning={"learning_rate": 0.01})),
+    "another world": ("configuration", of_config(env={"options": {"seed": 4}})),
+    "another method": ("configuration", document(lambda plain: plain.update(changes=["algorithm=fedprox"]))),
+    "another method's name": ("configuration", record(lambda plain: plain.update(algorithm="fedgrpo"))),
+    "a change of what is the suite's": ("configuration", changes_of_my_own("evaluation.tasks=2")),
+    "another agent": ("configuration", record(lambda plain: plain["agent"].update(settings={"name": "qwen"}))),
+    "beyond the budget": ("budget", record(lambda plain: plain["spent"].update(episodes=10_000))),
+    "fewer rounds spent": ("budget", record(lambda plain: (plain["spent"].update(rounds=1), plain.update(rounds=1)))),
+    "less spent on the curve": ("budget", record(lambda plain: plain["curve"][-1]["spent"].update(bytes_up=1))),
+    "spent before the first round": ("budget", record(lambda plain: plain["curve"][0]["spent"].update(episodes=3))),
+    "more steps of optimizers": ("budget", record(lambda plain: plain["spent"].update(optimizer_steps=99))),
+    "answers of fewer tasks": ("budget", record(lambda plain: plain.update(labelled=3))),
+    "fewer looks at val": ("budget", record(lambda plain: plain["curve"][-1]["spent"].update(looks=1))),
+    "privacy that is not kept": ("budget", record(lambda plain: plain.update(privacy=describe_epsilon(0.5)))),
+    "a baseline by another name": ("configuration", document(lambda plain: plain.update(name="zero-shot"))),
+    "a baseline with another title": ("configuration", document(lambda plain: plain.update(title="Mine"))),
+    "another random stream": ("configuration", document(lambda plain: plain.update(stream=1))),
+    "a random stream of one's own": ("configuration", call_no_baseline(lambda plain: plain.update(stream=1))),
+    "another method as a baseline": ("configuration", document(lambda plain: plain.update(changes=["algorithm.local_steps=2"]))),
+    "code in the changes": ("configuration", changes_of_my_own("plugins=[antigravity]")),
     "a method without end": ("budget", train_for_ever),
-    "a remark in a configuration": ("configuration", document(of_config(remark="checked"), CONFIGS)),
-    "a configuration left out": ("complete", document(lambda plain: plain["cells"].pop(), CONFIGS)),
-    "a configuration twice": ("complete", document(lambda plain: plain["cells"].append(plain["cells"][0]), CONFIGS)),
-    "another name of the run": ("configuration", document(of_config(name="best"), CONFIGS)),
-    "another division": ("suite", document(lambda plain: plain["scenarios"][1].update(client_split="sha256:" + "2" * 64))),
-    "another heterogeneity": ("suite", document(lambda plain: plain["scenarios"][1].update(level=0.1))),
+    "a remark in a configuration": ("configuration", of_config(remark="checked")),
+    "another name of the run": ("configuration", of_config(name="best")),
+    "another division": ("configuration", record(lambda plain: plain["client_split"].update(digest=ZEROS))),
+    "more clients": ("configuration", record(lambda plain: plain["client_split"].update(clients=9))),
+    "another pool to learn from": ("configuration", record(lambda plain: plain["env"].update(pool=ZEROS))),
+    "another seed of the run": ("configuration", record(lambda plain: plain.update(seed=4))),
+    "another digest of the configuration": ("configuration", record(lambda plain: plain.update(config_digest=ZEROS))),
+    "a call for a hosted model": ("configuration", record(lambda plain: plain.update(usage=Usage().model_dump()))),
+    "another heterogeneity": ("suite", edit_text(SUITE, "level: 0.9", "level: 0.1")),
 }  # fmt: skip
 NUMBERS: dict[str, Forgery] = {
-    "overall success": document(lambda plain: plain["overall"]["success"].update(mean=0.99)),
-    "an interval": document(lambda plain: plain["overall"]["success"].update(low=0.1)),
-    "a scenario's success": document(lambda plain: plain["by_scenario"]["uniform"]["success"].update(mean=0.99)),
-    "a cell's success": document(lambda plain: plain["cells"][0]["measures"]["success"].update(mean=0.99)),
-    "a category": document(lambda plain: plain["cells"][0]["categories"].pop("small")),
-    "a measure of one's own": document(lambda plain: plain["overall"].update(brilliance={"mean": 1.0, "low": 1.0, "high": 1.0})),
-    "the number of episodes": document(lambda plain: plain["cells"][0].update(episodes=99)),
-    "the worst client": document(lambda plain: plain["overall"]["worst_client"].update(mean=0.9)),
-    "a client's success": document(lambda plain: plain["cells"][0]["clients"][0].update(success=0.9), CLIENTS),
-    "a client's tasks": document(lambda plain: plain["cells"][0]["clients"][0].update(tasks=80), CLIENTS),
-    "a point of a curve": document(lambda plain: last_point(plain)["measures"]["success"].update(mean=0.9), CURVES),
-    "a category of a curve": document(lambda plain: last_point(plain)["categories"].update(large=0.9), CURVES),
+    "ranked success": record(lambda plain: plain["ranked"]["overall"]["success"].update(mean=0.99)),
+    "an interval": record(lambda plain: plain["ranked"]["overall"]["success"].update(low=0.01)),
+    "a category": record(lambda plain: plain["ranked"]["categories"].pop("small")),
+    "a category's success": record(lambda plain: plain["ranked"]["categories"]["small"]["success"].update(mean=0.9)),
+    "a measure of one's own": record(lambda plain: plain["ranked"]["overall"].update(brilliance={"mean": 1.0})),
+    "the number of episodes": record(lambda plain: plain["ranked"].update(episodes=99)),
+    "the number of tasks": record(lambda plain: plain["ranked"].update(tasks=99)),
+    "a client's success": record(lambda plain: plain["clients"][0].update(success=0.9)),
+    "a client's tasks": record(lambda plain: plain["clients"][0].update(tasks=80)),
+    "a client left out": record(lambda plain: plain["clients"].pop()),
+    "a point of a curve": record(lambda plain: plain["curve"][-1]["overall"]["success"].update(mean=0.9)),
+    "a category of a curve": record(lambda plain: plain["curve"][-1]["categories"].update(large=0.9)),
+    "the last evaluation": record(lambda plain: plain["final"]["overall"]["success"].update(mean=0.9)),
+    "the best round": record(lambda plain: plain.update(best_round=2 if plain["best_round"] != 2 else 1)),
+    "sets of one's own": record(lambda plain: plain["ranked"].update(sets={"easy": {}})),
+    "what was ranked": record(lambda plain: plain["tasks"].update(temperature=0.1)),
 }  # fmt: skip
 EDITED: dict[str, tuple[str, Forgery]] = {
-    "a file that is edited": ("digests", lines(turn(0, 0, valid=False), RANKED)),
-    "a file too many": ("digests", lambda folder: (folder / "more.txt").write_text("x")),
-    "a verification of its own": ("digests", lambda folder: (folder / "verification.json").write_text("{}")),
-    "a file that is gone": ("digests", lambda folder: (folder / CURVES).unlink()),
-    "an empty folder": ("digests", lambda folder: (folder / "more").mkdir()),
-    "a file behind a link": ("digests", lambda folder: (folder / "link").symlink_to("manifest.json")),
-    "another layout": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds":  [')),
-    "a number as text": ("schema", edit_text("manifest.json", '"version": 1', '"version": "1"')),
-    "a field of one's own": ("schema", document(lambda plain: plain.update(champion=True))),
-    "another schema": ("schema", edit_text("manifest.json", '"format": 1', '"format": 2')),
-    "a name in letters that look alike": ("schema", edit_text("manifest.json", '"name": "fedagent"', '"name": "fed\u0430gent"')),
-    "a day that is none": ("schema", document(lambda plain: plain["made"].update(date="yesterday"))),
-    "a negative epsilon": ("schema", document(of_cell(epsilon=-1.0))),
-    "a number that is none": ("schema", edit_text("manifest.json", '"seconds": ', '"seconds": NaN, "x": ')),
-    "a key twice": ("schema", edit_text("manifest.json", '"seeds": [', '"seeds": [], "seeds": [')),
-    "lists in lists": ("schema", lambda folder: (folder / "manifest.json").write_text("[" * 100_000)),
-    "a manifest that is a folder": ("schema", replace_manifest_by_folder),
-    "no manifest": ("schema", lambda folder: (folder / "manifest.json").unlink()),
-    "no JSON": ("schema", lambda folder: (folder / "manifest.json").write_text("{")),
+    "another layout": ("schema", edit_text(f"{FIRST}/{RECORD}", '"seed":', '"seed": ')),
+    "a number as text": ("schema", edit_text(f"{FIRST}/{RECORD}", '"format":1', '"format":"1"')),
+    "a field of one's own": ("schema", record(lambda plain: plain.update(champion=True))),
+    "a newer format": ("schema", edit_text(f"{FIRST}/{RECORD}", '"format":1', '"format":2')),
+    "a name in letters that look alike": ("schema", document(lambda plain: plain.update(name="fed\u0430gent"))),
+    "another layout of the entry": ("schema", edit_text(ENTRY, '"name":', '"name": ')),
+    "a day that is none": ("schema", record(lambda plain: plain["made"].update(date="yesterday"))),
+    "a negative epsilon": ("schema", record(lambda plain: plain.update(privacy=describe_epsilon(-1.0)))),
+    "a number that is none": ("schema", edit_text(f"{FIRST}/{RECORD}", '"seconds":', '"seconds":NaN,"x":')),
+    "a key twice": ("schema", edit_text(f"{FIRST}/{RECORD}", '"seed":', '"seed":1,"seed":')),
+    "lists in lists": ("schema", lambda folder: (folder / FIRST / RECORD).write_text("[" * 100_000)),
+    "no JSON": ("schema", lambda folder: (folder / FIRST / RECORD).write_text("{")),
+    "no entry": ("schema", lambda folder: (folder / ENTRY).write_text("")),
+    "a suite that is none": ("schema", lambda folder: (folder / SUITE).write_text("[]")),
+    "no ranked episodes": ("complete", remove(f"{FIRST}/{RANKED}")),
+    "an empty file of episodes": ("complete", lambda folder: (folder / FIRST / RANKED).write_text("")),
+    "a line that is not ended": ("schema", lambda folder: (folder / FIRST / RANKED).write_text("{}")),
+    "no episodes": ("schema", lambda folder: (folder / FIRST / RANKED).write_text("[]\n")),
+    "another round of the policy": ("schema", record(lambda plain: plain["ranked"].update(round=1))),
+    "no configuration": ("configuration", lambda folder: (folder / FIRST / CONFIG).write_text("[]")),
 }  # fmt: skip
 
 
 def refuse(folder: Path, claim: str, suite: Suite | None = None) -> None:
-    with pytest.raises(RefutedError) as refused:
-        verify(folder, suite=suite)
-    assert refused.value.claim == claim, refused.value
+    """The folder is refused, and so is its archive, in which no reader sees another thing."""
+    places = [folder]
+    with contextlib.suppress(DataError):  # what cannot be packed is no archive
+        places.append(forger.pack(folder, folder.with_suffix(".zip")))
+    for place in places:
+        with pytest.raises(RefutedError) as refused:
+            verify(place, suite=suite)
+        assert refused.value.claim == claim, refused.value
+        assert "\n" not in str(refused.value)
 
 
 def remake(folder: Path, suite: Suite) -> None:
-    """All that can be made anew: where the episodes are of no use for sums, the digests at least."""
+    """All numbers that can be made anew."""
     with contextlib.suppress(Exception):
         forger.remake_all(folder, suite)
-    if (folder / "manifest.json").exists():
-        forger.remake_digests(folder)
 
 
-def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: Path) -> None:
+def test_honest_results_pass(honest_agent: Path, honest_method: Path) -> None:
     proven = {claim.name for claim in verify(honest_agent, suite=AGENTS_SUITE).claims if claim.status == "proven"}
     assert proven == {"schema", "digests", "suite", "complete", "replayed", "recomputed", "who-spoke"}
     found = {claim.name: claim.status for claim in verify(honest_method).claims}
@@ -326,19 +351,18 @@ def test_honest_results_pass(honest_agent: Path, honest_method: Path, tmp_path: 
 def test_episodes_that_are_kept_silent_are_not_proven(honest_method: Path, tmp_path: Path) -> None:
     """If clients fail there are fewer episodes than the configuration takes: the check reports that not all are counted."""
     folder = forger.copy(honest_method, tmp_path / "forged")
-    document(lambda plain: plain["cells"][0]["spent"].update(episodes=20))(folder)
-    document(lambda curves: last_point(curves)["spent"].update(episodes=20), CURVES)(folder)
-    remake(folder, load_suite("smoke"))
+    record(lambda plain: (plain["spent"].update(episodes=20), plain["curve"][-1]["spent"].update(episodes=20)))(folder)
     found = {claim.name: claim.status for claim in verify(folder).claims}
     assert found["counted"] == "not provable"
 
 
 def test_a_forger_who_changes_nothing_passes(honest_agent: Path, honest_method: Path, tmp_path: Path) -> None:
-    agent, method = forger.copy(honest_agent, tmp_path / "a"), forger.copy(honest_method, tmp_path / "m")
-    forger.remake_all(agent, AGENTS_SUITE)
-    forger.remake_all(method, load_suite("smoke"))
-    assert verify(agent, suite=AGENTS_SUITE) == verify(honest_agent, suite=AGENTS_SUITE)
-    assert verify(method) == verify(honest_method)
+    for honest, suite in ((honest_agent, AGENTS_SUITE), (honest_method, load_suite("smoke"))):
+        folder = forger.copy(honest, tmp_path / honest.stem)
+        forger.remake_all(folder, suite)
+        again = forger.pack(folder, tmp_path / f"{honest.stem}.zip")
+        assert again.read_bytes() == honest.read_bytes()
+        assert verify(folder, suite=suite).claims == verify(honest, suite=suite).claims
 
 
 @pytest.mark.parametrize("name", AGENT)
@@ -346,7 +370,8 @@ def test_forged_agents_are_refused(name: str, honest_agent: Path, tmp_path: Path
     claim, forge = AGENT[name]
     folder = forger.copy(honest_agent, tmp_path / "forged")
     forge(folder)
-    remake(folder, AGENTS_SUITE)
+    if claim != "recomputed":
+        remake(folder, AGENTS_SUITE)
     refuse(folder, claim, AGENTS_SUITE)
 
 
@@ -363,7 +388,6 @@ def test_forged_methods_are_refused(name: str, honest_method: Path, tmp_path: Pa
 def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     folder = forger.copy(honest_method, tmp_path / "forged")
     NUMBERS[name](folder)
-    forger.remake_digests(folder)
     refuse(folder, "recomputed")
 
 
@@ -375,65 +399,58 @@ def test_edited_files_are_refused(name: str, honest_method: Path, tmp_path: Path
     refuse(folder, claim)
 
 
+def test_an_archive_with_more_or_less_is_refused(honest_method: Path, tmp_path: Path) -> None:
+    """Files that belong to no run of a suite, and documents that are missing; `tests/runs` has archives that lie."""
+    honest, files = Archive(honest_method), {}
+    for run in honest.digests.runs:
+        with honest.unpack(run.name) as place:
+            files[run.name] = {one.name: (place / one.name).read_bytes() for one in run.files}
+    documents = {name: honest.read(name) for name in (SUITE, ENTRY)}
+    files[FIRST]["more.txt"] = b"x"
+    write_archive(tmp_path / "more.zip", documents, files.items())
+    with pytest.raises(RefutedError, match=r"digests: uniform-seed0: more\.txt belongs to no run"):
+        verify(tmp_path / "more.zip")
+    write_archive(tmp_path / "less.zip", {SUITE: documents[SUITE]}, files.items())
+    with pytest.raises(RefutedError, match=r"entry\.json"):
+        verify(tmp_path / "less.zip")
+
+
 def test_a_result_cannot_make_the_verifier_run_code(honest_method: Path, tmp_path: Path) -> None:
-    """Neither the changes of a method nor its packed configuration load a plugin that the verifier did not name."""
+    """Neither the changes of a method nor its configuration load a plugin that the verifier did not name."""
     folder, trace = forger.copy(honest_method, tmp_path / "forged"), tmp_path / "trace"
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(trace)!r}, 'w')\n")
-    forger.edit_json(folder / "manifest.json", of_method(changes=[f"plugins=[{evil}]"]))
+    call_no_baseline(lambda plain: plain.update(changes=[f"plugins=[{evil}]"]))(folder)
     refuse(folder, "configuration")
-    named = [{"name": "evil.py", "digest": file_digest(evil)}]
-    forger.edit_json(folder / "manifest.json", of_method(changes=[], plugins=named))
-    forger.edit_json(folder / CONFIGS, of_config(plugins=[str(evil)]))
-    forger.edit_json(folder / "manifest.json", lambda plain: plain["entry"].update(baseline=False))
-    forger.remake_digests(folder)
+    named = [{"name": "evil.py", "digest": file_digest(evil), "path": None}]
+    forger.edit_json(folder / ENTRY, lambda plain: plain.update(changes=[], plugins=named))
+    of_config(plugins=[str(evil)])(folder)
     found = {claim.name: claim.status for claim in verify(folder).claims}
     assert found["configuration"] == "not provable" and not trace.exists()
 
 
 def test_a_plugin_may_lie_elsewhere_on_the_verifiers_machine(honest_method: Path, tmp_path: Path) -> None:
-    """The path at which it was loaded is part of the packed configuration, and of its digest."""
+    """The path at which it was loaded is part of the configuration, and of its digest; the entry of an archive has none."""
     folder, mine = forger.copy(honest_method, tmp_path / "result"), tmp_path / "mine.py"
     mine.write_text("")
-    method = of_method(plugins=[{"name": "mine.py", "digest": file_digest(mine)}])
-    forger.edit_json(folder / "manifest.json", lambda plain: (method(plain), plain["entry"].update(baseline=False)))
-    for number, record in enumerate(ResultFolder(folder).manifest.cells):
-        made = make_config(load_suite("smoke"), record.scenario, seed=record.seed, plugins=[str(mine)])
-        there = made.model_copy(update={"plugins": (*made.plugins[:-1], "/elsewhere/mine.py")})
-        write_config(folder, record, there)
-        change = {"config": there.digest}
-        forger.edit_json(folder / "manifest.json", lambda plain, at=number, new=change: plain["cells"][at].update(new))
-    forger.remake_digests(folder)
-    found = {claim.name: claim.status for claim in verify(folder, plugins=[str(mine)]).claims}
-    assert found["configuration"] == "proven" and made.plugins[-1] == str(mine)
-
-
-def test_a_file_that_unpacks_to_gigabytes_is_left_early(
-    honest_agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first line that does not belong there ends the check; no more than one line is held until then."""
-    folder = forger.copy(honest_agent, tmp_path / "forged")
-    (folder / EPISODES).write_bytes(lzma.compress(b"{}\n" * 100_000))
-    forger.remake_digests(folder)
-    refuse(folder, "schema", AGENTS_SUITE)
-    shutil.copyfile(honest_agent / EPISODES, folder / EPISODES)
-    forger.remake_digests(folder)
-    monkeypatch.setattr("fedagentgym.leaderboard.evidence.MOST_CHARACTERS", 2000)
-    refuse(folder, "schema", AGENTS_SUITE)
+    named = [{"name": "mine.py", "digest": file_digest(mine), "path": None}]
+    call_no_baseline(lambda plain: plain.update(plugins=named))(folder)
+    write_config(folder, [], (str(mine),), "/elsewhere/mine.py")
+    archive = forger.pack(folder, tmp_path / "result.zip")
+    found = {claim.name: claim.status for claim in verify(archive, plugins=[str(mine)]).claims}
+    assert found["configuration"] == "proven"
+    named[0]["path"] = str(mine)
+    forger.edit_json(folder / ENTRY, lambda plain: plain.update(plugins=named))
+    with pytest.raises(RefutedError, match="names no path and no secret"):
+        verify(forger.pack(folder, tmp_path / "told.zip"), plugins=[str(mine)])
 
 
 def test_some_scenarios_alone_are_a_result_that_says_so(honest_agent: Path, tmp_path: Path) -> None:
     """On the agents track; on the other a part of a suite is refused."""
     folder = forger.copy(honest_agent, tmp_path / "part")
-
-    def leave_out(plain: Any) -> None:
-        plain["scenarios"].pop()
-        plain["cells"] = [one for one in plain["cells"] if one["scenario"] == "guess"]
-
-    forger.edit_json(folder / "manifest.json", leave_out)
-    for path in (folder / "episodes").glob("other-*"):
-        path.unlink()
-    forger.remake_all(folder, AGENTS_SUITE)
+    leave_out_run(folder)
+    (folder / "other-seed0").rename(folder / "other-seed1")
+    leave_out_run(folder)
     found = {claim.name: claim for claim in verify(folder, suite=AGENTS_SUITE).claims}
     assert found["complete"].about.endswith("(not played: other)") and found["who-spoke"].status == "proven"
 
@@ -441,21 +458,13 @@ def test_some_scenarios_alone_are_a_result_that_says_so(honest_agent: Path, tmp_
 def test_descriptions_that_come_with_a_result_are_not_shown(honest_method: Path, tmp_path: Path) -> None:
     """They are no part of the digest, so that a suite can be described better; the page takes those of the package."""
     folder = forger.copy(honest_method, tmp_path / "forged")
-    edit_text("suite.yaml", "about: Two methods", "about: Ours wins. Two methods")(folder)
-    forger.remake_digests(folder)
+    edit_text(SUITE, "about: Two methods", "about: Ours wins. Two methods")(folder)
     verify(folder)
     (found,) = read_suites([folder])
-    assert found.suite == load_suite("smoke") and "Ours wins" in (folder / "suite.yaml").read_text()
+    assert found.suite == load_suite("smoke") and "Ours wins" in (folder / SUITE).read_text()
 
 
 def test_a_suite_that_nobody_knows_is_refused(honest_agent: Path) -> None:
-    refuse(honest_agent, "suite")
-
-
-def test_a_forger_of_compressed_files_is_told_so(honest_method: Path, tmp_path: Path) -> None:
-    folder = forger.copy(honest_method, tmp_path / "forged")
-    (folder / RANKED).write_bytes(b"not compressed")
-    forger.remake_digests(folder)
-    with pytest.raises(Exception, match="not a whole xz file"):
-        verify(folder)
-    assert json.loads((folder / "manifest.json").read_text())["files"][RANKED]
+    with pytest.raises(RefutedError) as refused:
+        verify(honest_agent)
+    assert refused.value.claim == "suite" and json.loads(Archive(honest_agent).read(ENTRY))["name"] == "expert"

@@ -82,7 +82,15 @@ def random_trajectory(random: np.random.Generator, task: str = "toy/train/00000"
     sizes = random.integers(1, 5, size=random.integers(1, 4)).tolist()
     turns = tuple(
         Turn(
-            f"sight {random.integers(3)}", "a b c", "a", float(random.random()), True, True, {"format": 1.0}, 0.0, size
+            f"sight {random.integers(3)}",
+            "a b c",
+            ("a",),
+            float(random.random()),
+            True,
+            True,
+            {"format": 1.0},
+            0.0,
+            size,
         )
         for size in sizes
     )

@@ -31,7 +31,7 @@ rewards = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=12)
 def group(*observations: str) -> tuple[Trajectory, ...]:
     """One trajectory per string; every letter is an observation."""
     return tuple(
-        Trajectory("t", 0, tuple(Turn(letter, "", "", 0.0, True, True) for letter in text)) for text in observations
+        Trajectory("t", 0, tuple(Turn(letter, "", (), 0.0, True, True) for letter in text)) for text in observations
     )
 
 
@@ -165,7 +165,7 @@ def test_advantages_that_do_not_fit_their_group_are_refused(given: PerTurn, told
 
 def failed(turns: int, broken: int = 0) -> Trajectory:
     """An episode that earns nothing, the format of whose first `broken` turns is broken."""
-    return Trajectory("t", 0, tuple(Turn("x", "", "", 0.0, True, number >= broken) for number in range(turns)))
+    return Trajectory("t", 0, tuple(Turn("x", "", (), 0.0, True, number >= broken) for number in range(turns)))
 
 
 def advantages_of(members: Group, **settings: Any) -> list[list[float]]:
@@ -191,7 +191,7 @@ def test_one_broken_turn_of_two_failed_episodes() -> None:
 def test_penalties_at_their_turns_are_standardised_over_all_turns(episodes: list[tuple[float, list[bool]]]) -> None:
     """Against loops; and where no turn is broken, both ways are the same."""
     members = tuple(
-        Trajectory("t", 0, tuple(Turn("x", "", "", 0.0, True, ok) for ok in flags)) for _, flags in episodes
+        Trajectory("t", 0, tuple(Turn("x", "", (), 0.0, True, ok) for ok in flags)) for _, flags in episodes
     )
     rewards = tuple(np.array([value, *[0.0] * (len(flags) - 1)]) for value, flags in episodes)
     flat = [value - 0.25 * (not ok) for value, flags in episodes for ok in flags]

@@ -14,7 +14,7 @@ def episode(sizes: list[int], success: bool, reward: float = 0.0, broken: int = 
         Turn(
             "o",
             reply,
-            "a",
+            ("a",),
             reward if last else 0.0,
             True,
             index >= broken,

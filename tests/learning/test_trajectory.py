@@ -93,7 +93,7 @@ def test_every_own_token_belongs_to_the_turn_it_was_said_in(make_groups: Callabl
 
 def test_a_reply_without_any_prompt_is_refused() -> None:
     segment = Segment(*(np.array(x, dtype=t) for x, t in (([], "i4"), ([1], "i4"), ([True], "?"), ([0.0], "f4"))))
-    turn = Turn("", "a", "a", 0.0, True, True, tokens=1)
+    turn = Turn("", "a", ("a",), 0.0, True, True, tokens=1)
     with pytest.raises(DataError, match="nothing precedes it"):
         build_rows([(Trajectory("t", 0, (turn,), (segment,)),)], [(np.zeros(1),)])
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.federation.message import KINDS
-from fedagentgym.learning.trajectory import Trajectory, Turn, to_json_line
+from fedagentgym.learning.episodes import format_line
+from fedagentgym.learning.trajectory import Trajectory, Turn
 
 HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed=1'> \u202eevil \x1b[31m"
 CATEGORIES = ("Pick", "Heat & Cool", "<b>Look</b>")
@@ -39,7 +40,7 @@ def write_run(folder: Path, text: str = HOSTILE, categories: Names = CATEGORIES)
 
 
 def write_episodes(file: Path, episodes: list[Trajectory], **about: Any) -> None:
-    file.write_text("".join(to_json_line(one, {"env": "test/World-v0", **about}) + "\n" for one in episodes))
+    file.write_text("".join(format_line(one, {"env": "test/World-v0", **about}) + "\n" for one in episodes))
 
 
 def make_episode(number: int, text: str, categories: Names, *, solved: bool) -> Trajectory:
@@ -48,13 +49,13 @@ def make_episode(number: int, text: str, categories: Names, *, solved: bool) -> 
         Turn(
             f"You are in place {number}. {text}",
             f"<think>{text}</think>",
-            listed[0],
+            (listed[0],),
             0.0,
             True,
             True,
             admissible=listed,
         ),
-        Turn("x" * 5000, "break", text, float(solved), number % 3 > 0, True, admissible=listed),
+        Turn("x" * 5000, "break", (text,), float(solved), number % 3 > 0, True, admissible=listed),
     )
     category = categories[number % len(categories)]
     last = f"The last answer of world {number}."

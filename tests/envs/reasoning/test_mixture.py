@@ -15,8 +15,10 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.mixture import MixtureEnv
-from fedagentgym.learning.evaluation import evaluate, find_replay_differences
+from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.partitions import federate, load_client_split
+from fedagentgym.runs.replay import find_difference
 from fedagentgym.testing import check_env
 from tests.envs.reasoning.published_rows import ROWS, write
 
@@ -177,7 +179,7 @@ def test_episodes_are_written_and_replayed(members: list[dict[str, Any]], tmp_pa
     file = tmp_path / "episodes.jsonl"
     found = evaluate(make_agent("expert"), env, file=file)
     assert found.overall["success"].mean == 1.0 and set(found.categories) == set(env.pool.categories)
-    assert find_replay_differences(file, env) == []
+    assert [find_difference(env, line.trajectory, None) for line in read_lines(file)] == [None] * len(env.pool)
     assert json.loads(file.read_text().splitlines()[0])["verifier"] == env.get_verifier_version()
 
 
