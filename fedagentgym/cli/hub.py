@@ -184,5 +184,5 @@ def _write_result_card(about: str, name: str) -> str:
         f"---\ntags:\n- fedagentgym\n- benchmark\nconfigs:\n- config_name: default\n  data_files: {RUNS}\n---\n\n"
         f"# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode included;"
         f" `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
-        "fedagentgym bench verify results/*.zip\n```\n"
+        "fedagentgym bench verify $(find results -name '*.zip')\n```\n"
     )

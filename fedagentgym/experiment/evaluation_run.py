@@ -42,7 +42,7 @@ from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import Trajectory
 from fedagentgym.runs.claims import describe_evaluated, describe_tasks
 from fedagentgym.runs.folder import CONFIG, RANKED, RunFolder, to_yaml
-from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Usage, describe_made, hide_secrets
+from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Usage, describe_made
 
 PROGRESS = "progress.json"
 TASKS_AT_A_TIME = {"hosted": 8, "model": 256, "program": 1024}
@@ -64,15 +64,15 @@ class EvaluationConfig(Settings):
 
     name: str
     seed: int = Field(ge=0)
-    agent: dict[str, Any]
+    agent: dict[str, Any] = Field(description="as `publish_settings` gives it")
     policy: dict[str, Any] | None = Field(default=None, description="the run and the round whose policy plays")
     env: EvaluatedEnv
     evaluation: EvaluationSettings
     plugins: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """All settings as plain values, without secrets."""
-        return {**self.model_dump(mode="json"), "agent": hide_secrets(self.agent)}
+        """All settings as plain values."""
+        return self.model_dump(mode="json")
 
     @property
     def digest(self) -> str:

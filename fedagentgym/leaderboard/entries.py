@@ -19,7 +19,7 @@ from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.learning.recipe import prepare_agent
-from fedagentgym.runs.record import ENDPOINT, MOST_VALUES, Count, Digest, Name, Text, drop_manners, hide_secrets
+from fedagentgym.runs.record import ENDPOINT, MOST_VALUES, Count, Digest, Name, Text, publish_settings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -63,7 +63,7 @@ class Entry(Settings):
     @property
     def identity(self) -> dict[str, Any]:
         """The part of an entry that determines what is played."""
-        agent = None if self.agent is None else hide_secrets(drop_manners(self.agent))
+        agent = self.publish().agent
         plugins = [one.model_dump(mode="json", exclude={"path"}) for one in self.plugins]
         return {"agent": agent, "changes": self.changes, "plugins": plugins, "stream": self.stream}
 
@@ -75,7 +75,7 @@ class Entry(Settings):
     def publish(self) -> Entry:
         """The entry without paths and secrets."""
         plugins = tuple(one.model_copy(update={"path": None}) for one in self.plugins)
-        agent = None if self.agent is None else hide_secrets(self.agent)
+        agent = None if self.agent is None else publish_settings(AgentSettings.load(self.agent, "agent"))
         return self.model_copy(update={"plugins": plugins, "agent": agent})
 
 

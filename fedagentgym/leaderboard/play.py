@@ -56,7 +56,7 @@ from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, m
 from fedagentgym.learning.evaluation import OpenedSet
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
-from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, publish_settings
+from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
 
 ROOT = Path("runs") / "leaderboard"
 
@@ -224,7 +224,10 @@ def begin(one: SuiteRun) -> None:
         for run in [] if same else runs:
             shutil.rmtree(run)
     write_atomic(place / SUITE, to_yaml(one.suite))
-    write_atomic(place / ENTRY, format_document(entry.model_copy(update={"agent": entry.publish().agent})))
+    write_atomic(
+        place / ENTRY,
+        format_document(entry.model_copy(update={"agent": None if entry.agent is None else hide_secrets(entry.agent)})),
+    )
 
 
 def check_player(suite_run: SuiteRun) -> None:

@@ -76,8 +76,8 @@ class AgentRecord(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines its answers: not how a server is asked, and no note."""
-        return {**self.model_dump(mode="json", exclude={"note"}), "settings": drop_manners(self.settings)}
+        """What determines its answers: everything but the note."""
+        return self.model_dump(mode="json", exclude={"note"})
 
 
 class EnvRecord(Settings):
@@ -298,8 +298,10 @@ def hide_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def publish_settings(settings: AgentSettings) -> dict[str, Any]:
-    """The given settings of an agent without secrets, and with the name of a model's folder in place of its path."""
-    plain, model = hide_secrets(settings.model_dump(mode="json", exclude_unset=True)), get_model(settings)
+    """The given settings of an agent by which it answers: without secrets, without how a server is asked, and with the name of a
+    model's folder in place of its path."""
+    plain = drop_manners(hide_secrets(settings.model_dump(mode="json", exclude_unset=True)))
+    model = get_model(settings)
     if "model" in plain and model is not None and settings.name != ENDPOINT and find_model(model) is None:
         folder = Path(model).expanduser()
         plain["model"] = folder.resolve().name if folder.is_dir() else model

@@ -116,7 +116,7 @@ def _check_states(name: str, first: RunResult, other: RunResult) -> None:
 def _check_record(run: RunResult, name: str) -> None:
     record = run.record
     assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
-    assert record["first"] is not None, f"{name}: nothing was evaluated"
+    assert record["curve"], f"{name}: nothing was evaluated"
 
 
 def check_tracker(name: str, **options: Any) -> None:

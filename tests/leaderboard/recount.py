@@ -1,32 +1,37 @@
-"""Area and cost of reaching the target, counted again from a packed result by nothing but Python's own modules.
+"""Area and cost of reaching the target, counted again from a result by nothing but Python's own modules.
 
-python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v2/pubswap 10240 0.65
+python tests/leaderboard/recount.py leaderboard/results/methods-tiny-skills-v2/pubswap.zip 10240 0.65
 """
 
+import io
 import json
-import lzma
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 
-def recount(folder: Path, budget: float, target: float) -> dict[str, dict[str, float]]:
-    """For each cell `area`, and what was spent when `target` was first reached: its round, its bytes."""
+def recount(archive: Path, budget: float, target: float) -> dict[str, dict[str, float]]:
+    """For each run `area`, and what was spent when `target` was first reached: its round, its bytes."""
     found = {}
-    for cell in json.loads(lzma.decompress((folder / "curves.json.xz").read_bytes()))["cells"]:
-        key, rounds = f"{cell['scenario']}-seed{cell['seed']}", [one["round"] for one in cell["points"]]
-        solved: dict[int, list[bool]] = {number: [] for number in rounds}
-        with lzma.open(folder / "selection" / f"{key}.jsonl.xz", "rt") as lines:
-            for line in map(json.loads, lines):
-                solved[line["round"]].append(line["success"])
-        x = [one["spent"]["episodes"] for one in cell["points"]]
-        y = [sum(solved[number]) / len(solved[number]) for number in rounds]
+    with zipfile.ZipFile(archive) as packed:
+        runs = {name: packed.read(name) for name in packed.namelist() if name.endswith(".tar.xz")}
+    for name, data in runs.items():
+        with tarfile.open(fileobj=io.BytesIO(data)) as run:
+            curve = json.loads(run.extractfile("result.json").read())["curve"]  # type: ignore[union-attr]
+            rounds = [one["round"] for one in curve]
+            texts = [run.extractfile(f"evaluation/{number:04d}.jsonl").read() for number in rounds]  # type: ignore[union-attr]
+        key = name.removesuffix(".tar.xz")
+        solved = [[json.loads(line)["success"] for line in text.splitlines()] for text in texts]
+        x = [one["spent"]["episodes"] for one in curve]
+        y = [sum(each) / len(each) for each in solved]
         # flat until the first evaluation, while a method prepares, and after the last one
         x, y = [0, *x, max(budget, x[-1])], [y[0], *y, y[-1]]
         steps = zip(x, x[1:], y, y[1:], strict=False)
         area = sum((after - before) * (low + high) / 2 for before, after, low, high in steps)
         found[key] = {"area": area / x[-1] if x[-1] else y[-1]}
-        for point, success in zip(cell["points"], y[1:], strict=False):
+        for point, success in zip(curve, y[1:], strict=False):
             if success >= target and "rounds_to_target" not in found[key]:
                 spent: dict[str, Any] = point["spent"]
                 sent = float(spent["bytes_down"] + spent["bytes_up"])

@@ -8,55 +8,57 @@ import pytest
 import yaml
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.leaderboard.site.excerpts import fill_page
+from fedagentgym.leaderboard.page.excerpts import fill_page
+from fedagentgym.leaderboard.results import Result, name_run
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.recount import recount
 
 PLACE = Path(__file__).parents[2] / "leaderboard"
-RESULTS = sorted(path.parent for path in (PLACE / "results").glob("*/*/manifest.json"))
+RESULTS = sorted((PLACE / "results").glob("*/*.zip"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_committed_result_is_verified(folder: Path) -> None:
-    found, written = verify(folder), ResultFolder(folder, PLACE / "verified").verification
+@pytest.mark.parametrize("archive", RESULTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_committed_result_is_verified(archive: Path) -> None:
+    found, written = verify(archive), Result(archive, PLACE / "verified").verification
     assert found.replayed and written is not None and written.claims == found.claims
 
 
 def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
-    written = {ResultFolder(folder, PLACE / "verified").verification_file for folder in RESULTS}
+    written = {Result(archive, PLACE / "verified").verification_file for archive in RESULTS}
     assert written == set((PLACE / "verified").rglob("*.json"))
 
 
 @pytest.mark.parametrize(
-    "folder", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.name
+    "archive", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.stem
 )
-def test_areas_and_targets_are_counted_again_by_a_script(folder: Path) -> None:
-    result = ResultFolder(folder)
+def test_areas_and_targets_are_counted_again_by_a_script(archive: Path) -> None:
+    result = Result(archive)
     suite = result.suite
-    found = recount(folder, suite.budget.episodes or 0, suite.target or 2.0)
-    for cell in result.manifest.cells:
-        assert found[cell.key]
-        told = {
-            name: one.mean
-            for name, one in cell.measures.items()
-            if name in ("area", "rounds_to_target", "bytes_to_target")
-        }
-        assert found[cell.key] == pytest.approx(told)
+    found = recount(archive, suite.budget.episodes or 0, suite.target or 2.0)
+    for scenario, runs in result.numbers.runs.items():
+        for seed, numbers in runs.items():
+            told = {
+                name: numbers.means[name]
+                for name in ("area", "rounds_to_target", "bytes_to_target")
+                if name in numbers.means
+            }
+            assert found[f"{scenario}-seed{seed}"] == pytest.approx(told)
 
 
-def test_the_configuration_that_is_shown_of_a_cell_is_the_one_that_was_played(
+def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    played = ResultFolder(PLACE / "results" / "methods-small-skills-v1" / "local-0").configs.cells[2]
-    cell = f"{played.scenario}-seed{played.seed}"
-    assert main(["bench", "show", "methods-small-skills-v1", "--config", "local-0", cell]) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == played.config
-    for wrong in (["local-1", cell], ["local-0", "by-town-seed99"]):
+    result = Result(PLACE / "results" / "methods-small-skills-v1" / "local-0.zip")
+    key = result.keys[2]
+    run = name_run(key)
+    assert main(["bench", "show", "methods-small-skills-v1", "--config", "local-0", run]) == 0
+    with result.open_run(key) as played:
+        assert yaml.safe_load(capsys.readouterr().out) == played.config
+    for wrong in (["local-1", run], ["local-0", "by-town-seed99"]):
         assert main(["bench", "show", "methods-small-skills-v1", "--config", *wrong]) == 2
     assert main(["bench", "show", "agents-tiny-v1", "--config", "expert", "shop-seed0"]) == 2
-    assert main(["bench", "show", "methods-small-skills-v1", "--plan", "--config", "local-0", cell]) == 2
+    assert main(["bench", "show", "methods-small-skills-v1", "--plan", "--config", "local-0", run]) == 2
 
 
 @pytest.mark.slow

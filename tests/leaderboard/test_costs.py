@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -12,29 +11,27 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
-from fedagentgym.leaderboard.evidence import RefutedError
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.runs.claims import RefutedError
+from fedagentgym.runs.folder import RANKED, RECORD
 from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
 
+MANY = {f"o{number}": "1" for number in range(50_000)}
 COSTS: dict[str, Callable[[Any], object]] = {
-    "options of the agent": lambda plain: plain["entry"]["agent"]["settings"].update(
-        options={f"o{number}": number for number in range(50_000)}
-    ),
-    "nested options": lambda plain: plain["entry"]["agent"]["settings"].update(options={"o": [[[]] * 100_000]}),
-    "options of a scenario": lambda plain: plain["scenarios"][0].update(
-        options={f"o{number}": number for number in range(50_000)}
-    ),
-    "versions": lambda plain: plain["made"].update(versions={f"o{number}": "1" for number in range(50_000)}),
-    "a big file": lambda plain: plain["entry"].update(note="x" * (1 << 24)),
+    "options of the agent": lambda plain: plain["agent"]["settings"].update(options=MANY),
+    "nested options": lambda plain: plain["agent"]["settings"].update(options={"o": [[[]] * 100_000]}),
+    "options of the environment": lambda plain: plain["env"].update(options=MANY),
+    "versions": lambda plain: plain["made"].update(versions=MANY),
+    "a big file": lambda plain: plain.update(name="x" * (1 << 24)),
 }
 
 
 @pytest.mark.parametrize("what", COSTS)
-def test_a_manifest_is_small(what: str, honest_agent: Path, tmp_path: Path) -> None:
-    """Refused before anything is opened, in the time that its text takes to be read."""
+def test_a_record_is_small(what: str, honest_agent: Path, tmp_path: Path) -> None:
+    """Refused before anything is played, in the time that its text takes to be read."""
     folder = forger.copy(honest_agent, tmp_path / "forged")
-    forger.edit_json(folder / "manifest.json", COSTS[what])
+    forger.edit_json(folder / "guess-seed0" / RECORD, COSTS[what])
     started = time.process_time()
     with pytest.raises(RefutedError, match=r"more than 2,000 values|at most"):
         verify(folder, suite=AGENTS_SUITE)
@@ -43,9 +40,7 @@ def test_a_manifest_is_small(what: str, honest_agent: Path, tmp_path: Path) -> N
 
 def test_a_line_of_millions_of_lists_is_not_made(honest_agent: Path, tmp_path: Path) -> None:
     folder = forger.copy(honest_agent, tmp_path / "forged")
-    file = next((folder / "episodes").iterdir())
-    file.write_bytes(lzma.compress(b"[" + b"[]," * 3_000_000 + b"[]]\n"))
-    forger.remake_digests(folder)
+    (folder / "guess-seed0" / RANKED).write_bytes(b"[" + b"[]," * 3_000_000 + b"[]]\n")
     tracemalloc.start()
     with pytest.raises(FedAgentGymError, match="more than the 200,000 lists and mappings"):
         verify(folder, suite=AGENTS_SUITE)

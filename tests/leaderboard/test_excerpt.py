@@ -8,8 +8,8 @@ import pytest
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.leaderboard.site.excerpts import BEST, fill_page, fill_place, make_marks, write_best
+from fedagentgym.leaderboard.page.excerpts import BEST, fill_page, fill_place, make_marks, write_best
+from fedagentgym.leaderboard.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,9 +21,9 @@ def test_the_numbers_in_readme_are_those_of_the_committed_results() -> None:
     shown = [tuple(cell.strip() for cell in line.split("|")[1:5]) for line in rest.partition(end)[0].splitlines()[4:-1]]
     assert len(shown) > 10
     for suite, _, title, success in shown:
-        folders = (ROOT / "leaderboard" / "results" / suite.split("`")[1]).iterdir()
-        (found,) = [made for made in (ResultFolder(folder).manifest for folder in folders) if made.entry.title == title]
-        assert success.startswith(f"{format_fixed(100 * found.overall[found.ranked].mean, 1)} %"), title
+        archives = (ROOT / "leaderboard" / "results" / suite.split("`")[1]).glob("*.zip")
+        (found,) = [made for made in map(Result, archives) if made.entry.title == title]
+        assert success.startswith(f"{format_fixed(100 * found.numbers.overall[found.suite.rank_by].mean, 1)} %"), title
 
 
 def test_the_best_entries_by_success_over_all_scenarios(tmp_path: Path) -> None:

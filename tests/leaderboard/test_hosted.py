@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("httpx")
 
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import to_yaml
+from fedagentgym.runs.folder import RANKED, RunFolder
 from tests.agents.test_endpoint import Server, said
 from tests.leaderboard.samples import AGENTS_SUITE
 
@@ -58,19 +59,19 @@ def test_three_commands_make_a_verified_result(server: Server, suite: str, tmp_p
     """The cost cap stops the first try; what was paid for is kept, and counts when it goes on."""
     run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
     assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=0.008")) == 2
-    paid = len(list((tmp_path / "runs").glob("cells/*/parts/*.json")))
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "early")]) == 2
     before = len(server.requests)
     assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=100")) == 0
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
-    packed = tmp_path / "results" / "sample-agents-v1" / "endpoint-guesser"
+    packed = tmp_path / "results" / "sample-agents-v1" / "endpoint-guesser.zip"
     assert main(["bench", "verify", str(packed), "--suite", suite]) == 0
-    made = ResultFolder(packed).manifest
-    assert made.entry.agent.kind == "hosted" and made.entry.agent.model == "vendor/guesser"
-    turns = sum(round(cell.measures["turns"].mean * cell.episodes) for cell in made.cells)
-    assert sum(cell.usage.requests for cell in made.cells if cell.usage) == turns
-    assert made.overall["cost"].mean > 0 and made.overall["prompt_tokens"].mean > 0
-    assert paid == 0 or len(server.requests) - before < turns * 2
+    made = Result(packed)
+    records = list(made.records.values())
+    assert {(one.agent.kind, one.agent.model) for one in records} == {("hosted", "vendor/guesser")}
+    turns = sum(one.spent.env_steps for one in records)
+    assert sum(one.usage.requests for one in records if one.usage) == turns
+    assert made.numbers.overall["cost"].mean > 0 and made.numbers.overall["prompt_tokens"].mean > 0
+    assert len(server.requests) - before < turns * 2
 
 
 def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> None:
@@ -81,16 +82,21 @@ def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> Non
     server.answer = slowly
     line = arguments(server, suite, tmp_path / "runs")
     process = subprocess.Popen([sys.executable, "-m", "fedagentgym", "-q", *line], stdout=subprocess.DEVNULL)
-    while not list(tmp_path.glob("runs/cells/*/played.json")) and process.poll() is None:
+    while not list(tmp_path.glob("runs/sample-agents-v1/*/*/progress.json")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    played = next(iter(tmp_path.glob("runs/cells/*/played.json")))
+    played = next(iter(tmp_path.glob("runs/sample-agents-v1/*/*/progress.json")))
     before = json.loads(played.read_text())
-    kept = (played.parent / "episodes.jsonl").read_bytes()[: before["bytes"]]
+    ranked = played.parent / RANKED
+    kept = ranked.read_bytes()[: before["bytes"]]
     assert main(line) == 0
-    assert (played.parent / "episodes.jsonl").read_bytes().startswith(kept)
-    assert json.loads(played.read_text())["usage"]["requests"] >= before["usage"]["requests"] > 0
+    assert ranked.read_bytes().startswith(kept) and not played.exists()
+    usage = RunFolder(played.parent).record.usage
+    assert usage is not None and usage.requests >= before["usage"]["requests"] > 0
     run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
     assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
-    assert main(["bench", "verify", str(tmp_path / "results/sample-agents-v1/endpoint-guesser"), "--suite", suite]) == 0
+    assert (
+        main(["bench", "verify", str(tmp_path / "results/sample-agents-v1/endpoint-guesser.zip"), "--suite", suite])
+        == 0
+    )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import lzma
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.leaderboard.entries import list_baselines
-from fedagentgym.leaderboard.evidence import RefutedError
-from fedagentgym.leaderboard.record import Manifest
-from fedagentgym.leaderboard.results import ResultFolder, to_text
-from fedagentgym.leaderboard.runs import open_run, pack_run, play_runs
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.leaderboard.verify import verify
+from fedagentgym.learning.episodes import read_lines
+from fedagentgym.runs.claims import RefutedError
+from fedagentgym.runs.folder import WORLDS
+from tests.leaderboard import forger
+from tests.leaderboard.conftest import play_and_pack
 
 PLAIN = {
     "name": "sample-worlds-v1",
@@ -55,48 +54,45 @@ def suite() -> Suite:
 @pytest.fixture(scope="module")
 def packed(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("worlds")
-    entries = list_baselines(suite, [])
-    play_runs([open_run(suite, entry, root) for entry in entries], workers=1)
-    for entry in entries:
-        pack_run(open_run(suite, entry, root), root / "packed" / entry.name)
+    for entry in list_baselines(suite, []):
+        play_and_pack(suite, entry, root, root / "packed" / f"{entry.name}.zip")
     return root / "packed"
 
 
 @pytest.mark.parametrize(("name", "apart"), [("fedagent", False), ("personal-head", True)])
 def test_own_worlds_rank_and_are_proven(name: str, apart: bool, packed: Path, suite: Suite) -> None:
-    result = ResultFolder(packed / name)
-    found = verify(result.path, suite=suite)
-    assert found.replayed
-    (cell,) = result.manifest.cells
-    assert cell.chosen_round == 2, "the last round is ranked"
-    worlds = result.read_cell(cell).worlds
-    assert [clients for clients, _ in worlds] == ([(0,), (1,), (2,), (3,)] if apart else [(0, 2), (1, 3)])
-    own = [np.mean([one.success for group in groups for one in group]) for clients, groups in worlds for _ in clients]
-    assert result.manifest.overall["own_world"].mean == pytest.approx(np.mean(own))
-    assert cell.measures["own_world_worst"].mean == min(own)
-    assert set(result.read_values()) == {"worlds"}
+    result = Result(packed / f"{name}.zip")
+    assert verify(result.path, suite=suite).replayed
+    (key,) = result.keys
+    ranked = result.records[key].ranked
+    assert ranked is not None and ranked.round == 2, "the last round is ranked"
+    solved: dict[tuple[int, ...], list[bool]] = {}
+    with result.open_run(key) as run:
+        for line in read_lines(run.path / WORLDS):
+            solved.setdefault(tuple(line.about["clients"]), []).append(line.trajectory.success)
+    assert list(solved) == ([(0,), (1,), (2,), (3,)] if apart else [(0, 2), (1, 3)])
+    own = [sum(found) / len(found) for clients, found in solved.items() for _ in clients]
+    assert result.numbers.overall["own_world"].mean == pytest.approx(sum(own) / len(own))
+    assert result.numbers.runs["worlds"][0].means["own_world_worst"] == min(own)
+    assert set(result.numbers.tabulate("own_world") or ()) == {"worlds"}
 
 
 def test_changed_worlds_are_refuted(packed: Path, suite: Suite, tmp_path: Path) -> None:
-    place = tmp_path / "changed"
-    shutil.copytree(packed / "personal-head", place)
-    file = place / "worlds" / "worlds-seed0.jsonl.xz"
-    lines = lzma.decompress(file.read_bytes()).decode().splitlines()
-    line = json.loads(lines[0])
-    for changed, said in (
+    place = forger.unpack(packed / "personal-head.zip", tmp_path / "changed")
+    file = place / "worlds-seed0" / WORLDS
+    lines = file.read_text().splitlines()
+    assert json.loads(lines[0])["clients"] == [0]
+    for number, (changed, said) in enumerate((
         (lines[1:], "complete"),
         ([lines[0].replace('"success": false', '"success": true'), *lines[1:]], "schema|replayed"),
         ([lines[0].replace('"clients": [0]', '"clients": [1]'), *lines[1:]], "schema|complete"),
         ([*lines, lines[-1]], "complete"),
-    ):
-        file.write_bytes(lzma.compress(("\n".join(changed) + "\n").encode()))
-        manifest = ResultFolder(place).manifest
-        files = {**manifest.files, "worlds/worlds-seed0.jsonl.xz": file_digest(file)}
-        forged = manifest.model_copy(update={"files": files})
-        assert isinstance(forged, Manifest) and line["clients"] == [0]
-        (place / "manifest.json").write_text(to_text(forged))
-        with pytest.raises(RefutedError, match=said):
-            verify(place, suite=suite)
+    )):  # fmt: skip
+        file.write_text("\n".join(changed) + "\n")
+        for forged in (place, forger.pack(place, tmp_path / f"{number}.zip")):
+            with pytest.raises(RefutedError, match=said):
+                verify(forged, suite=suite)
+    shutil.rmtree(place)
 
 
 def test_a_suite_of_worlds_ranks_the_last_round() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.statistics import LEVEL, Difference, Values, correct, find_decidable
-from fedagentgym.leaderboard.ranking import (
+from fedagentgym.leaderboard.rank import (
     Unit,
     compare_pairs,
     find_outcome,

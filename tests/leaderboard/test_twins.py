@@ -10,8 +10,7 @@ import pytest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.entries import make_agent_entry
-from fedagentgym.leaderboard.results import ResultFolder
-from fedagentgym.leaderboard.runs import open_run, pack_run, play_runs
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import (
     Suite,
     Twin,
@@ -24,6 +23,7 @@ from fedagentgym.leaderboard.suite import (
     read_secret,
     to_yaml,
 )
+from tests.leaderboard.conftest import play_and_pack
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
@@ -79,22 +79,19 @@ def test_what_maintainers_found_on_a_twin_is_kept(
     secret = draw_secret(AGENTS_SUITE)
     twin = make_twin(AGENTS_SUITE.model_copy(update={"secret": Twin(digest=secret.digest)}), secret)
     for agent in ("expert", "random"):
-        entry = make_agent_entry({"name": agent})
-        play_runs([open_run(twin, entry, tmp_path / "runs")], workers=1)
-        pack_run(open_run(twin, entry, tmp_path / "runs"), tmp_path / agent)
+        play_and_pack(twin, make_agent_entry({"name": agent}), tmp_path / "runs", tmp_path / f"{agent}.zip")
     line = ["bench", "verify", str(result), "--suite", str(definition)]
     verified = tmp_path / "verified"
     write = [*line, "--to", str(verified)]
-    assert main([*write, "--rerun", str(tmp_path / "expert"), "--rerun", str(honest_agent)]) == 0
+    assert main([*write, "--rerun", str(tmp_path / "expert.zip"), "--rerun", str(honest_agent)]) == 0
     assert main(write) == 0
-    folder = ResultFolder(result, verified)
-    text = folder.verification_file.read_text()
-    assert folder.verification is not None and (rerun := folder.verification.rerun) is not None
-    assert rerun.secret == ResultFolder(tmp_path / "expert").manifest.overall and rerun.secret_suite == twin.digest
-    assert rerun.public == folder.manifest.overall
+    found = Result(result, verified)
+    text = found.verification_file.read_text()
+    assert found.verification is not None and (rerun := found.verification.rerun) is not None
+    assert rerun.secret == Result(tmp_path / "expert.zip").numbers.overall and rerun.secret_suite == twin.digest
+    assert rerun.public == found.numbers.overall
     assert str(secret.seed) not in text and secret.salt not in text
-    assert main([*line, "--rerun", str(tmp_path / "expert")]) == 2
-    assert main([*write, "--rerun", str(tmp_path / "random")]) == 2
+    assert main([*line, "--rerun", str(tmp_path / "expert.zip")]) == 2
+    assert main([*write, "--rerun", str(tmp_path / "random.zip")]) == 2
     assert "was not played by the entry 'expert'" in capsys.readouterr().err
-    assert folder.verification_file.read_text() == text
-    assert main([*line, "--to", str(result / "verified")]) == 2 and not (result / "verified").exists()
+    assert found.verification_file.read_text() == text
