@@ -113,7 +113,8 @@ def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **abo
     model = get_model(chosen) if chosen.model is not None else None
     words = f"{chosen.name}-{Path(model).name}" if model else chosen.name
     short = slugify(words.encode("ascii", "replace").decode("ascii"))[:80]
-    named = {"name": name or short, "title": name or model or chosen.name}
+    shown = Path(model).name if model and Path(model).expanduser().is_dir() else model
+    named = {"name": name or short, "title": name or shown or chosen.name}
     return Entry.load({**named, **about, "agent": dict(settings)}, "entry")
 
 

@@ -25,9 +25,9 @@ from fedagentgym.leaderboard.compare import (
     read_learning_curves,
 )
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
-from fedagentgym.leaderboard.record import CurvePoint, Interval, Spent
 from fedagentgym.learning.trajectory import Trajectory, Turn
-from tests.leaderboard.samples import write_agents_sample
+from fedagentgym.runs.record import CurvePoint, Spent
+from tests.leaderboard.samples import write_agents_sample, write_methods_sample
 from tests.pages.runs import ROUNDS, write_run
 
 
@@ -63,7 +63,7 @@ SURE = {"a": [0.0] * 12, "b": [1.0] * 4}
 
 def make_played(name: str, *seeds: Outcomes, turns: int = 1) -> Played:
     """An entry with these outcomes, one dictionary for each seed; every episode has this many turns."""
-    turn = Turn("", "", "", 0.0, True, True)
+    turn = Turn("", "", ("",), 0.0, True, True)
     episodes = {}
     for seed, outcomes in enumerate(seeds):
         played = [
@@ -200,8 +200,8 @@ def test_two_are_drawn_as_dumbbells_and_more_as_a_table() -> None:
 def test_curves_are_means_over_seeds() -> None:
     def make_point(number: int, mean: float) -> CurvePoint:
         spent = Spent(rounds=number, episodes=100 * number, bytes_down=10**6 * number, bytes_up=10**6 * number)
-        interval = Interval(mean=mean, low=mean - 0.1, high=mean + 0.1)
-        return CurvePoint(round=number, spent=spent, measures={"success": interval}, categories={})
+        estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
+        return CurvePoint(round=number, spent=spent, overall={"success": estimate}, categories={})
 
     first, second = (
         [make_point(0, 0.2), make_point(1, 0.4), make_point(2, 0.9)],
@@ -225,16 +225,12 @@ def test_curves_are_means_over_seeds() -> None:
     assert "seeds 0, 1</small>" in page and "seed 0</small>" in page
 
 
-def test_curves_of_a_run_are_those_of_its_rounds(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    (run / "config.yaml").touch()
-    (curve,) = read_learning_curves(run)
-    assert [(one.round, one.measures["success"].mean) for one in curve.points] == [(0, 0.5), (ROUNDS, 0.75)]
-    assert curve.points[-1].spent.episodes == 64 * ROUNDS
-    assert read_learning_curves(run / "evaluation" / "0000.jsonl") == ()
-    (run / "metrics.jsonl").write_text('{"round": 0, "evaluation": 3}\n')
-    with pytest.raises(DataError, match=r"metrics\.jsonl is malformed"):
-        read_learning_curves(run)
+def test_curves_of_a_run_are_those_of_its_record(tmp_path: Path) -> None:
+    result = write_methods_sample(tmp_path / "method", "method")
+    (curve,) = read_learning_curves(tmp_path / "method" / "uniform-seed0")
+    assert curve.points == result.records["uniform", 0].curve and [one.round for one in curve.points] == [0, 1, 2]
+    assert len(read_learning_curves(tmp_path / "method")) == 6
+    assert read_learning_curves(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl") == ()
 
 
 def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
@@ -277,4 +273,4 @@ def test_runs_are_compared_in_a_table_and_described_on_the_page(
     (alone / "config.yaml").write_text((alone / "config.yaml").read_text().replace("seed: 7", "seed: 0"))
     (alone / "result.json").write_text("[3]")
     assert main(["compare", str(alone), str(several), "--page", str(page)]) == 2
-    assert "result.json is malformed" in " ".join(capsys.readouterr().err.split())
+    assert "result.json: malformed, not what this version reads" in " ".join(capsys.readouterr().err.split())

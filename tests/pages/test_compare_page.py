@@ -8,6 +8,7 @@ import pytest
 
 from fedagentgym.leaderboard.compare import compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
+from tests.leaderboard.samples import write_methods_sample
 
 from .accessibility import MISSING, find_axe, find_faults
 from .browser import Browser, check_quiet_and_fitting
@@ -19,12 +20,12 @@ NAMES = (f"before {HOSTILE}", "after", "a name that is far too long to be shown 
 @pytest.fixture(scope="module", params=[2, 3], ids=["two", "three"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(tmp_path_factory.mktemp("compared") / "run")
-    (run / "config.yaml").touch()
     played = [
         load_played(run / "evaluation" / f"{number:04d}.jsonl", name)
         for number, name in zip((0, ROUNDS, 0), NAMES[: request.param], strict=False)
     ]
-    curves = {NAMES[0]: read_learning_curves(run)}
+    write_methods_sample(run.parent / "method", "method")
+    curves = {NAMES[0]: read_learning_curves(run.parent / "method" / "uniform-seed0")}
     place = run / "comparison.html"
     place.write_text(write_comparison(compare(played), curves, place), "utf-8")
     return place

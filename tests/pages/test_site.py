@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.record import Claim, Interval, Manifest, Rerun, Verification
-from fedagentgym.leaderboard.results import ResultFolder, SuiteEntries, read_document, to_text
-from fedagentgym.leaderboard.site.build import build_site, rank_entries
-from fedagentgym.leaderboard.site.page import read_published
+from fedagentgym.leaderboard.metrics import Interval
+from fedagentgym.leaderboard.page.build import build_site, rank_entries
+from fedagentgym.leaderboard.page.index import read_published
+from fedagentgym.leaderboard.results import ENTRY, Claim, Rerun, Result, SuiteEntries, Verification, pack
+from fedagentgym.runs.folder import format_document
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
 
 from .accessibility import MISSING, find_axe, find_faults
@@ -31,22 +31,19 @@ METHODS = "sample-methods-v1"
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents, and three methods of which one says hostile things of itself."""
-    place = tmp_path_factory.mktemp("results")
-    write_methods_sample(place / "methods" / "learns", "learns")
-    add_verification(place, place / "methods" / "learns")
+    place, made = tmp_path_factory.mktemp("results"), tmp_path_factory.mktemp("made")
+    pack(write_methods_sample(made / "learns", "learns"), place / "methods" / "learns.zip")
+    add_verification(place, place / "methods" / "learns.zip")
     for agent in ("expert", "random"):
-        write_agents_sample(place / "agents" / agent, agent)
-    write_methods_sample(place / "methods" / "stays", "stays", ("random", "random", "random"))
-    write_methods_sample(place / "methods" / "hostile", "hostile", ("expert", "random", "random"))
-    change_entry(
-        place / "methods" / "hostile", title=HOSTILE, note=HOSTILE, link="javascript:alert(1)", submitted_by=HOSTILE
+        pack(write_agents_sample(made / agent, agent), place / "agents" / f"{agent}.zip")
+    pack(write_methods_sample(made / "stays", "stays", ("random",) * 3), place / "methods" / "stays.zip")
+    write_methods_sample(made / "hostile", "hostile", ("expert", "random", "random"))
+    pack(
+        change_entry(made / "hostile", title=HOSTILE, note=HOSTILE, link="javascript:alert(1)", submitted_by=HOSTILE),
+        place / "methods" / "hostile.zip",
     )
-    forged = place / "methods" / "hostile" / "verification.json"
-    shutil.copyfile(ResultFolder(place / "methods" / "learns", place / "verified").verification_file, forged)
-    stale = ResultFolder(place / "methods" / "stays", place / "verified").verification_file
-    shutil.copyfile(forged, stale)
-    own = {"manifest": file_digest(forged.with_name("manifest.json"))}
-    forged.write_text(to_text(read_document(Verification, forged).model_copy(update=own)))
+    found = Result(place / "methods" / "learns.zip", place / "verified").verification_file
+    shutil.copyfile(found, Result(place / "methods" / "stays.zip", place / "verified").verification_file)
     return place
 
 
@@ -62,14 +59,13 @@ def site(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def change_entry(folder: Path, **about: str) -> Manifest:
-    manifest = ResultFolder(folder).manifest
-    changed = manifest.model_copy(update={"entry": manifest.entry.model_copy(update=about)})
-    (folder / "manifest.json").write_text(to_text(changed))
-    return changed
+def change_entry(folder: Path, **about: str) -> Result:
+    """A result with another description of its entry."""
+    (folder / ENTRY).write_text(format_document(Result(folder).entry.model_copy(update=about)))
+    return Result(folder)
 
 
-def add_verification(place: Path, folder: Path) -> None:
+def add_verification(place: Path, archive: Path) -> None:
     """The maintainers' page on a result: replayed, run again with another success on tasks that nobody knew."""
     found = Interval(mean=0.875, low=0.8, high=0.95)
     claims = (
@@ -77,8 +73,8 @@ def add_verification(place: Path, folder: Path) -> None:
         Claim(name="who", status="not provable", about=f"who wrote the actions {HOSTILE}"),
     )
     rerun = Rerun(date="2026-01-02", by="maintainers", secret={"success": found})
-    verified = Verification(manifest=file_digest(folder / "manifest.json"), version="1", claims=claims, rerun=rerun)
-    write_atomic(ResultFolder(folder, place / "verified").verification_file, to_text(verified))
+    verified = Verification(result=Result(archive).digest, version="1", claims=claims, rerun=rerun)
+    write_atomic(Result(archive, place / "verified").verification_file, format_document(verified))
 
 
 def read_all(folder: Path) -> dict[str, bytes]:
@@ -103,8 +99,7 @@ def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> Non
         assert (site / target).is_file(), target
     data = json.loads(re.findall(rf'id="data-{METHODS}">(.*?)</script>', page, re.DOTALL)[0])
     for entry in data["entries"]:
-        assert (site / entry["files"] / "manifest.json").is_file()
-        assert all((site / entry["files"] / name).is_file() for name in entry["packed"])
+        assert Result(site / entry["files"]).name == entry["name"]
 
 
 def test_what_was_expected_stands_beside_what_was_found(site: Path) -> None:
@@ -119,7 +114,7 @@ def test_ranks_and_bands(site: Path) -> None:
     assert {row["entry"]: row["band"] for row in rows} == {"learns": "1", "stays": "2", "hostile": "2"}
     told = (site / f"{METHODS}.md").read_text()
     assert "| 1 | learns | 100.0 % |" in told and told.count("replayed, run again by the maintainers") == 1
-    assert told.count("not verified") == 2, "not what a result says of itself, nor what is about another manifest"
+    assert told.count("not verified") == 2, "not what a result says of itself, nor what is about another archive"
     assert "<script>" not in told.replace("\\<script\\>", "")
 
 
@@ -138,13 +133,13 @@ def test_who_played_some_scenarios_is_ranked_there_alone(tmp_path: Path) -> None
     write_agents_sample(tmp_path / "expert", "expert")
     write_agents_sample(tmp_path / "part", "random", "part", most=1)
     (found,) = build_site([tmp_path / "expert", tmp_path / "part"], tmp_path / "site")
-    ranks = rank_entries(found, found.read_values())
+    ranks = rank_entries(found)
     assert set(ranks[""]) == set(ranks["other"]) == {"expert"} and set(ranks["guess"]) == {"expert", "part"}
     rows = list(csv.DictReader((tmp_path / "site" / "sample-agents-v1.csv").open()))
     assert {row["scenario"] for row in rows if row["entry"] == "part"} == {"guess"}
     assert "1 of 2 scenarios" in (tmp_path / "site" / "sample-agents-v1.md").read_text()
     (alone,) = build_site([tmp_path / "part"], tmp_path / "alone")
-    assert rank_entries(alone, alone.read_values())[""] == {}
+    assert rank_entries(alone)[""] == {}
 
 
 def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,20 +172,23 @@ def test_what_cannot_be_built_is_said(
     with pytest.raises(OptionError, match="other files"):
         build_site([results], tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.txt").exists()
-    with pytest.raises(DataError, match="no packed result"):
+    with pytest.raises(DataError, match="no result"):
         build_site([tmp_path / "mine"], tmp_path / "new")
-    shutil.copytree(results / "agents" / "expert", tmp_path / "twice")
+    shutil.copyfile(results / "agents" / "expert.zip", tmp_path / "twice.zip")
     with pytest.raises(DataError, match="both called expert"):
-        build_site([results, tmp_path / "twice"], tmp_path / "new")
+        build_site([results, tmp_path / "twice.zip"], tmp_path / "new")
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("*.new"))
     assert main(["leaderboard", "build", str(tmp_path / "nothing"), "--out", str(tmp_path / "new")]) == 2
-    assert "not a folder of results" in capsys.readouterr().err
+    assert "neither a result nor a folder of results" in capsys.readouterr().err
 
 
 def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, tmp_path: Path) -> None:
     out = tmp_path / "site"
     assert main(["leaderboard", "build", str(results / "agents"), "--out", str(out), "--link", "../results"]) == 0
-    assert not (out / "results").exists() and '"../results/expert"' in (out / "index.html").read_text()
+    assert (
+        not (out / "results").exists()
+        and '"../results/sample-agents-v1/expert.zip"' in (out / "index.html").read_text()
+    )
     assert main(["leaderboard", "build", str(results / "methods"), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.glob("*.md")) == [f"{METHODS}.md"]
 
@@ -278,9 +276,14 @@ def test_axe_finds_nothing(browser: Browser, site: Path) -> None:
 @pytest.mark.slow
 def test_two_hundred_results_stay_quick(browser: Browser, results: Path, tmp_path: Path) -> None:
     for number in range(200):
-        copy = tmp_path / "many" / f"method-{number:03d}"
-        shutil.copytree(results / "methods" / ("learns" if number % 2 else "stays"), copy)
-        change_entry(copy, name=f"method-{number:03d}", title=f"method {number}")
+        name = f"method-{number:03d}"
+        copy = tmp_path / "made" / name
+        players = ("random", "random", "expert" if number % 2 else "random")
+        if number < 2:
+            write_methods_sample(copy, "method", players)
+        else:
+            shutil.copytree(tmp_path / "made" / f"method-{number % 2:03d}", copy)
+        pack(change_entry(copy, name=name, title=f"method {number}"), tmp_path / "many" / f"{name}.zip")
     begun = time.process_time()
     build_site([tmp_path / "many"], tmp_path / "site")
     assert time.process_time() - begun < 60

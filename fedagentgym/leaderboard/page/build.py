@@ -40,7 +40,7 @@ def build_site(
     found = read_suites(places, verified)
     if not found:
         searched = ", ".join(map(format_path, places))
-        raise DataError(f"no packed result lies in {searched}: `fedagentgym bench pack` makes one")
+        raise DataError(f"no result lies in {searched}: `fedagentgym bench pack` makes one")
     _check_target(out)
     fresh = out.with_name(f"{out.name}.new")
     if (fresh / MARK).is_file():
