@@ -39,28 +39,37 @@ PART = ".part"
 
 
 def write_atomic(path: str | Path, data: bytes | str, *, mode: int = 0o644) -> None:
-    """Replace the file at `path` by `data`; a reader sees the old file or the new one, never a part.
+    """Replace the file at `path` by `data`, as `atomic_file` does."""
+    with atomic_file(path, mode=mode) as file:
+        file.write(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """Fill a temporary file in the `with` block, which replaces the file at `path` only if the block succeeds; a reader sees the
+    old file or the new one, never a part.
 
     Only a plain file is replaced: renaming over a device, a pipe or a link would destroy it.
     """
     path = Path(path)
-    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     temporary: str | None = None
     try:
         _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
+        with os.fdopen(handle, "w+b") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
         Path(temporary).replace(path)
+        temporary = None
         sync(path.parent)
     except (OSError, ValueError) as error:
+        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
+    finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise DataError(f"cannot write {format_path(path)}: {_explain(error)}") from error
 
 
 def append_line(path: Path, line: str) -> None:

@@ -23,18 +23,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import PART, atomic_folder, format_path, open_plain, parse_json, sync, unpack_parts
+from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, parse_json, unpack_parts
 from fedagentgym.base.settings import Settings
 from fedagentgym.runs.record import FORMAT, Digest
 
 LIST, TAR = "digests.json", ".tar.xz"
-MOST_LIST = 1 << 24
+MOST_LIST = 1 << 22
 """Maximum size of the list of digests in bytes."""
 MOST_RUN = 1 << 30
 """Maximum size of an unpacked file in bytes, and of all files of a run."""
@@ -56,6 +56,10 @@ FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
 
 
+Listed = dict[str, Any]
+"""A part of the list of digests before it is checked."""
+
+
 class ListedFile(Settings):
     """A file as it is unpacked."""
 
@@ -68,15 +72,40 @@ class ListedRun(Settings):
     """A run, with its files in their order."""
 
     name: RunName
-    files: tuple[ListedFile, ...]
+    files: tuple[ListedFile, ...] = Field(fail_fast=True)
+
+
+class ListedDocument(ListedFile):
+    """A document, which is a member of the archive as it is."""
+
+    name: RunName
 
 
 class Digests(Settings):
-    """`digests.json`."""
+    """`digests.json`: documents by name, and runs in their order; no two members, and no two files of a run, share a name."""
 
     format: Literal[1] = 1
-    documents: tuple[ListedFile, ...]
-    runs: tuple[ListedRun, ...]
+    documents: tuple[ListedDocument, ...] = Field(fail_fast=True)
+    runs: tuple[ListedRun, ...] = Field(fail_fast=True)
+
+    @cached_property
+    def members(self) -> list[str]:
+        """The names of the archive's members in their order."""
+        return [LIST, *(one.name for one in self.documents), *(run.name + TAR for run in self.runs)]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if len(set(self.members)) < len(self.members):
+            raise ValueError("a member is named twice")
+        if [one.name for one in self.documents] != sorted(one.name for one in self.documents):
+            raise ValueError("the documents are not in the order of their names")
+        for run in self.runs:
+            files = {file.name for file in run.files}
+            if len(files) < len(run.files) or any(name.split("/")[0] in files for name in files if "/" in name):
+                raise ValueError(f"the run {run.name} has two files, or a file and a folder, of one name")
+            if sum(file.bytes for file in run.files) > MOST_RUN:
+                raise ValueError(f"the run {run.name} has more than the {MOST_RUN:,} bytes that are read")
+        return self
 
 
 def is_archive(path: Path) -> bool:
@@ -88,7 +117,7 @@ def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tup
     """Write a new archive; it is complete or absent.
 
     Args:
-        path: where; `DataError` if something is there.
+        path: where; `DataError` if something is there, or a name cannot be that of a file.
         documents: by name.
         runs: the files of each run, by name; taken one run after the other, so that no two are in memory.
 
@@ -96,7 +125,7 @@ def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tup
         The archive's digest, that of its list of digests.
     """
 
-    def compress() -> Iterator[tuple[ListedRun, bytes]]:
+    def compress() -> Iterator[tuple[Listed, bytes]]:
         for run, files in runs:
             out = BytesIO()
             with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -104,61 +133,58 @@ def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tup
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(data), 0o644
                     tar.addfile(member, BytesIO(data))
-            listed = ListedRun(name=run, files=tuple(_list(name, data) for name, data in files.items()))
-            yield listed, lzma.compress(out.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+            packed = lzma.compress(out.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+            yield {"name": run, "files": [_list(*file) for file in files.items()]}, packed
 
     return _write(path, documents, compress())
 
 
 def join_archives(path: Path, documents: Mapping[str, bytes], parts: Sequence[Archive]) -> str:
-    """Write one archive of several: their runs, in this order, are checked and copied as they are. It has the bytes that
+    """Write one archive of several: they are checked, and their runs, in this order, copied as they are. It has the bytes that
     `write_archive` of the same runs would give."""
 
-    def copy() -> Iterator[tuple[ListedRun, bytes]]:
+    def copy() -> Iterator[tuple[Listed, bytes]]:
         for part in parts:
+            part.check()
             for run in part.digests.runs:
-                with part.unpack(run.name):
-                    yield run, part.read_member(run.name + TAR)
+                yield run.model_dump(), part.read_member(run.name + TAR)
 
     return _write(path, documents, copy())
 
 
-def _list(name: str, data: bytes) -> ListedFile:
-    return ListedFile(name=name, bytes=len(data), digest=bytes_digest(data))
+def _list(name: str, data: bytes) -> Listed:
+    return {"name": name, "bytes": len(data), "digest": bytes_digest(data)}
 
 
-def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[ListedRun, bytes]]) -> str:
+def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[Listed, bytes]]) -> str:
+    """Write the list of digests, the documents, and the packed runs, which wait in a file without a name until all are known."""
     if os.path.lexists(path):
         raise DataError(f"cannot create {format_path(path)}: it exists already")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        aside = stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
-        listed, sizes = list[ListedRun](), list[int]()
+    with atomic_file(path) as file, tempfile.TemporaryFile() as aside:
+        listed, sizes = list[Listed](), list[int]()
         for run, data in packed:
-            if run.name in [one.name for one in listed]:
-                raise OptionError(f"{format_path(path)}: the run {run.name!r} is there twice")
             aside.write(data)
             listed.append(run)
             sizes.append(len(data))
         aside.seek(0)
-        heads = tuple(_list(name, documents[name]) for name in sorted(documents))
-        plain = Digests(documents=heads, runs=tuple(listed)).model_dump(mode="json")
-        text = (canonical_json(plain) + "\n").encode()
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=PART)
-        stack.callback(Path(name).unlink, missing_ok=True)
-        file = stack.enter_context(os.fdopen(handle, "w+b"))
+        heads = [_list(*document) for document in sorted(documents.items())]
+        try:
+            digests = Digests.load({"documents": heads, "runs": listed})
+        except OptionError as error:
+            raise DataError(f"cannot write {format_path(path)}: {error}") from None
+        text = _format_list(digests)
+        plain = {LIST: text, **documents}
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as out:
-            runs = ((f"{run.name}{TAR}", aside.read(size)) for run, size in zip(listed, sizes, strict=True))
-            for member, data in ((LIST, text), *sorted(documents.items()), *runs):
+            for member in digests.members:
+                data = plain[member] if member in plain else aside.read(sizes.pop(0))
                 about = zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0))
                 about.external_attr, about.create_system = 0o100644 << 16, 3
                 out.writestr(about, data)
-        file.flush()
-        os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-        sync(path.parent)
     return bytes_digest(text)
+
+
+def _format_list(digests: Digests) -> bytes:
+    return (canonical_json(digests.model_dump(mode="json")) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -187,22 +213,15 @@ class Archive:
         plain = parse_json(self._list, f"{self.where}, {LIST}")
         number = plain.get("format") if isinstance(plain, dict) else None
         if isinstance(number, int) and number > FORMAT:
-            raise DataError(
-                f"{self.where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym"
-            )
+            text = f"{self.where} has format {str(number)[:20]}, this version reads {FORMAT}"
+            raise DataError(f"{text}: install a newer fedagentgym")
         try:
             found = Digests.load(plain)
         except OptionError as error:
             raise DataError(f"{self.where}, {LIST}: malformed, not what this version reads: {error}") from None
-        runs = [run.name for run in found.runs]
-        files = [[file.name for file in run.files] for run in found.runs]
-        if len(set(runs)) < len(runs) or any(len(set(names)) < len(names) for names in files):
-            raise DataError(f"{self.where}, {LIST}: a name stands there twice")
-        if any(sum(file.bytes for file in run.files) > MOST_RUN for run in found.runs):
-            raise DataError(f"{self.where}: a run of more than the {MOST_RUN:,} bytes that are read")
-        if (canonical_json(found.model_dump(mode="json")) + "\n").encode() != self._list:
+        if _format_list(found) != self._list:
             raise DataError(f"{self.where}, {LIST}: not written as this package writes it")
-        expected = [LIST, *(one.name for one in found.documents), *(name + TAR for name in runs)]
+        expected = found.members
         if (names := list(self._members)) != expected:
             odd = next(
                 (name for name in [*names, *expected] if names.count(name) != expected.count(name)), "their order"
@@ -288,7 +307,9 @@ class Archive:
         listed = next((one.files for one in self.digests.runs if one.name == run), None)
         if listed is None:
             raise DataError(f"{self.where} holds no run {run!r}")
-        left = {file.name for file in listed} if only is None else {file.name for file in listed if file.name in only}
+        left = {file.name for file in listed} if only is None else set(only)
+        if missing := left.difference(file.name for file in listed):
+            raise DataError(f"{self.where}, {run} holds no {min(missing)!r}")
         with (
             open_plain(self.path) as file,
             self._one_fault(),
@@ -355,7 +376,7 @@ class _Stream:
         found = []
         while size > 0:
             if self._at == len(self._part):
-                self._part, self._at = next(self._parts, b""), 0
+                self._part, self._at = next(filter(None, self._parts), b""), 0
                 if not self._part:
                     break
             found.append(self._part[self._at : self._at + size])

