@@ -48,7 +48,7 @@ COMMANDS = {
     "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
     "hub": (
         "hub:hub",
-        "Push client splits, packed results and exported agents to the Hugging Face Hub, and pull them.",
+        "Push client splits, results and exported agents to the Hugging Face Hub, and pull them.",
     ),
     "bench": ("bench:bench", "Run benchmark suites, pack and verify their results."),
     "compare": (

@@ -434,7 +434,7 @@ def _find_entries(folders: Sequence[Path]) -> list[Path]:
 
 
 def _name_entries(doing: str, entries: Sequence[SuiteRun]) -> None:
-    """What is about to be written, before it is."""
+    """Name what is about to be written, before it is."""
     for one in entries:
         get_error_console().print(f"{doing} {one.folder}: {one.suite.name}, {one.entry.name}", highlight=False)
 

@@ -72,7 +72,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
     type=PATH,
     nargs=-1,
     required=True,
-    help="Runs, folders of runs (train --seeds), packed results, or files of episodes.",
+    help="Runs, folders of runs (train --seeds), results, or files of episodes.",
 )
 @option("--measure", default="success", help="success, score, invalid, turns or tokens.")
 @option("--page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File of the page.")

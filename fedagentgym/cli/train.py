@@ -161,7 +161,7 @@ def _run(
         if as_json:
             click.echo(canonical_json(result.record))
         else:
-            print_summary(result.folder, result.record)
+            print_summary(result.folder)
     if seeds is not None and not as_json:
         print_result(f"all seeds together, beside another run: fedagentgym compare {results[0].folder.parent} RUN")
 

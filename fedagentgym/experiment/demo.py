@@ -61,7 +61,7 @@ def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
     found = read_comparison(result.folder)
     if found is not None:
         print_comparison(found)
-    print_summary(result.folder, result.record)
+    print_summary(result.folder)
     page = folder / "index.html"
     write_atomic(page, (result.folder / "report.html").read_bytes())
     return page

@@ -91,7 +91,7 @@ class Progress(Settings):
 
 
 def read_progress(run: RunFolder) -> Progress:
-    """How far an evaluation is; of a finished one what it took in all."""
+    """The progress of an evaluation; of a finished one what it took in all."""
     if run.is_finished:
         record = run.record
         tasks = 0 if record.tasks is None else record.tasks.tasks

@@ -84,7 +84,7 @@ class Comparison:
 
 
 def is_result(path: Path) -> bool:
-    """Whether a path holds a result of a suite."""
+    """True if a path holds a result of a suite."""
     return is_archive(path) or (path / ENTRY).is_file()
 
 

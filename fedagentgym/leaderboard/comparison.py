@@ -350,7 +350,7 @@ def _make_series(
 
 
 def _describe_source(path: Path) -> tuple[str, str, str]:
-    """What was compared, and what can be done with it, with the command for that."""
+    """A description of what was compared, and what can be done with it, with the command for that."""
     place = shlex.quote(str(path))
     if is_result(path):
         suite = Result(path).suite

@@ -100,7 +100,7 @@ class SuiteRun:
         return [one for one in self.runs if not one.run.is_finished]
 
     def describe_state(self, one: PlannedRun) -> str:
-        """How far a run is, in a few words."""
+        """The progress of a run, in a few words."""
         if one.run.is_finished:
             return "finished"
         if self.suite.track == "agents":

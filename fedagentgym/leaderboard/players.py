@@ -24,10 +24,10 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
 from fedagentgym.leaderboard.entries import find_packaged
+from fedagentgym.leaderboard.held import CheckedRun, Held, Spoken
 from fedagentgym.leaderboard.measures import measure_run
 from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.results import name_run
-from fedagentgym.leaderboard.verify import CheckedRun, Held
 from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import EvaluationSettings
@@ -55,14 +55,6 @@ class PlayedAgain(NamedTuple):
     def is_refuted(self) -> bool:
         """True if more episodes differ than arithmetic explains."""
         return self.total - self.same > max(int(MOST_DIFFERENT * self.total), int(self.total >= 10))
-
-
-class Spoken(NamedTuple):
-    """The verification of the player: how, if for all cells, and if every episode was the same, to the numbers of tokens."""
-
-    about: str
-    everywhere: bool
-    exact: bool
 
 
 def check_program(held: Held, runs: Sequence[CheckedRun]) -> Spoken | None:
@@ -183,7 +175,7 @@ def play_ranked(held: Held, run: CheckedRun, player: Player, kind: str) -> Playe
 
 
 def _measure(held: Held, run: CheckedRun, groups: tuple[Group, ...]) -> dict[str, float]:
-    """What ranks a run with these episodes: the suite's measure, and the success of every category."""
+    """The numbers that rank a run with these episodes: the suite's measure, and the success of every category."""
     ranked = measure_groups(groups, None, None, CONFIDENCE)
     success = {name: one["success"]["mean"] for name, one in ranked.categories.items()}
     split = held.open(run.key).client_split

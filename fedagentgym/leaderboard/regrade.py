@@ -21,9 +21,9 @@ from fedagentgym.base.progress import make_table
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.statistics import mean
 from fedagentgym.leaderboard.entries import Regraded
+from fedagentgym.leaderboard.held import Held, check_config, make_agent_due, make_due
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, RunKey, name_run
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario, to_yaml
-from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
 from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Group, Trajectory
@@ -51,7 +51,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Regrading:
-    """What came out of grading a result again: the changed episodes, and the ranked success of each run before and after."""
+    """The outcome of grading a result again: the changed episodes, and the ranked success of each run before and after."""
 
     path: Path
     episodes: int

@@ -74,7 +74,7 @@ class Rerun(Settings):
 
 
 class Verification(Settings):
-    """What the verifier of a result found; it belongs to one archive, by its digest."""
+    """The findings of a result's verifier; it belongs to one archive, by its digest."""
 
     format: Literal[1] = 1
     result: Digest

@@ -468,7 +468,7 @@ class OpenedScenario:
 
     @property
     def ranking(self) -> RankingSettings:
-        """What ranks a run of this scenario, under the scenario's seed."""
+        """The settings by which a run of this scenario is ranked, under the scenario's seed."""
         return make_ranking(self.suite, self.name, self.seed)
 
     @cached_property
@@ -511,7 +511,7 @@ class OpenedScenario:
 
 
 def make_ranking(suite: Suite, scenario: str, seed: int) -> RankingSettings:
-    """What ranks a run of a suite. A second stream of a method is ranked under the same draws as the first."""
+    """The settings by which a run of a suite is ranked. A method's second stream has the same draws as the first."""
     played = suite.get_ranking(scenario).model_dump()
     return RankingSettings(**played, round=suite.ranked_round, own_worlds=suite.in_own_worlds, seed=seed)
 

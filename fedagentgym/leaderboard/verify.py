@@ -12,43 +12,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import format_path, write_atomic
-from fedagentgym.base.streams import derive
-from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
-from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
+from fedagentgym.leaderboard.entries import load_settings, make_baseline
+from fedagentgym.leaderboard.held import (
+    CheckedRun,
+    Held,
+    Spoken,
+    check_config,
+    compare_record,
+    make_agent_due,
+    make_due,
+)
 from fedagentgym.leaderboard.play import make_evaluation_config
+from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
-    FREE,
-    MOST_ROUNDS,
-    OpenedScenario,
     Suite,
-    check_budget,
     list_suites,
     load_suite,
-    make_config,
     name_twin,
     open_scenario,
 )
-from fedagentgym.runs.claims import Due, Examined, Part, RefutedError, check_run
-from fedagentgym.runs.folder import RunFolder, format_document, publish_config
-from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord, is_learner
-from fedagentgym.runs.replay import describe_speaker
+from fedagentgym.runs.claims import RefutedError, check_run
+from fedagentgym.runs.folder import RunFolder, format_document
+from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord
 from fedagentgym.version import __version__
-
-if TYPE_CHECKING:
-    from fedagentgym.leaderboard.players import Spoken
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
 ABOUT = {
@@ -71,41 +68,6 @@ ABOUT = {
 }
 
 
-@dataclass(frozen=True)
-class Held:
-    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
-
-    result: Result
-    suite: Suite
-    opened: Mapping[str, OpenedScenario]
-    plugins: tuple[str, ...] = ()
-    configs: dict[RunKey, RunConfig] = field(default_factory=dict)
-    """The checked configuration of every run of the methods track."""
-
-    @property
-    def is_method(self) -> bool:
-        return self.suite.track == "methods"
-
-    @property
-    def is_known(self) -> bool:
-        """True if the method belongs to this package, or to plugins that the verifier has loaded."""
-        own = [one.model_copy(update={"path": None}) for one in describe_plugins(self.plugins)]
-        return list(self.result.entry.publish().plugins) == own
-
-    def open(self, key: RunKey) -> OpenedScenario:
-        """The scenario of a run in the world of its seed."""
-        return self.opened[key[0]].at(key[1])
-
-
-@dataclass(frozen=True)
-class CheckedRun:
-    """A run that was checked: its episodes, and whether its recorded costs are all that its configuration takes."""
-
-    key: RunKey
-    found: Examined
-    is_counted: bool = True
-
-
 def verify(
     path: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
@@ -114,8 +76,6 @@ def verify(
     `suite` is the definition of a suite outside of the package. `models` are folders of the weights that are claimed to
     have played, `plugins` the already loaded code of the method.
     """
-    from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
-
     result = Result(path)
     digest = _open(result)
     own = _check_suite(result, suite)
@@ -156,8 +116,11 @@ def _open(result: Result) -> str:
         entry, _ = result.entry, result.suite
     except FedAgentGymError as error:
         raise RefutedError("schema", str(error)) from None
-    if result.archive is not None and entry != entry.publish():
-        raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
+    try:
+        if result.archive is not None and entry != entry.publish():
+            raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
+    except OptionError as error:
+        raise RefutedError("configuration", f"the entry's agent: {error}") from None
     return digest
 
 
@@ -241,7 +204,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         task_set=env.task_set.digest,
         verifier=env.get_verifier_version(),
     )
-    _compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
+    compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
     found = check_run(run, make_agent_due(held, key, kind), where)
     turns, usage = record.spent.env_steps, record.usage
     odd = None
@@ -263,15 +226,6 @@ def _read_record(run: RunFolder, where: str) -> RunRecord:
         raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
 
 
-def _compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
-    """Check parts of a record that say what was run, not what came out."""
-    for name, value in expected.items():
-        if getattr(record, name) != value:
-            raise RefutedError(
-                "configuration", f"{where}: {name!r} of the record is not what the suite and the entry give"
-            )
-
-
 # ---- methods track ----------------------------------------------------------------------------------------------------
 
 
@@ -291,7 +245,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         protections=record.env.protections,
     )
     split = SplitRecord(digest=client_split.digest, clients=len(client_split))
-    _compare_record(
+    compare_record(
         where, record, {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
     )
     found = check_run(run, make_due(held, key, config), where)
@@ -308,94 +262,13 @@ def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     return CheckedRun(key, found, is_counted)
 
 
-def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
-    """What belongs into a run of the methods track."""
-    suite, opened = held.suite, held.open(key)
-    env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
-    ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
-    assert config.evaluation is not None
-    return Due(
-        config.agent.name,
-        describe_speaker(config.agent, "model"),
-        Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked")),
-        opened.ranking,
-        Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation")),
-        [number for number in range(last + 1) if config.evaluation.is_due(number, last)],
-        opened.client_split,
-        config.evaluation.confidence,
-    )
-
-
-def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
-    """What belongs into a run of the agents track."""
-    opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
-    config = make_evaluation_config(opened, held.result.entry, key[1])
-    return Due(
-        settings.name,
-        describe_speaker(find_packaged(settings, opened.env) or settings, kind),
-        Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed),
-        config.evaluation,
-    )
-
-
-def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
-    """Check that the configuration is the one that the suite and the method's changes give.
-
-    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
-    """
-    entry, place, known = held.result.entry, f"{name_run(key)}: config.yaml", held.is_known
-    try:
-        packed = publish_config(run.config)
-        changes, plugins = (entry.changes, held.plugins) if known else ((), ())
-        made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
-    except FedAgentGymError as error:
-        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
-    # plugins under the paths that they had where the method was run, which the digest depends on
-    named, there = packed.get("plugins"), tuple(made.plugins)
-    if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
-        there = tuple(map(str, named))
-    expected = made.model_copy(update={"plugins": there})
-    wanted = publish_config(expected.plain())
-    for name in sorted({*wanted, *packed}):
-        if (known or name not in (*FREE, "name")) and canonical_json(packed.get(name)) != canonical_json(
-            wanted.get(name)
-        ):
-            raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
-    if known:
-        _compare_record(
-            name_run(key),
-            record,
-            {
-                "name": expected.name,
-                "algorithm": str(expected.algorithm["name"]),
-                "config_digest": expected.digest,
-                "kind": "training",
-            },
-        )
-    if not is_learner(record.agent, expected.agent):
-        raise RefutedError("configuration", f"{name_run(key)}: the agent of the record is not that of the suite")
-    found = expected
-    if not known:
-        rounds = (packed.get("federation") or {}).get("rounds")
-        if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
-            raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
-        found = expected.model_copy(update={"federation": expected.federation.model_copy(update={"rounds": rounds})})
-    try:
-        check_budget(held.suite, found, known=known)
-    except FedAgentGymError as error:
-        raise RefutedError("budget", f"{name_run(key)}: {error}") from None
-    if found.federation.rounds > MOST_ROUNDS:
-        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
-    return found
-
-
 def _list_spent(record: RunRecord) -> list[Spent]:
     """The recorded costs up to every evaluated round, and in all."""
     return [*(point.spent for point in record.curve), record.spent]
 
 
 def _find_odd_work(plan: WorkPlan | None, record: RunRecord, labelled: int | None) -> str | None:
-    """Whether the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
+    """A sentence if the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
     for number, spent in enumerate(_list_spent(record), start=1):
         if spent.looks != min(number, len(record.curve)):
             return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
@@ -410,7 +283,7 @@ def _find_odd_work(plan: WorkPlan | None, record: RunRecord, labelled: int | Non
 
 
 def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | None:
-    """Whether the costs do not grow, do not end where the run ends, or exceed the budget."""
+    """A sentence if the costs do not grow, do not end where the run ends, or exceed the budget."""
     spent, points = record.spent, record.curve
     for before, after in pairwise(_list_spent(record)):
         if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
@@ -438,7 +311,7 @@ def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | 
 
 
 def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None) -> list[Claim]:
-    """What was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
+    """The claims: what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
     kind = checked[0].found.record.agent.kind

@@ -109,7 +109,7 @@ class Digests(Settings):
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is that of an archive, there or not."""
+    """True if a path is that of an archive, there or not."""
     return path.suffix == ".zip" and not path.is_dir()
 
 

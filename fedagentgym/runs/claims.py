@@ -128,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Due:
-    """What belongs into the folder of a run by its configuration, with the environments of this machine.
+    """The content that belongs into the folder of a run by its configuration, with the environments of this machine.
 
     A training run also has a `curve`, evaluated after `rounds`, of which `ranked_round` says which is ranked, and a division of
     tasks; `own_worlds` says whether clients' own worlds are ranked too.
@@ -156,7 +156,7 @@ class Played:
     ranked: tuple[Group, ...]
     worlds: Sequence[tuple[World, tuple[Group, ...]]] = ()
     cut_short: int = 0
-    """How many may have ended because the context was full."""
+    """The number that may have ended because the context was full."""
 
 
 def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:

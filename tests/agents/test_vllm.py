@@ -302,7 +302,7 @@ def test_fedagent_trains_through_vllm(tmp_path: Path) -> None:
     calls = [name for name, _ in StandIn.made[0].calls if name in ("reload_weights", "generate")]
     changes = [a for a, b in zip(calls, ["", *calls], strict=False) if a == "reload_weights" and b != a]
     assert len(changes) == calls.count("reload_weights") == 2 + 2 * 2 * 2  # two evaluations, rounds x clients x steps
-    assert run.record["episodes"] == 2 * 2 * 2 * 6
+    assert run.record["spent"]["episodes"] == 2 * 2 * 2 * 6
     assert run.record["failures"] == 0
 
 

@@ -21,7 +21,7 @@ from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import estimate_replicates
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
-from fedagentgym.leaderboard.results import ResultFolder
+from fedagentgym.leaderboard.results import Result
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = ("memory of", "share of", "environment's share", "later reset", "open", "dispersion", "figure")
@@ -181,7 +181,7 @@ def test_readme_states_the_suite_of_the_real_model(root: Path) -> None:
     text = (root / "README.md").read_text("utf-8").replace("\n", " ")
     place = root / "leaderboard" / "results" / "methods-small-skills-v1"
     start, together, alone = (
-        ResultFolder(place / name).list_runs("success") for name in ("zero-shot", "fedagent", "local-0")
+        Result(place / f"{name}.zip").numbers.list_runs("success") for name in ("zero-shot", "fedagent", "local-0")
     )
     found = estimate_replicates(together)
     assert found.low is not None and found.high is not None

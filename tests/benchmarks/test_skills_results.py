@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,9 @@ from benchmarks.tables import ExperimentTable, TableCell, list_cells
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
-from fedagentgym.leaderboard.site.excerpts import make_marks
+from fedagentgym.leaderboard.page.excerpts import make_marks
+from fedagentgym.runs.folder import format_document
+from fedagentgym.runs.record import RunRecord
 
 TABLE = ExperimentTable("skills-small", {"before": "x", "FedAgent, tau = 5": "y", "FedAgent, tau = 40": "z"}, seeds=3)
 PAIRS = [("FedAgent, tau = 5", "before"), ("FedAgent, tau = 40", "FedAgent, tau = 5")]
@@ -46,23 +49,34 @@ def write_run(folder: Path, seed: int, course: list[float]) -> None:
         lines.append({"round": number, "metrics": metrics, "bytes_total": sent, "evaluation": {"success": success}})
     (folder / "metrics.jsonl").write_text("".join(canonical_json(line) + "\n" for line in lines))
 
-    def judged(success: float) -> dict[str, object]:
-        towns = {
-            town: {"success": {"mean": success + (0.1 if misled else -0.1)}} for town, (_, misled) in TOWNS.items()
-        }
-        return {"overall": {"success": {"mean": success}}, "categories": towns}
+    def judge(number: int, success: float) -> dict[str, Any]:
+        towns = {town: success + (0.1 if misled else -0.1) for town, (_, misled) in TOWNS.items()}
+        return {"round": number, "overall": {"success": {"mean": success}}, "categories": towns}
 
+    last = judge(len(course) - 1, course[-1])
+    sent = 500_000 * (len(course) - 1)
+    spent = {"env_steps": 100 * (len(course) - 1), "bytes_down": sent, "bytes_up": sent}
+    towns = {town: {"own": own, "misled": misled} for town, (own, misled) in TOWNS.items()}
+    zeros = "sha256:" + 64 * "0"
     record = {
+        "kind": "training",
+        "name": "skills",
         "seed": seed,
-        "first": judged(course[0]),
-        "final": judged(course[-1]),
-        "agent": {"misconceptions": {town: {"own": own, "misled": misled} for town, (own, misled) in TOWNS.items()}},
-        "env_steps": 100.0 * (len(course) - 1),
-        "headline_bytes": 1_000_000 * (len(course) - 1),
-        "seconds": 1.0,
-        "config_digest": "sha256:0",
+        "config_digest": zeros,
+        "env": {"id": "fedagentgym/Skills-v0", "options": {}, "pool": zeros, "task_set": zeros},
+        "agent": {"kind": "model", "settings": {}, "note": {"misconceptions": towns}},
+        "curve": [{**judge(0, course[0]), "spent": {}}, {**last, "spent": spent}],
+        "final": {
+            **last,
+            "tasks": 1,
+            "episodes": 1,
+            "categories": {town: {"success": {"mean": mean}} for town, mean in last["categories"].items()},
+        },
+        "spent": spent,
+        "made": {"date": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "versions": {}, "machine": {}},
     }
-    (folder / "result.json").write_text(canonical_json(record))
+    (folder / "result.json").write_text(format_document(RunRecord.load(record)))
+    (folder / "config.yaml").write_text("env: {}\n")
 
 
 @pytest.fixture

@@ -109,7 +109,10 @@ def test_what_is_there_is_not_run_again(table: ExperimentTable, played: Path) ->
 
 def test_stored_records_are_the_table_elsewhere(table: ExperimentTable, played: Path, tmp_path: Path) -> None:
     rows = run_table(table, played, store=tmp_path / "cells")
-    assert sorted(place.name for place in (tmp_path / "cells").iterdir()) == ["fedagent-seed0", "one-client-seed0"]
+    assert sorted(place.name for place in (tmp_path / "cells").iterdir()) == [
+        "fedagent-seed0.zip",
+        "one-client-seed0.zip",
+    ]
     again = run_table(table, tmp_path / "again", store=tmp_path / "cells")
     assert [row.values for row in again] == [row.values for row in rows]
     assert not (tmp_path / "again" / "fedagent-seed0" / "rounds").exists()

@@ -17,6 +17,7 @@ from fedagentgym.cli import play as playing
 from fedagentgym.cli.application import COMMANDS, load_application
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
+from fedagentgym.runs.folder import RANKED
 from fedagentgym.version import __version__
 
 
@@ -136,13 +137,10 @@ def test_a_clients_world_is_played_and_judged(
     assert main([*made, "--tasks-per-client", "5", "--variant", "wording", "--out", "split.json"]) == 0
     client = ["--client", "2", "--client-split", "split.json"]
     assert main(["play", *client, "--agent", "expert"]) == 0
-    assert main(["-q", "eval", *client, "--agent", "expert", "--output", "own.jsonl"]) == 0
-    assert (
-        main(["-q", "eval", *client, "--agent", "expert", "--split", "val", "--tasks", "7", "--output", "val.jsonl"])
-        == 0
-    )
-    for name, count in (("own.jsonl", 5), ("val.jsonl", 7)):
-        lines = [json.loads(line) for line in Path(name).read_text().splitlines()]
+    assert main(["-q", "eval", *client, "--agent", "expert", "--output", "own"]) == 0
+    assert main(["-q", "eval", *client, "--agent", "expert", "--split", "val", "--tasks", "7", "--output", "val"]) == 0
+    for name, count in (("own", 5), ("val", 7)):
+        lines = [json.loads(line) for line in Path(name, RANKED).read_text().splitlines()]
         assert len(lines) == count and lines[0]["client"] == 2 and lines[0]["variant"]
         assert main(["-q", "eval", "--check", name]) == 0
     capsys.readouterr()

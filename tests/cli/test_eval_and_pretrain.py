@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.cli.main import main
+from fedagentgym.runs.folder import RANKED
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 def test_an_evaluation_is_written_and_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = command(capsys, "eval", "--env", "Guess", "--agent", "expert", "--tasks", "9")
     assert code == 0 and "success 1.000" in out
-    file = tmp_path / "evaluation" / "Guess-v0-val-expert-0.jsonl"
+    file = tmp_path / "evaluation" / "Guess-v0-val-expert-0" / RANKED
     assert len(file.read_text().splitlines()) == 9
     code, out, _ = command(capsys, "eval", "--env", "Guess", "--check", str(file))
     assert code == 0 and "replays as recorded" in out

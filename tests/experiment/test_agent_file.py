@@ -17,6 +17,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.agent_file import read_agent_file
 from fedagentgym.experiment.run import train
+from fedagentgym.runs.folder import RANKED
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 PROMPTED: dict[str, Any] = {
@@ -65,15 +66,15 @@ def read_episodes(file: Path) -> list[dict[str, Any]]:
 
 def judge(*words: str, output: Path) -> list[dict[str, Any]]:
     assert main(["-q", "eval", *words, "--output", str(output), "--json"]) == 0
-    return read_episodes(output)
+    return read_episodes(output / RANKED)
 
 
 def test_the_run_its_folder_and_transformers_play_equal_episodes(run: Path, exported: Path, tmp_path: Path) -> None:
     recorded = read_episodes(run / "evaluation" / "0001.jsonl")
     assert len(recorded) == 10
-    assert judge("--run", str(run), output=tmp_path / "run.jsonl") == recorded
-    assert judge("--run", str(run), "--best", output=tmp_path / "best.jsonl") != []
-    assert judge("--agent", str(exported), output=tmp_path / "folder.jsonl") == recorded
+    assert judge("--run", str(run), output=tmp_path / "run") == recorded
+    assert judge("--run", str(run), "--best", output=tmp_path / "best") != []
+    assert judge("--agent", str(exported), output=tmp_path / "folder") == recorded
     assert play_with_transformers(exported) == recorded
 
 
@@ -130,9 +131,9 @@ def test_the_file_leaves_nothing_to_a_preset(run: Path, exported: Path) -> None:
 
 def test_what_is_said_on_top_replaces_what_the_folder_says(exported: Path, tmp_path: Path) -> None:
     file = read_agent_file(exported)
-    fewer = judge("--agent", str(exported), "--tasks", "2", "--repeats", "1", output=tmp_path / "few.jsonl")
+    fewer = judge("--agent", str(exported), "--tasks", "2", "--repeats", "1", output=tmp_path / "few")
     assert len(fewer) == 2
-    line = json.loads((tmp_path / "few.jsonl").read_text().splitlines()[0])
+    line = json.loads((tmp_path / "few" / RANKED).read_text().splitlines()[0])
     assert line["split"] == file.evaluation.split and line["temperature"] == file.evaluation.temperature
     greedy = judge(
         "--agent", str(exported), "--split", "val", "--seed", "1", "--temperature", "0", output=tmp_path / "g"

@@ -39,9 +39,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_runs_start_alike_and_are_judged_on_the_same_tasks(runs: Path) -> None:
     alone, together = (json.loads((runs / name / "result.json").read_text()) for name in ("alone", "together"))
     assert (alone["algorithm"], together["algorithm"]) == ("local", "fedagent")
-    assert alone["first"]["policy"] == together["first"]["policy"] and alone["seed"] == 3
-    assert alone["first"]["overall"] == together["first"]["overall"]
-    assert alone["env_steps"] < together["env_steps"]
+    assert alone["curve"][0]["policy"] == together["curve"][0]["policy"] and alone["seed"] == 3
+    assert alone["curve"][0]["overall"] == together["curve"][0]["overall"]
+    assert alone["spent"]["env_steps"] < together["spent"]["env_steps"]
 
 
 def test_the_comparison_says_what_the_runs_say(runs: Path) -> None:

@@ -128,7 +128,7 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
         assert work.episodes + work.scored == preparations * 2 * (2 * 2 * 3 + 5) + until * (2 * 3 + 2)
         # a question that is drawn twice in a round is answered once
         assert work.episodes + plan.preparation.scored * preparations + until <= taken <= work.episodes + work.scored
-    assert result.record["episodes"] == taken
+    assert result.record["spent"]["episodes"] == taken
     client_split = Runtime(config.spec()).client_split
     assert count_labelled(config.algorithm, client_split) == 2 * 8 + 5
     assert count_labelled({**config.algorithm, "expert_steps": 0, "expert_refresh": 0}, client_split) == 5

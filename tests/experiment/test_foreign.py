@@ -26,9 +26,10 @@ from fedagentgym.experiment.agent_file import read_agent_file
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
 from fedagentgym.experiment.stored import check_foreign_config
-from fedagentgym.leaderboard.entries import make_baseline
-from fedagentgym.leaderboard.runs import load_run
+from fedagentgym.leaderboard.entries import Entry, make_baseline
+from fedagentgym.leaderboard.play import load_entry
 from fedagentgym.leaderboard.suite import count_tasks, make_config, open_scenario, parse_suite, to_yaml
+from fedagentgym.runs.folder import format_document
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 AGENTS_OF_OTHERS: dict[str, dict[str, Any]] = {
@@ -303,15 +304,14 @@ def test_a_run_of_a_suite_is_not_resumed_for_others(
     folder = tmp_path / "theirs" / "x"
     folder.mkdir(parents=True)
     (folder / "suite.yaml").write_text(to_yaml(suite))
-    plain = {"entry": {"name": "x", **entry}, "suite": suite.digest, "cells": {"one-seed0": "0" * 20}}
-    (folder / "run.json").write_text(json.dumps(plain))
+    (folder / "entry.json").write_text(format_document(Entry.load({"name": "x", **entry})))
     assert main(["bench", "resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "No module" not in said and said.count("\n") == 1, said
-    assert not (tmp_path / "cells").exists()
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == ["entry.json", "suite.yaml"]
     if track is METHODS_TRACK and "plugins" in entry:
         assert main(["bench", "status", str(tmp_path)]) == 0
-        assert [cell.folder.name for cell in load_run(folder).cells] == ["0" * 20]
+        assert [one.name for one in load_entry(folder).missing] == ["one-seed0"]
 
 
 def test_a_search_is_bounded(
@@ -322,7 +322,7 @@ def test_a_search_is_bounded(
         (tmp_path / f"folder{number}").mkdir()
     deep = tmp_path / "a" / "b" / "c" / "d" / "e" / "f"
     deep.mkdir(parents=True)
-    (deep / "run.json").write_text("{}")
+    (deep / "entry.json").write_text("{}")
     (tmp_path / "loop").symlink_to(tmp_path)
     for command in (
         ["bench", "status"],

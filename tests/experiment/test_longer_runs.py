@@ -36,7 +36,7 @@ def test_a_run_is_made_longer_twice(tmp_path: Path) -> None:
     planned = train(CONFIG, [f"output.folder={tmp_path / 'planned'}", "federation.rounds=3"])
     assert longest.digest == planned.digest
     assert longest.record["config_digest"] == planned.record["config_digest"]
-    assert read_result(folder)["rounds"] == 3
+    assert read_result(folder).rounds == 3
     chain = read_chain(folder)
     assert chain is not None
     assert [len(note.links.inputs) for note in chain.notes] == [2, 2, 3, 4]

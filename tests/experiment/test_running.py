@@ -43,22 +43,22 @@ def test_a_run_leaves_what_the_page_promises(finished: Path) -> None:
         "report.html",
     } <= names
     record = json.loads((finished / "result.json").read_text())
-    assert record["schema"] == "fedagentgym/result-1"
+    assert (record["format"], record["kind"]) == (1, "training")
     assert record["rounds"] == 2
-    assert record["env_steps"] > 0
+    assert record["spent"]["env_steps"] > 0
     assert record["config_digest"].startswith("sha256:")
-    assert record["versions"]["torch"]
+    assert record["made"]["versions"]["torch"]
     assert {path.name for path in (finished / "evaluation").iterdir()} == {f"000{n}.jsonl" for n in range(3)}
 
 
 def test_seconds_are_those_of_the_start_the_rounds_and_the_evaluations(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = json.loads((finished / "result.json").read_text())
+    record = read_result(finished)
     rounds = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     evaluating = sum(row["evaluation"]["seconds"] for row in rounds)
-    assert record["seconds"] == pytest.approx(sum(row["seconds"] for row in rounds) + evaluating)
-    assert read_result(finished) == record
+    assert record.made.seconds == pytest.approx(sum(row["seconds"] for row in rounds) + evaluating, abs=1e-3)
+    assert record.model_dump(mode="json") == json.loads((finished / "result.json").read_text())
 
     def resolve_slowly(config: RunConfig) -> Any:
         time.sleep(0.5)
@@ -91,12 +91,12 @@ def test_a_natural_split_has_as_many_clients_as_there_are_values() -> None:
 def test_the_same_configuration_gives_the_same_run(finished: Path, tmp_path: Path) -> None:
     stored = yaml.safe_load((finished / "config.yaml").read_text())
     again = train(stored, [f"output.folder={tmp_path / 'again'}"])
-    assert again.digest == json.loads((finished / "result.json").read_text())["final"]["digest"]
+    assert again.digest == json.loads((finished / "result.json").read_text())["state"]
 
 
 def test_a_finished_run_can_be_resumed_and_a_new_one_never_overwrites(finished: Path) -> None:
     before = json.loads((finished / "result.json").read_text())
-    assert resume(finished).digest == before["final"]["digest"]
+    assert resume(finished).digest == before["state"]
     with pytest.raises(FedAgentGymError, match="there is a run in"):
         train(CONFIG, [f"output.folder={finished}"])
     with pytest.raises(FedAgentGymError, match="cannot be changed when a run is resumed"):
@@ -212,7 +212,7 @@ def test_a_saved_split_and_tensorboard(tmp_path: Path) -> None:
     plain = {**CONFIG, "partition": {"file": str(tmp_path / "split.json")}, "evaluation": None}
     result = train(plain, [f"output.folder={tmp_path / 'run'}", "output.trackers=[tensorboard]", "federation.rounds=1"])
     assert result.record["client_split"]["clients"] == 3
-    assert result.record["first"] is None
+    assert result.record["curve"] == []
     assert list((tmp_path / "run" / "tensorboard").iterdir())
     worked = train(plain, [f"output.folder={tmp_path / 'pool'}", "federation.workers=1", "federation.rounds=1"])
     assert worked.digest == result.digest

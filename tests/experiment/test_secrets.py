@@ -151,7 +151,7 @@ def test_a_run_that_can_be_repeated_tells_no_epsilon(tmp_path: Path) -> None:
     changes = ["algorithm.privacy.secret=false", "federation.rounds=1"]
     one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"]) for name in ("one", "two"))
     assert one.digest == two.digest and not (tmp_path / "one" / SECRET).exists()
-    assert "privacy" not in one.record and "epsilon" not in (tmp_path / "one" / "metrics.jsonl").read_text()
+    assert one.record["privacy"] is None and "epsilon" not in (tmp_path / "one" / "metrics.jsonl").read_text()
 
 
 def test_a_private_run_asks_no_client_what_it_finds_on_its_own_tasks() -> None:

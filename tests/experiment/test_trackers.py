@@ -59,13 +59,13 @@ def test_a_run_is_the_same_with_trackers_that_change_what_they_get_and_fail(
     for name, chosen in (("without", []), ("with", trackers)):
         output = {"folder": str(tmp_path / name), "report": "none", "trackers": chosen}
         with caplog.at_level(logging.WARNING):
-            digests.append(fedagentgym.train({**plain, "output": output}).record["final"]["digest"])
+            digests.append(fedagentgym.train({**plain, "output": output}).digest)
     assert digests[0] == digests[1]
     assert [step for step, _ in CALLS[::2]] == ["start", "log", "log", "log", "finish"]
     steps = [given for _, given in CALLS[::2]]
     assert steps[0]["output"]["folder"] == str(tmp_path / "with")
     assert [given["round"] for given in steps[1:4]] == [0, 1, 2] and steps[3]["bytes/total"] > 0
-    assert steps[4]["rounds"] == 2 and steps[4]["final"]["digest"] == digests[1]
+    assert steps[4]["rounds"] == 2 and steps[4]["state"] == digests[1]
     told = [record.getMessage() for record in caplog.records if "the tracker notes" in record.getMessage()]
     assert told == [
         "the tracker notes failed: RuntimeError: no start",

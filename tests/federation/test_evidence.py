@@ -276,10 +276,10 @@ def test_an_edited_configuration_is_refused(
 def test_the_record_names_its_commit_and_what_was_checked(finished: Path, tmp_path: Path) -> None:
     record = read_result(finished)
     chain = read_chain(finished)
-    assert chain is not None and record["evidence"]["commit"] == chain.newest.digest
-    assert record["evidence"]["rounds"] == 3 and "client states" in record["evidence"]["checked"]
+    assert chain is not None and record.evidence is not None and record.evidence.commit == chain.newest.digest
+    assert record.evidence.rounds == 3 and "client states" in record.evidence.checked
     again = train(CONFIG, [f"output.folder={tmp_path / 'again'}"])
-    assert again.record["evidence"] == record["evidence"]
+    assert again.record["evidence"] == record.evidence.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("name", ["evaluation/0001.jsonl", "trajectories/0002.jsonl", "rounds/0001/evaluation.json"])
@@ -294,12 +294,12 @@ def test_edited_episodes_and_evaluations_are_refused(run_copy: Path, name: str) 
     "change",
     [
         {"rounds": 70},
-        {"env_steps": 1e9},
+        {"spent": {"env_steps": 10**9}},
         {"final": None},
         {"bytes": {}},
-        {"schema": "x"},
+        {"format": 2},
         {"config": {}},
-        {"seconds": "short"},
+        {"made": {"seconds": "short"}},
         {"config_digest": None},
     ],
 )
@@ -313,7 +313,7 @@ def test_an_edited_result_is_refused(run_copy: Path, change: dict[str, Any]) -> 
 def test_single_bytes_changed_at_random(run_copy: Path, tmp_path: Path) -> None:
     """Every file of the chain, a bit at a time: refused in our words, or nothing else comes out."""
     draw = random.Random(3)
-    result = json.loads((run_copy / "result.json").read_text())["final"]["digest"]
+    result = json.loads((run_copy / "result.json").read_text())["state"]
     names = ["config.yaml", "metrics.jsonl", "result.json", "rounds/0002/global.bin", "evaluation/0002.jsonl"]
     names += [f"rounds/000{n}/{kind}.json" for n in range(3) for kind in ("round", "evaluation")]
     for number, name in enumerate(names):

@@ -233,7 +233,7 @@ def deployed(
         wait_for((folder / "result.json").exists, 900.0)
     assert (folder / "result.json").exists(), logs(here)
     assert not (here / f"node{len(nodes)}").exists(), "a node that nobody registered was asked"
-    digest: str = json.loads((folder / "result.json").read_text())["final"]["digest"]
+    digest: str = json.loads((folder / "result.json").read_text())["state"]
     return digest
 
 

@@ -23,6 +23,7 @@ CALLED_BY_A_LIBRARY = {
     *("memo",),  # copy.deepcopy
     *("closure",),  # torch.optim
     *("tempdir",),  # tempfile
+    *("create_system", "linkname", "pax_headers"),  # zipfile and tarfile
     *("fd",),  # os.fsync
     *("format_commands", "resolve_command", "type_cast_value"),  # click
     *("SEM_VALUE_MAX",),  # multiprocessing

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.application import load_application
 from fedagentgym.cli.main import main
-from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.experiment.evaluation_run import run_evaluation
 from tests.fuzz import nasty
 from tests.network import blocked
 
@@ -33,7 +33,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "play": ("Guess",),
     "label": ("Guess", "--split", "val", "--out", "out.jsonl", "--attempts", "1", "--turns", "1"),
     "train": ("good.yaml",),
-    "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "out.jsonl"),
+    "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--output", "played"),
     "settings": ("learning",),
     "export": ("run", "out"),
     "episodes": ("run",),
@@ -49,6 +49,8 @@ GOOD: dict[str, tuple[str, ...]] = {
     "bench resume": ("folder",),
     "bench pack": ("folder",),
     "bench verify": ("folder",),
+    "bench regrade": ("folder", "--to", "regraded.zip"),
+    "bench export": ("folder", "--parquet", "runs.parquet"),
     "doctor": (),
     "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
     "split presets": (),
@@ -139,7 +141,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.cli.hub.push_folder", refuse)
     patch.setattr("fedagentgym.cli.hub.pull_folder", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
-    patch.setattr("fedagentgym.learning.evaluation.evaluate", evaluate_few)
+    patch.setattr("fedagentgym.experiment.evaluation.run_evaluation", evaluate_few)
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, stop)
@@ -154,8 +156,12 @@ def refuse(*_: Any, **__: Any) -> None:
     raise OptionError("this would take long")
 
 
-def evaluate_few(agent: Any, env: Any, settings: Any, **more: Any) -> Any:
-    return refuse() if settings.repeats > 100 else evaluate(agent, env, settings, **more)
+def evaluate_few(config: Any, folder: Path, agent: Any, sets: Any, *more: Any, **named: Any) -> Any:
+    return (
+        refuse()
+        if any(one.settings.repeats > 100 for one in sets)
+        else run_evaluation(config, folder, agent, sets, *more, **named)
+    )
 
 
 def stop(number: int, frame: FrameType | None) -> None:

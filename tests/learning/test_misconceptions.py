@@ -145,9 +145,9 @@ def test_beliefs_are_read_from_episodes() -> None:
     assert measure_beliefs(guess, collect(ScriptedAgent("expert", expert=True), guess, guess.pool.ids[:3]).groups) == {}
 
 
-def test_a_recipe_without_misconceptions_is_written_as_before() -> None:
+def test_a_recipe_with_misconceptions_is_another_one() -> None:
     plain = WarmStartSettings(steps=3).model_dump(mode="json")
-    assert "misconceptions" not in plain
+    assert plain["misconceptions"] is None
     assert WarmStartSettings.load(plain) == WarmStartSettings(steps=3)
     with_some = WarmStartSettings(steps=3, misconceptions=MisconceptionSettings(share=0.25))
     told = with_some.model_dump(mode="json")

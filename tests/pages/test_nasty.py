@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,6 @@ import pytest
 import yaml
 from rich.table import Column, Table
 
-from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, show_invisible_characters
 from fedagentgym.base.escape import escape_csv, escape_terminal
 from fedagentgym.base.files import format_path, write_atomic
@@ -31,13 +31,15 @@ from fedagentgym.experiment.export import write_model_card
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
-from fedagentgym.leaderboard.record import Claim, Verification
-from fedagentgym.leaderboard.results import ResultFolder, to_text
-from fedagentgym.leaderboard.site.build import build_site
-from fedagentgym.leaderboard.site.excerpts import BEST, fill_page, make_marks
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.entries import Entry
+from fedagentgym.leaderboard.page.build import build_site
+from fedagentgym.leaderboard.page.excerpts import BEST, fill_page, make_marks
+from fedagentgym.leaderboard.results import Claim, Result, Verification, pack
 from fedagentgym.partitions.held import _write_card
-from tests.leaderboard.samples import AGENTS_SUITE, write_methods_sample
+from fedagentgym.runs.claims import describe_evaluated, make_point
+from fedagentgym.runs.folder import format_document, read_document, to_yaml
+from fedagentgym.runs.record import RunRecord, Spent
+from tests.leaderboard.samples import AGENTS_SUITE, MADE, ZEROS, write_methods_sample
 
 from .runs import ROUNDS, write_run
 
@@ -105,25 +107,38 @@ def check_same_marks(text: str, plain: str) -> None:
 
 def write_texts_of_run(folder: Path, text: str) -> Path:
     run = write_run(folder / "run", text, ("Pick", f"1 {text}", f"2 {text}"))
-    estimates = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["evaluation"]
-    result = {
+    evaluations = [
+        (one["round"], one["evaluation"])
+        for one in map(json.loads, (run / "metrics.jsonl").open())
+        if "evaluation" in one
+    ]
+    number, last = evaluations[-1]
+    record = {
+        "kind": "training",
         "name": text,
         "algorithm": text,
         "rounds": ROUNDS,
         "seed": 0,
-        "client_split": {"clients": 30, "digest": text},
-        "final": {**estimates, "round": ROUNDS},
-        "config": {
-            "env": {"id": text, "options": {"level": text}},
-            "agent": {"name": text},
-            "partition": {"sampler": text},
-            "federation": {},
-            "algorithm": {"name": text},
-            "evaluation": {"split": text, "temperature": 1.0},
-        },
+        "config_digest": ZEROS,
+        "env": {"id": text, "options": {"level": text}, "pool": ZEROS, "task_set": ZEROS},
+        "agent": {"kind": "model", "settings": {"name": text}},
+        "client_split": {"clients": 30, "digest": ZEROS},
+        "curve": [make_point(describe_evaluated(found, at, ZEROS), Spent()) for at, found in evaluations],
+        "final": describe_evaluated(last, number, ZEROS),
+        "spent": Spent(),
+        "made": MADE,
     }
-    (run / "result.json").write_text(json.dumps(result))
-    (run / "config.yaml").write_text(f"name: {json.dumps(text)}\n")
+    (run / "result.json").write_text(format_document(RunRecord.load(record)))
+    config = {
+        "name": text,
+        "env": {"id": text, "options": {"level": text}},
+        "agent": {"name": text},
+        "partition": {"sampler": text},
+        "federation": {},
+        "algorithm": {"name": text},
+        "evaluation": {"split": text, "temperature": 1.0},
+    }
+    (run / "config.yaml").write_text(to_yaml(config))
     return run
 
 
@@ -157,23 +172,20 @@ def write_texts_of_results(folder: Path, results: Path, text: str) -> tuple[Path
     """Copies of two results that call themselves, their suite and its scenarios so, and what was found about them."""
     verified = folder / "verified"
     for place in sorted(results.iterdir()):
-        copy = folder / "results" / place.name
-        for file in (one for one in place.rglob("*") if one.is_file()):
-            (copy / file.relative_to(place)).parent.mkdir(parents=True, exist_ok=True)
-            (copy / file.relative_to(place)).write_bytes(file.read_bytes())
+        copy = folder / "copies" / place.name
+        shutil.copytree(place, copy)
         suite = yaml.safe_load((copy / "suite.yaml").read_text())
         suite |= {"title": text, "about": text, "expected": [text]}
         suite["scenarios"]["uniform"] |= {"about": text, "methods_differ": False, "because": text}
         (copy / "suite.yaml").write_text(yaml.safe_dump(suite))
-        manifest = ResultFolder(copy).manifest
-        entry = manifest.entry.model_copy(
-            update={"title": text, "note": text, "submitted_by": text, "link": f"javascript:{text}"}
-        )
-        played = manifest.suite.model_copy(update={"digest": Suite.load(suite).digest})
-        (copy / "manifest.json").write_text(to_text(manifest.model_copy(update={"entry": entry, "suite": played})))
+        told = {"title": text, "note": text, "submitted_by": text, "link": f"javascript:{text}"}
+        entry = read_document(Entry, copy / "entry.json").model_copy(update=told)
+        (copy / "entry.json").write_text(format_document(entry))
+        archive = folder / "results" / f"{place.name}.zip"
+        digest = pack(Result(copy), archive)
         claims = (Claim(name="who", status="not provable", about=text),)
-        found = Verification(manifest=file_digest(copy / "manifest.json"), version=text, claims=claims)
-        write_atomic(ResultFolder(copy, verified).verification_file, to_text(found))
+        found = Verification(result=digest, version=text, claims=claims)
+        write_atomic(Result(archive, verified).verification_file, format_document(found))
     return folder / "results", verified
 
 

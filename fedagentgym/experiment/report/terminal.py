@@ -14,6 +14,7 @@ from fedagentgym.experiment.report.results import AloneAndTogether
 from fedagentgym.federation.progress import ProgressCallback, TrainingProgress
 from fedagentgym.learning.evaluation import TOLERATED
 from fedagentgym.pages.render import format_percent
+from fedagentgym.runs.folder import RunFolder
 
 
 class RoundTable:
@@ -153,31 +154,30 @@ def print_comparison(found: AloneAndTogether) -> None:
         out.print(sentence, highlight=False)
 
 
-def print_summary(folder: Path, record: Mapping[str, Any]) -> None:
+def print_summary(folder: Path) -> None:
     """The summary at the end of a run."""
     out = get_console()
+    record = RunFolder(folder).record
     lines = []
-    if record["curve"]:
-        first, final = record["curve"][0]["overall"]["success"], record["final"]["overall"]["success"]
+    if record.curve and record.final is not None:
+        first, final = record.curve[0].overall["success"], record.final.overall["success"]
         best = "a test split chooses no best round"
-        if record["best_round"] is not None:
-            point = next(one for one in record["curve"] if one["round"] == record["best_round"])
-            best = f"best {format_fixed(point['overall']['success']['mean'], 3)} in round {point['round']}"
+        if record.best_round is not None:
+            point = next(one for one in record.curve if one.round == record.best_round)
+            best = f"best {format_fixed(point.overall['success']['mean'], 3)} in round {point.round}"
         lines += [
             f"success on held-out tasks: {format_fixed(first['mean'], 3)} before, {format_fixed(final['mean'], 3)} after "
-            f"{count_things(record['rounds'], 'round')}",
+            f"{count_things(record.rounds, 'round')}",
             f"  interval {format_range(final['low'], final['high'], 3)}; {best}",
         ]
-    if record["ranked"] is not None:
-        ranked, tasks = record["ranked"]["overall"]["success"], record["tasks"]
+    if record.ranked is not None and record.tasks is not None:
         lines.append(
-            f"ranked: {format_fixed(ranked['mean'], 3)} on {count_things(tasks['tasks'], 'task')} of {tasks['split']}, round"
-            f" {record['ranked']['round']}"
+            f"ranked: {format_fixed(record.ranked.overall['success']['mean'], 3)} on {count_things(record.tasks.tasks, 'task')}"
+            f" of {record.tasks.split}, round {record.ranked.round}"
         )
-    spent = record["spent"]
     lines += [
-        f"{format_fixed((spent['bytes_down'] + spent['bytes_up']) / 1e6, 2)} MB exchanged, {spent['env_steps']:,} environment"
-        f" steps, {count_things(record['failures'], 'failure')}, {format_duration(record['made']['seconds'])}",
+        f"{format_fixed(record.spent.bytes / 1e6, 2)} MB exchanged, {record.spent.env_steps:,} environment steps,"
+        f" {count_things(record.failures or 0, 'failure')}, {format_duration(record.made.seconds)}",
         f"record {folder / 'result.json'}",
     ]
     page = folder / "report.html"

@@ -361,7 +361,8 @@ def _describe_entry(page: SuitePage, entry: Result) -> dict[str, Any]:
         "plugins": [one.name for one in about.plugins],
         "by": about.submitted_by,
         "link": about.link if about.link.startswith(("https://", "http://")) else "",
-        "note": about.note,
+        "note": about.note
+        + ("" if (again := about.regraded) is None else f" Graded again by {again.by}, from {again.of}."),
         "status": tell_status(entry),
         "part": "" if entry.is_whole else describe_part(entry),
         "rerun": _describe_rerun(rerun, entry.suite.rank_by) if rerun is not None else None,
