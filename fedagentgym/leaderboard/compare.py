@@ -112,7 +112,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
 
 
 def _find_seed(run: RunFolder) -> int:
-    """The seed of a training run; evaluations of one agent are not told apart by theirs."""
+    """The seed of a training run; evaluations of one agent are not distinguished by theirs."""
     seed = run.config.get("seed")
     if "partition" not in run.config:
         return 0

@@ -113,7 +113,7 @@ class RunFolder:
         return {int(file.stem): file for file in found if file.stem.isdecimal()}
 
     def find_episodes(self) -> Path | None:
-        """The episodes by which the run is judged: the ranked ones, or those of its last evaluation."""
+        """The episodes by which the run is evaluated: the ranked ones, or those of its last evaluation."""
         if (self.path / RANKED).is_file():
             return self.path / RANKED
         return next(reversed(self.list_evaluations().values()), None)

@@ -296,7 +296,7 @@ def test_the_longest_names_are_written_and_read(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a zip, in which everything may be said wrongly."""
+    """A member of a zip, in which everything may be stated wrongly."""
 
     name: bytes
     data: bytes
