@@ -29,8 +29,18 @@ from fedagentgym.algorithms.reports import (
     summarise_local_models,
 )
 from fedagentgym.algorithms.runtime import Site, copy_arrays
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import NamedSettings
-from fedagentgym.federation.aggregation import HELD_MODELS, Accumulator, Aggregation, AggregationRule, Mean, UpdateStore
+from fedagentgym.federation.aggregation import (
+    HELD_MODELS,
+    Accumulator,
+    Aggregation,
+    AggregationRule,
+    LossRule,
+    Mean,
+    UpdateStore,
+    WeightedMean,
+)
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.checks import (
     ASSUMED,
@@ -66,6 +76,10 @@ class LocalStepsSettings(NamedSettings):
         """The rule that combines the clients' parameters."""
         return Mean()
 
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        """The clients' weights by their numbers of tasks: by default the rule decides, and most rules weigh all alike."""
+        return self.rule.weigh(examples)
+
     @model_validator(mode="after")
     def _check_privacy(self) -> Self:
         if self.privacy is not None and self.checks != UpdateChecks():
@@ -86,7 +100,21 @@ class AveragingSettings(LocalStepsSettings):
         return self.aggregation
 
 
+class WeightedSettings(AveragingSettings):
+    """The settings of a method that weighs clients by their numbers of tasks, unless the aggregation rule decides the weights."""
+
+    aggregation: Aggregation = WeightedMean()
+
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        """By the numbers of tasks, or as a rule that defines weights says: for `mean`, `fedavgm` and `fedadam` they are equal."""
+        decides = type(self.rule).weigh is not AggregationRule.weigh
+        return (self.rule if decides else WeightedMean()).weigh(examples)
+
+
 L = TypeVar("L", bound=LocalStepsSettings)
+SUCCESS = "success"
+LOSS_METRICS: Mapping[str, tuple[float, float]] = MappingProxyType({SUCCESS: (0.0, 1.0)})
+"""The reported metric that a client's loss is taken from, with its least and greatest value."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +154,55 @@ class Averaging(BaseAlgorithm[L]):
     assumed: ClassVar[Sequence[str]] = ASSUMED
     deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
 
+    def check_start(self, asked: int) -> None:
+        """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.
+
+        Args:
+            asked: Number of clients that take part in a round.
+
+        Raises:
+            OptionError: If it would.
+        """
+        rule = self.settings.rule
+        if rule.needs_all and asked < rule.least_updates:
+            raise OptionError(
+                f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
+                " a round"
+            )
+        if not rule.uses_weights and self._can_weigh_unequally():
+            raise self._refuse_weights()
+
+    def _can_weigh_unequally(self) -> bool:
+        """Return whether clients are known to have unequal weights, or weights of the method's own."""
+        if self.settings.privacy is not None or len(self.client_ids()) < 2:
+            return False
+        if self.gives_weights(self.settings):
+            return True
+        if self.runtime.spec.partition.is_held:
+            return False  # the numbers of tasks come with the first replies
+        return len(set(self.settings.weigh([float(len(member)) for member in self.runtime.client_split]))) > 1
+
+    def _refuse_weights(self) -> OptionError:
+        own = self.gives_weights(self.settings)
+        by = "its own weights" if own else "their numbers of tasks, which differ"
+        return OptionError(
+            f"algorithm.aggregation: {self.settings.rule.name} ignores weights, but {self.settings.name} weighs its clients by"
+            f" {by}: choose a rule that uses weights, such as weighted, or a method that weighs all clients alike, such as"
+            " fedagent"
+        )
+
+    @classmethod
+    def gives_weights(cls, settings: L) -> bool:
+        """Return whether the method gives clients weights of its own, which a rule without weights would ignore.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            True if it overrides `client_weights`. A method whose weights are equal under some settings says so here.
+        """
+        return cls.client_weights is not Averaging.client_weights
+
     @classmethod
     def list_kept_copies(cls, settings: L) -> tuple[str, ...]:
         """Return which copies of the parameters the penalties hold: with a proximal term, the start of the round."""
@@ -147,7 +224,12 @@ class Averaging(BaseAlgorithm[L]):
     @classmethod
     def needs_counts(cls, settings: L) -> bool:
         """Return whether the aggregation weighs clients by their number of tasks."""
-        return settings.privacy is None and settings.rule.weigh([1.0, 3.0]) != settings.rule.weigh([1.0, 1.0])
+        return settings.privacy is None and settings.weigh([1.0, 3.0]) != settings.weigh([1.0, 1.0])
+
+    @classmethod
+    def needs_metrics(cls, settings: L) -> bool:
+        """Return whether a reported metric decides a client's weight: by `deciding_metrics`, or by a rule that needs losses."""
+        return bool(cls.deciding_metrics) or isinstance(settings.rule, LossRule)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the one operation of clients, `train`."""
@@ -250,7 +332,8 @@ class Averaging(BaseAlgorithm[L]):
         if isinstance(report, Failure):
             return report
         metrics = report.metrics
-        for name, (low, high) in self.deciding_metrics.items():
+        needed = LOSS_METRICS if isinstance(self.settings.rule, LossRule) else {}
+        for name, (low, high) in {**needed, **self.deciding_metrics}.items():
             if not low <= metrics.get(name, float("nan")) <= high:
                 return Failure(
                     client, "refused", f"its {name!r} is {metrics.get(name)}, and must lie in {low:g} to {high:g}"
@@ -280,9 +363,9 @@ class Averaging(BaseAlgorithm[L]):
             this_round: The round.
 
         Returns:
-            The weight of each, as the aggregation rule weighs their examples.
+            The weight of each, as the settings and their aggregation rule weigh the clients' numbers of tasks.
         """
-        return self.settings.rule.weigh([float(reply.examples) for reply in replies])
+        return self.settings.weigh([float(reply.examples) for reply in replies])
 
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
@@ -298,7 +381,7 @@ class Averaging(BaseAlgorithm[L]):
         Returns:
             The next state; the same state if no reply is used.
         """
-        privacy = self.settings.privacy
+        privacy, rule = self.settings.privacy, self.settings.rule
         accumulator: Accumulator
         if privacy is not None:
             asked, noise = len(this_round.participants), this_round.draw_noise("privacy")
@@ -307,8 +390,13 @@ class Averaging(BaseAlgorithm[L]):
         elif not used:
             return state
         else:
-            accumulator = self.settings.rule.begin(state)
             weights = self.client_weights(used, this_round)
+            if not rule.uses_weights and len(set(weights)) > 1:
+                raise self._refuse_weights()
+            if isinstance(rule, LossRule):
+                accumulator = rule.begin(state, [1.0 - reply.metrics[SUCCESS] for reply in used])
+            else:
+                accumulator = rule.begin(state)
         for reply, weight, update in zip(used, weights, updates, strict=True):
             if privacy is None:
                 update = self.settings.checks.clip(state.parameters, update, reply.update_norm)

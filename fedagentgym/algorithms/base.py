@@ -152,6 +152,16 @@ class BaseAlgorithm(Generic[S]):
         """
         return ()
 
+    def check_start(self, asked: int) -> None:
+        """Check that a run can begin; called on the server, once its tasks are divided and before anything is written.
+
+        Args:
+            asked: Number of clients that take part in a round.
+
+        Raises:
+            OptionError: If it cannot; by default it can.
+        """
+
     # ---- for the federation ---------------------------------------------------------------------------------------
 
     def client_ids(self) -> Sequence[int]:
@@ -217,6 +227,18 @@ class BaseAlgorithm(Generic[S]):
 
         Returns:
             False by default.
+        """
+        return False
+
+    @classmethod
+    def needs_metrics(cls, settings: S) -> bool:
+        """Return whether a metric that clients report decides something, such as a client's weight.
+
+        Args:
+            settings: The method's settings.
+
+        Returns:
+            False by default: metrics are only shown.
         """
         return False
 

@@ -23,9 +23,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings, WeightedSettings
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.aggregation import Aggregation, WeightedMean
 
 
 class FedAgentSettings(AveragingSettings):
@@ -40,11 +39,10 @@ class FedAgent(Averaging[FedAgentSettings]):
     settings_class: ClassVar[type[Settings]] = FedAgentSettings
 
 
-class FedAvgGRPOSettings(AveragingSettings):
+class FedAvgGRPOSettings(WeightedSettings):
     """`algorithm: {name: fedavg-grpo, ...}`."""
 
     name: Literal["fedavg-grpo"] = "fedavg-grpo"
-    aggregation: Aggregation = WeightedMean()
 
 
 class FedAvgGRPO(Averaging[FedAvgGRPOSettings]):

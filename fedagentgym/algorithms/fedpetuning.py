@@ -12,24 +12,23 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import Averaging, WeightedSettings
 from fedagentgym.algorithms.base import Scale, Work
 from fedagentgym.algorithms.reports import evaluate_local_model
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.aggregation import Aggregation, WeightedMean
+from fedagentgym.federation.aggregation import LossRule
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.settings import ImitationSettings, SupervisedSettings
 
 
-class FedPETuningSettings(AveragingSettings):
+class FedPETuningSettings(WeightedSettings):
     """`algorithm: {name: fedpetuning, objective: sft}`; the agent needs an adapter."""
 
     name: Literal["fedpetuning"] = "fedpetuning"
-    aggregation: Aggregation = WeightedMean()
     objective: Literal["grpo", "sft"] = Field(default="grpo", description="reinforcement or imitation")
     supervised: ImitationSettings = Field(
         default=ImitationSettings(), description="how solutions are imitated (sft); `steps` is local_steps"
@@ -41,6 +40,8 @@ class FedPETuningSettings(AveragingSettings):
             raise ValueError("the proximal term belongs to policy steps: it cannot be combined with objective=sft")
         if self.objective == "grpo" and self.supervised != ImitationSettings():
             raise ValueError("supervised is about imitation: it needs objective=sft")
+        if self.objective == "sft" and isinstance(self.rule, LossRule):
+            raise ValueError(f"{self.rule.name} needs the clients' success, which imitation does not measure")
         return self
 
 

@@ -99,7 +99,7 @@ def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
 def list_objections(method: type[BaseAlgorithm[Any]], settings: Any, owner: HeldSettings) -> list[str]:
     """Return what the owner of tasks does not allow of what a method sends."""
     name = settings.name
-    decides = getattr(method, "deciding_metrics", {})  # other metrics are left out
+    decides = method.needs_metrics(settings)  # other metrics are left out
     found = [
         f"does not allow {one.kind}, which {name} sends: {one.what} (allow)"
         for one in method.list_sent(settings)

@@ -38,6 +38,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, Re
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.federation.aggregation import LossRule
 from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
@@ -65,11 +66,15 @@ class PubSwapSettings(AveragingSettings):
     public_tasks: int = Field(default=8, ge=1, description="public tasks of a public step (b)")
 
     @model_validator(mode="after")
-    def _refuse_privacy_with_swaps(self) -> Self:
+    def _refuse_what_public_steps_break(self) -> Self:
         if self.privacy is not None and self.swap_period <= self.local_steps:
             raise ValueError(
                 "answers to public tasks reach other clients without noise, so an epsilon for the updates would be false:"
                 " privacy cannot be used with public steps"
+            )
+        if isinstance(self.rule, LossRule) and self.swap_period == 1:
+            raise ValueError(
+                f"{self.rule.name} needs the clients' success in private steps: set swap_period to 2 or more"
             )
         return self
 

@@ -328,6 +328,8 @@ class Run:
         if spec.evaluation is not None:
             runtime.evaluation_sets = sets
         algorithm = make_algorithm(spec, runtime)
+        clients = len(algorithm.client_ids())
+        algorithm.check_start(min(config.federation.clients_per_round or clients, clients))
         loaded = config.plugins if plugins is None else plugins
         return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded, began)
 

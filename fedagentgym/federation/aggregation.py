@@ -42,6 +42,9 @@ AGGREGATION_RULES = Registry(
         "trimmed_mean": "fedagentgym.federation.aggregation:TrimmedMean",
         "fedavgm": "fedagentgym.federation.aggregation:FedAvgM",
         "fedadam": "fedagentgym.federation.aggregation:FedAdam",
+        "krum": "fedagentgym.federation.rules.krum:Krum",
+        "multi_krum": "fedagentgym.federation.rules.multi_krum:MultiKrum",
+        "qfedavg": "fedagentgym.federation.rules.qfedavg:QFedAvg",
     },
 )
 
@@ -59,14 +62,16 @@ class Accumulator(Protocol):
 class AggregationRule(NamedSettings):
     """Base class of aggregation rules: derive a class, write `begin`, register it with `fedagentgym.register_aggregation`.
 
-    The fields are its options in configurations; `name` is the name that it is registered by. A rule that must see all
-    updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
+    The fields are its options in configurations; `name` is the name that it is registered by. A rule whose accumulator uses the
+    weights that it is given sets `uses_weights`; with any other, clients of unequal weights are refused before the first round. A
+    rule that must see all updates at once, as a median, sets `needs_all`. `fedagentgym.testing.check_aggregation` checks it.
 
     Examples:
         >>> from typing import Literal
         >>> from fedagentgym.federation import AggregationRule, Mean
         >>> class Balanced(AggregationRule):
         ...     name: Literal["balanced"] = "balanced"
+        ...     uses_weights = True
         ...     def weigh(self, examples):
         ...         return [number ** 0.5 for number in examples]
         ...     def begin(self, state):
@@ -74,9 +79,17 @@ class AggregationRule(NamedSettings):
     """
 
     needs_all: ClassVar[bool] = False
+    uses_weights: ClassVar[bool] = False
+    """True if clients of greater weight count for more. A rule that does not say so is taken to ignore weights, so that what is
+    forgotten is refused and not lost."""
+
+    @property
+    def least_updates(self) -> int:
+        """The number of updates that it needs."""
+        return 1
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """Return the clients' weights in the aggregate.
+        """Return the clients' weights in the aggregate. A rule that does not define it leaves them to the method.
 
         Args:
             examples: Number of examples of each client.
@@ -99,7 +112,23 @@ class AggregationRule(NamedSettings):
         raise NotImplementedError
 
 
-class Mean(AggregationRule):
+class LossRule(AggregationRule):
+    """Base class of rules that also depend on how well clients do: `begin` is given a loss of each, 1 - success, from 0 to 1."""
+
+    def begin(self, state: ServerState, losses: Sequence[float] = ()) -> Accumulator:
+        raise NotImplementedError
+
+
+class _OnMean(AggregationRule):
+    """Base class of rules on the plain mean: clients count alike, unless the method gives them weights of its own."""
+
+    uses_weights: ClassVar[bool] = True
+
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        return [1.0] * len(examples)
+
+
+class Mean(_OnMean):
     """The plain mean of the parameters of the clients that answered."""
 
     name: Literal["mean"] = "mean"
@@ -112,6 +141,7 @@ class WeightedMean(AggregationRule):
     """The mean weighted by the clients' numbers of tasks; with equal numbers it is `mean`, bit for bit."""
 
     name: Literal["weighted"] = "weighted"
+    uses_weights: ClassVar[bool] = True
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
         equal = len(set(examples)) == 1 and examples[0] > 0
@@ -150,7 +180,7 @@ class TrimmedMean(AggregationRule):
         return np.asarray(np.mean(ordered[cut : len(ordered) - cut], axis=0, dtype=np.float64))
 
 
-class FedAvgM(AggregationRule):
+class FedAvgM(_OnMean):
     """The mean, with server momentum."""
 
     name: Literal["fedavgm"] = "fedavgm"
@@ -171,7 +201,7 @@ class FedAvgM(AggregationRule):
         return ServerState(parameters, add_prefix("velocity/", moments), state.memory)
 
 
-class FedAdam(AggregationRule):
+class FedAdam(_OnMean):
     """The mean, with Adam on the server (no bias correction, as published)."""
 
     name: Literal["fedadam"] = "fedadam"
@@ -204,13 +234,19 @@ Aggregation = Annotated[
 """The type of a setting that chooses a rule."""
 
 
-def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple[Parameters, float]]) -> ServerState:
+def aggregate(
+    rule: AggregationRule,
+    state: ServerState,
+    updates: Iterable[tuple[Parameters, float]],
+    losses: Sequence[float] = (),
+) -> ServerState:
     """Compute the next global state from the clients' parameters.
 
     Args:
         rule: The aggregation rule.
         state: The global state from which the round began.
         updates: Parameters and weight of each client, in the order of the numbers.
+        losses: The loss of each, from 0 to 1, for a rule that depends on it (`qfedavg`).
 
     Returns:
         The next global state.
@@ -223,7 +259,7 @@ def aggregate(rule: AggregationRule, state: ServerState, updates: Iterable[tuple
         >>> aggregate(Mean(), state, updates).parameters["w"].tolist()
         [2.0, 2.0]
     """
-    accumulator = rule.begin(state)
+    accumulator = rule.begin(state, losses) if isinstance(rule, LossRule) else rule.begin(state)
     for update, weight in updates:
         accumulator.add(update, weight)
     return accumulator.finish()

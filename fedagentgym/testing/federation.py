@@ -30,10 +30,11 @@ class _Holder(NamedSettings):
 
 
 def check_aggregation(name: str, **settings: object) -> None:
-    """Check a registered aggregation rule on made-up parameters of four clients, over two rounds.
+    """Check a registered aggregation rule on made-up parameters of four clients, or as many as it needs, over two rounds.
 
     It must keep names, dtypes and shapes, repeat itself, leave state, updates and global generators as they were, give finite
-    parameters, and return a state that survives its commit; its settings must survive a configuration file.
+    parameters, use weights if and only if it says `uses_weights`, and return a state that survives its commit; its settings must
+    survive a configuration file.
 
     Args:
         name: The name by which it is registered.
@@ -53,13 +54,15 @@ def check_aggregation(name: str, **settings: object) -> None:
         )
         rule = _load({"name": name, **settings})
         assert _load(rule.model_dump(mode="json")) == rule, f"the settings of {name} do not survive a file"
-        weights = rule.weigh(list(EXAMPLES))
-        assert len(weights) == len(EXAMPLES), f"{name} weighs {len(EXAMPLES)} clients by {len(weights)} numbers"
+        examples = [EXAMPLES[client % len(EXAMPLES)] for client in range(max(len(EXAMPLES), rule.least_updates))]
+        weights = rule.weigh(list(examples))
+        assert len(weights) == len(examples), f"{name} weighs {len(examples)} clients by {len(weights)} numbers"
         assert all(np.isfinite(weight) and weight >= 0 for weight in weights), f"{name} gives a weight that is not >= 0"
         state = ServerState(_make_parameters(0), memory={"kept": 1})
         with global_generators_untouched(name):
             for number in (1, 2):
                 state = _check_round(name, rule, state, number, weights)
+            _check_weights(name, rule, examples)
 
 
 def _load(plain: Mapping[str, object]) -> AggregationRule:
@@ -69,9 +72,10 @@ def _load(plain: Mapping[str, object]) -> AggregationRule:
 def _check_round(
     name: str, rule: AggregationRule, state: ServerState, number: int, weights: list[float]
 ) -> ServerState:
-    updates = [_make_parameters(10 * number + client) for client in range(len(EXAMPLES))]
+    updates = [_make_parameters(100 * number + client) for client in range(len(weights))]
+    losses = [1.0 / (1.0 + client) for client in range(len(weights))]
     before = [_to_bytes(parameters) for parameters in (state.parameters, *updates)]
-    after = aggregate(rule, state, zip(updates, weights, strict=True))
+    after = aggregate(rule, state, zip(updates, weights, strict=True), losses)
     assert [_to_bytes(parameters) for parameters in (state.parameters, *updates)] == before, (
         f"{name} changes the parameters that it is given"
     )
@@ -83,12 +87,24 @@ def _check_round(
         assert given.shape == value.shape, f"{name} gives {key!r} the shape {given.shape}, the model has {value.shape}"
         assert np.isfinite(given).all(), f"{name} gives parameters that are not finite"
     assert after.memory == state.memory, f"{name} loses what the method remembers in state.memory"
-    again = aggregate(rule, state, zip(updates, weights, strict=True))
+    again = aggregate(rule, state, zip(updates, weights, strict=True), losses)
     assert again.digest == after.digest, f"{name} gives another state for the same updates"
     stored = ServerState.from_message(Message.decode(after.message.encoded))
-    following = [aggregate(rule, begun, zip(updates, weights, strict=True)).digest for begun in (after, stored)]
+    following = [aggregate(rule, begun, zip(updates, weights, strict=True), losses).digest for begun in (after, stored)]
     assert following[0] == following[1], f"{name} continues differently from a state that was stored and read again"
     return after
+
+
+def _check_weights(name: str, rule: AggregationRule, examples: Sequence[float]) -> None:
+    """The same updates with equal and with unequal weights: the results differ if the rule says that it uses weights."""
+    state, losses = ServerState(_make_parameters(0)), [0.5] * len(examples)
+    updates = [_make_parameters(1000 + client) for client in range(len(examples))]
+    weightings = ([1.0] * len(examples), examples, examples[::-1])
+    found = {aggregate(rule, state, zip(updates, weights, strict=True), losses).digest for weights in weightings}
+    if rule.uses_weights:
+        assert len(found) > 1, f"{name} says uses_weights, but equal and unequal weights give the same"
+    else:
+        assert len(found) == 1, f"{name} depends on the clients' weights, but does not say uses_weights = True"
 
 
 def _make_parameters(seed: int) -> dict[str, Array]:

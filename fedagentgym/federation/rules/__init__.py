@@ -1,0 +1,1 @@
+"""Aggregation rules with a file each: Krum, Multi-Krum and q-FedAvg."""

@@ -1,0 +1,77 @@
+"""Krum: the one update that lies closest to its nearest others (Blanchard et al. 2017).
+
+    score of k  =  sum of the n - f - 2 smallest squared distances from theta_k to the other theta_j
+    theta       =  the theta_k with the smallest score; of equal ones the first
+
+n clients reply and f of them may send anything; the published guarantee needs n >= 2 f + 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.federation.aggregation import AggregationRule, RunningMean
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.message import Parameters, squared_distance
+
+
+class Krum(AggregationRule):
+    """The update with the smallest sum of squared distances to its nearest others."""
+
+    name: Literal["krum"] = "krum"
+    needs_all: ClassVar[bool] = True
+    byzantine: int = Field(default=1, ge=0, description="f: clients of a round that may send anything")
+
+    @property
+    def least_updates(self) -> int:
+        return 2 * self.byzantine + 3 if self.byzantine else 1
+
+    def count_chosen(self, updates: int) -> int:
+        """The number of updates that are averaged, of this many."""
+        return 1
+
+    def begin(self, state: ServerState) -> KrumStep:
+        return KrumStep(state, self)
+
+
+class KrumStep:
+    """All updates of a round, of which the mean of the best is taken; weights are ignored."""
+
+    def __init__(self, state: ServerState, rule: Krum) -> None:
+        self._state, self._rule = state, rule
+        self._updates: list[Parameters] = []
+
+    def add(self, update: Parameters, weight: float) -> None:
+        self._updates.append(update)
+
+    def finish(self) -> ServerState:
+        count, rule = len(self._updates), self._rule
+        if not count:
+            raise DataError("cannot aggregate: no update was added")
+        if count < rule.least_updates:
+            raise DataError(
+                f"{rule.name} with byzantine: {rule.byzantine} needs {rule.least_updates} updates, and there are {count}"
+            )
+        scores = compute_scores(self._updates, neighbours=max(count - rule.byzantine - 2, 1))
+        mean = RunningMean(self._state.parameters)
+        for place in sorted(np.argsort(scores, kind="stable")[: rule.count_chosen(count)].tolist()):
+            mean.add(self._updates[place])
+        return replace(self._state, parameters=mean.compute())
+
+
+def compute_scores(updates: list[Parameters], neighbours: int) -> NDArray[np.float64]:
+    """The sum of each update's smallest squared distances to the others."""
+    distances = np.full((len(updates), len(updates)), np.inf)
+    for place, update in enumerate(updates):
+        for other in range(place):
+            distance = sum(squared_distance(value, updates[other][name]) for name, value in update.items())
+            distances[place, other] = distances[other, place] = distance
+    distances.sort(axis=1)  # an update's distance to itself is infinite, and last
+    nearest = distances[:, : min(neighbours, len(updates) - 1)]
+    return np.asarray(nearest.sum(axis=1))
