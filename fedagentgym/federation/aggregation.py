@@ -85,7 +85,7 @@ class AggregationRule(NamedSettings):
 
     @property
     def least_updates(self) -> int:
-        """The number of updates that it needs."""
+        """The number of updates without which it has no result, if it `needs_all`."""
         return 1
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
@@ -229,7 +229,7 @@ class FedAdam(_OnMean):
 Aggregation = Annotated[
     AggregationRule,
     Choice(AGGREGATION_RULES),
-    Field(description="how the server combines what the clients return: mean, weighted, median, trimmed_mean, ..."),
+    Field(description="how the server combines what the clients return: mean, weighted, median, krum, ..."),
 ]
 """The type of a setting that chooses a rule."""
 

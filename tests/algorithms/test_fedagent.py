@@ -141,7 +141,19 @@ def test_equal_sizes_make_fedavg_the_plain_mean(tmp_path: Path) -> None:
     assert weighted.state.digest == plain.state.digest
 
 
-@pytest.mark.parametrize("rule", ["median", {"name": "trimmed_mean", "trim": 0.34}, "fedavgm", "fedadam"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "median",
+        {"name": "trimmed_mean", "trim": 0.34},
+        {"name": "krum", "byzantine": 0},
+        {"name": "multi_krum", "byzantine": 0, "chosen": 2},
+        "qfedavg",
+        "fedavgm",
+        "fedadam",
+    ],
+    ids=lambda rule: rule if isinstance(rule, str) else rule["name"],
+)
 def test_other_rules_run_and_their_memory_is_committed(tmp_path: Path, rule: Any) -> None:
     algorithm = {"name": "fedagent", "local_steps": 1, "aggregation": rule}
     whole = go(tmp_path / "whole", algorithm, rounds=2)

@@ -67,6 +67,7 @@ REFUSED = {
     ("fedavg-grpo", "privacy"): "privacy is for the plain mean",
     ("fedpetuning", "privacy"): "privacy is for the plain mean",
     ("fedpetuning sft", "privacy"): "privacy is for the plain mean",
+    **{(name, "median"): "median ignores weights" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
     ("fedmoa", "privacy"): "privacy cannot be used with it",
     ("pubswap", "privacy"): "privacy cannot be used with public steps",
     ("fedpetuning sft", "proximal"): "cannot be combined with objective=sft",
