@@ -100,9 +100,8 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     names, values = tabulate_measures(groups) if groups else ([], None)
     if values is not None and suite.pass_powers:
         solved = [[trajectory.success for trajectory in group] for group in groups]
-        for (
-            power
-        ) in suite.pass_powers:  # the chance that so many of a task's episodes, none drawn twice, are all solved
+        # for each task, the chance that so many of its episodes, drawn without replacement, are all solved
+        for power in suite.pass_powers:
             chances = [math.comb(sum(row), power) / math.comb(len(row), power) for row in solved]
             values = np.column_stack([values, chances])
             names = [*names, f"pass^{power}"]

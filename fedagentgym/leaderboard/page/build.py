@@ -9,18 +9,18 @@ results/SUITE/ENTRY.zip         the results themselves, unless they are linked t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
-from fedagentgym.leaderboard.page.index import SuitePage, render_site
+from fedagentgym.leaderboard.page.index import View, read_published, view_suite
 from fedagentgym.leaderboard.page.tables import write_csv, write_markdown
 from fedagentgym.leaderboard.rank import Place, compare_pairs, rank
 from fedagentgym.leaderboard.results import SuiteEntries, pack, read_suites
 from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
-from fedagentgym.pages.render import to_script_json
+from fedagentgym.pages.render import render, to_script_json
 from fedagentgym.runs.folder import RANKED
 
 MARK = ".fedagentgym-leaderboard"
@@ -49,8 +49,9 @@ def build_site(
     if (fresh / MARK).is_file():
         shutil.rmtree(fresh)
     with atomic_folder(fresh) as place:
-        pages = [_write_suite(one, place, link) for one in found]
-        write_atomic(place / "index.html", render_site(pages))
+        suites, (papers, cautions) = [_write_suite(one, place, link) for one in found], read_published()
+        page = render("leaderboard.html", suites=suites, papers=papers, cautions=cautions)
+        write_atomic(place / "index.html", page)
         write_atomic(place / MARK, MARK_TEXT)
     if out.exists():
         shutil.rmtree(out)
@@ -58,9 +59,9 @@ def build_site(
     return found
 
 
-def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
+def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
     """Write a suite's tables, the scripts that pass its entries' episodes to the page (of each scenario those of the first seed),
-    and without `link` copies of its results."""
+    and without `link` copies of its results; returns its part of the page."""
     places, differences = rank_entries(found), compare_pairs(found.suite, found.tabulate())
     write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences))
     write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
@@ -86,7 +87,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePag
         else:
             shutil.copyfile(entry.path, copy)
         links[entry.name] = f"results/{found.key}/{quote(copy.name)}"
-    return SuitePage(found, places, links, differences)
+    return view_suite(found, places, links, differences)
 
 
 def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
@@ -99,18 +100,14 @@ def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
     shape: dict[str, tuple[int, ...]] = {}
     for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
         shape |= {name: table.shape for name, table in tables.items()}
-    whole = {entry.name for entry in found.entries if entry.is_whole}
-    complete = {
-        name: tables
-        for name, tables in values.items()
-        if name in whole and {key: table.shape for key, table in tables.items()} == shape
-    }
-    ranks = {OVERALL: rank(complete, track, ranked)}
-    for scenario, expected in shape.items():
+
+    def rank_within(scenarios: Collection[str]) -> dict[str, Place]:
         members = {
-            name: {scenario: tables[scenario]}
+            name: {key: table for key, table in tables.items() if key in scenarios}
             for name, tables in values.items()
-            if scenario in tables and tables[scenario].shape == expected
+            if all(key in tables and tables[key].shape == shape[key] for key in scenarios)
         }
-        ranks[scenario] = rank(members, track, ranked)
-    return ranks
+        return rank(members, track, ranked)
+
+    is_whole = len(shape) == len(found.suite.scenarios)
+    return {OVERALL: rank_within(shape) if is_whole else {}, **{name: rank_within([name]) for name in shape}}

@@ -1,6 +1,6 @@
 """`index.html`: a tab for each suite, with its table, its figures, its episodes, and its checks; and the numbers of papers.
 
-The table is drawn by `assets/leaderboard.js` from the data of `describe_suite`. In the figures each entry's line or dot has the
+The table is drawn by `assets/leaderboard.js` from the `data` of `view_suite`. In the figures each entry's line or dot has the
 entry's name, so that the page can highlight the entry whose row is selected.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -29,8 +29,9 @@ from fedagentgym.leaderboard.page.tables import (
 )
 from fedagentgym.leaderboard.rank import Compared, Place
 from fedagentgym.leaderboard.results import Result, SuiteEntries
+from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Points, Series
-from fedagentgym.pages.render import Strong, format_percent, render
+from fedagentgym.pages.render import Strong, format_percent
 
 MOST_NAMED = 6
 """Number of entries with a colour and a key, the best ones; the others are grey."""
@@ -39,37 +40,20 @@ View = dict[str, Any]
 """A part of the page as its template reads it."""
 
 
-@dataclass(frozen=True)
-class SuitePage:
-    """A suite with the ranks of its entries, by scenario, and where each entry's files lie."""
-
-    found: SuiteEntries
-    places: Mapping[str, Mapping[str, Place]]
-    links: Mapping[str, str]
-    differences: list[Compared]
-
-    @property
-    def ordered(self) -> list[Result]:
-        """The entries, best first."""
-        return order_entries(self.found.entries, self.places[""])
-
-
-def render_site(pages: Sequence[SuitePage]) -> str:
-    """The whole page."""
-    papers, cautions = read_published()
-    return render("leaderboard.html", suites=[_view_suite(page) for page in pages], papers=papers, cautions=cautions)
-
-
-# ---- a suite ----------------------------------------------------------------------------------------------------------
-
-
-def _view_suite(page: SuitePage) -> View:
-    suite, strips = page.found.suite, _list_strips(page.ordered)
+def view_suite(
+    found: SuiteEntries,
+    places: Mapping[str, Mapping[str, Place]],
+    links: Mapping[str, str],
+    differences: Sequence[Compared],
+) -> View:
+    """A suite with the ranks of its entries, over all scenarios ("") and in each, and where each entry's files lie."""
+    suite, ordered = found.suite, order_entries(found.entries, places[""])
+    strips, limits = _list_strips(ordered), suite.budget
     runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
     if unit == "task" or runs >= FEWEST_REPLICATES:
         test = f"(paired by {unit}, 5 %, Holm's correction)"
         bands = f"Entries of one band do not differ significantly from the first of it {test}."
-        comparisons = f"all {len(page.differences)} comparisons, for difference and for equality"
+        comparisons = f"all {len(differences)} comparisons, for difference and for equality"
         pairing = f"Paired by {unit}; Holm's correction for {comparisons}."
     else:
         bands = (
@@ -78,43 +62,6 @@ def _view_suite(page: SuitePage) -> View:
         )
         shown = f"below {FEWEST_REPLICATES} there is no test, and the difference of every run is shown"
         pairing = f"Paired by run. {runs} runs each: {shown}."
-    return {
-        "key": page.found.key,
-        "suite": suite,
-        "leader": _describe_leader(page),
-        "facts": _list_facts(page),
-        "bands": bands,
-        "expected": list_expected(suite, page.differences),
-        "differences": list_differences(page.found, page.differences),
-        "control": describe_control(page.found, page.differences),
-        "pairing": pairing,
-        "charts": [(chart, note) for chart, note in _make_charts(page.found, page.ordered) if not chart.is_empty],
-        "strips": strips[:MOST_STRIPS],
-        "all_strips": len(strips),
-        "paper": find_paper(suite.paper),
-        "unproven": _list_unproven(page.found.entries),
-        "data": describe_suite(page),
-    }
-
-
-def _describe_leader(page: SuitePage) -> list[str]:
-    """The leading entry, in a sentence of parts."""
-    places = page.places[""]
-    if not places:
-        return ["No entry has played all of it: choose a scenario to compare those that played it."]
-    first, measure = page.ordered[0], page.found.suite.rank_by
-    ranked, metric = first.numbers.overall[measure], find_metric(measure)
-    band = [entry for entry in page.ordered if entry.name in places and places[entry.name].band == 1]
-    shared = ""
-    if len(band) > 1:
-        worse = "not significantly worse" if places[page.ordered[0].name].rank else "no further from it than runs vary"
-        shared = f" {len(band) - 1} more {'is' if len(band) == 2 else 'are'} {worse}."
-    reached = format_spread(ranked, first.numbers.list_runs(measure), metric)
-    return [Strong(first.entry.title), f" leads with {metric.title} {reached}.{shared}"]
-
-
-def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
-    suite, limits = page.found.suite, page.found.suite.budget
     budget = [
         "" if limits.rounds is None else f"{limits.rounds:,} rounds",
         "" if limits.episodes is None else f"{limits.episodes:,} episodes",
@@ -123,9 +70,9 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
     ranked_round = "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
     power = "" if suite.power is None else f"{format_fixed(100 * suite.power, 1)} points, in four of five experiments"
     facts = [
-        ("entries", f"{len(page.found.entries)}"),
+        ("entries", f"{len(found.entries)}"),
         ("scenarios", f"{len(suite.scenarios)}"),
-        ("seeds", f"{len(suite.seeds)}: {', '.join(map(str, suite.seeds))}"),
+        ("seeds", f"{runs}: {', '.join(map(str, suite.seeds))}"),
         ("track", suite.track),
         ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
@@ -134,7 +81,47 @@ def _list_facts(page: SuitePage) -> list[tuple[str, str]]:
         ("decides", power),
         ("secret twin", "held back by the maintainers" if suite.secret else "none"),
     ]
-    return [(name, value) for name, value in facts if value]
+    entries = []
+    for entry in ordered:
+        ranks = {scenario: each[entry.name] for scenario, each in places.items() if entry.name in each}
+        entries.append({**_describe_entry(entry), "files": links[entry.name], "places": ranks})
+    return {
+        "key": found.key,
+        "suite": suite,
+        "leader": _describe_leader(ordered, places[""]),
+        "facts": [(name, value) for name, value in facts if value],
+        "bands": bands,
+        "expected": list_expected(suite, differences),
+        "differences": list_differences(found, differences),
+        "control": describe_control(found, differences),
+        "pairing": pairing,
+        "charts": [(chart, note) for chart, note in _make_charts(suite, ordered) if not chart.is_empty],
+        "strips": strips[:MOST_STRIPS],
+        "all_strips": len(strips),
+        "paper": find_paper(suite.paper),
+        "unproven": _list_unproven(found.entries),
+        "data": {
+            "key": found.key,
+            "ranked": found.entries[0].suite.rank_by,
+            "measures": [asdict(find_metric(name)) for name in list_measures(found.entries)],
+            "scenarios": list(suite.scenarios),
+            "entries": entries,
+        },
+    }
+
+
+def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> list[str]:
+    """The leading entry, in a sentence of parts."""
+    if not places:
+        return ["No entry has played all of it: choose a scenario to compare those that played it."]
+    first = ordered[0]
+    measure, others = first.suite.rank_by, sum(place.band == 1 for place in places.values()) - 1
+    shared = ""
+    if others:
+        worse = "not significantly worse" if places[first.name].rank else "no further from it than runs vary"
+        shared = f" {others} more {'is' if others == 1 else 'are'} {worse}."
+    reached = format_spread(first.numbers.overall[measure], first.numbers.list_runs(measure), find_metric(measure))
+    return [Strong(first.entry.title), f" leads with {find_metric(measure).title} {reached}.{shared}"]
 
 
 def _list_unproven(entries: Iterable[Result]) -> list[tuple[str, str]]:
@@ -150,10 +137,9 @@ def _list_unproven(entries: Iterable[Result]) -> list[tuple[str, str]]:
 # ---- figures ------------------------------------------------------------------------------------------------------------
 
 
-def _make_charts(found: SuiteEntries, ordered: Sequence[Result]) -> Iterator[tuple[Chart, str]]:
+def _make_charts(suite: Suite, ordered: Sequence[Result]) -> Iterator[tuple[Chart, str]]:
     """All charts, each with a note; `ordered` is best first."""
-    scenarios = found.suite.scenarios
-    curves = {name: [_list_curve(entry, name) for entry in ordered] for name in scenarios}
+    curves = {name: [_list_curve(entry, name) for entry in ordered] for name in suite.scenarios}
     most = max((x for each in curves.values() for curve in each for x, _ in curve), default=0.0)
     axis, unit = "episodes with preparation", 1.0
     if most >= 10_000:
@@ -161,7 +147,7 @@ def _make_charts(found: SuiteEntries, ordered: Sequence[Result]) -> Iterator[tup
     for name, each in curves.items():
         title = f"Learning curves: {name}" if len(curves) > 1 else "Learning curves"
         series = _make_series(ordered, [[(x / unit, y) for x, y in curve] for curve in each])
-        note = f"Success on {found.suite.selection.split}, mean over seeds. The best entries have colours."
+        note = f"Success on {suite.selection.split}, mean over seeds. The best entries have colours."
         yield Chart(title, series, x=axis, limits=(0.0, 1.0), percent=True), note
     reached = [
         [(overall["bytes"].mean / 1e6, overall["success"].mean)] if {"bytes", "success"} <= overall.keys() else []
@@ -172,7 +158,7 @@ def _make_charts(found: SuiteEntries, ordered: Sequence[Result]) -> Iterator[tup
     yield chart, "Bytes sent and received by all clients until the end. Further left is cheaper."
     # success from the uniform division to the most heterogeneous, for each axis of heterogeneity
     axes: dict[str, list[tuple[float, str]]] = {}
-    for name, scenario in scenarios.items():
+    for name, scenario in suite.scenarios.items():
         if scenario.axis and scenario.level is not None:
             axes.setdefault(scenario.axis, []).append((scenario.level, name))
     for axis, levels in axes.items():
@@ -282,18 +268,8 @@ def find_paper(name: str | None) -> View | None:
 # ---- the data of the table's script --------------------------------------------------------------------------------
 
 
-def describe_suite(page: SuitePage) -> View:
-    """A suite as the script of the page reads it."""
-    return {
-        "key": page.found.key,
-        "ranked": page.found.entries[0].suite.rank_by,
-        "measures": [asdict(find_metric(name)) for name in list_measures(page.found.entries)],
-        "scenarios": list(page.found.suite.scenarios),
-        "entries": [_describe_entry(page, entry) for entry in page.ordered],
-    }
-
-
-def _describe_entry(page: SuitePage, entry: Result) -> View:
+def _describe_entry(entry: Result) -> View:
+    """An entry as the script of the page reads it."""
     about, numbers, records = entry.entry, entry.numbers, list(entry.records.values())
     agent, newest = records[0].agent, max((record.made for record in records), key=lambda made: made.date)
     verification, ranked = entry.verification, entry.suite.rank_by
@@ -331,12 +307,6 @@ def _describe_entry(page: SuitePage, entry: Result) -> View:
         "seconds": round(sum(record.made.seconds for record in records)),
         "seeds": entry.seeds,
         "episodes": sum(record.ranked.episodes for record in records if record.ranked is not None),
-        "files": page.links[entry.name],
-        "places": {
-            scenario: [place.order, place.band, place.rank]
-            for scenario, ranks in page.places.items()
-            if (place := ranks.get(entry.name)) is not None
-        },
         "measures": {"": _describe_measures(entry, numbers.overall)}
         | {scenario: _describe_measures(entry, found, scenario) for scenario, found in numbers.by_scenario.items()},
         "categories": {

@@ -53,12 +53,6 @@ def describe_part(entry: Result) -> str:
     return f"{len(entry.scenarios)} of {len(entry.suite.scenarios)} scenarios"
 
 
-def find_secret(entry: Result) -> Interval | None:
-    """The ranked measure on the secret twin, where the maintainers have run the entry there."""
-    rerun = entry.verification.rerun if entry.verification is not None else None
-    return None if rerun is None else rerun.secret.get(entry.suite.rank_by)
-
-
 def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared]) -> str:
     """The table over all scenarios, best first; one of each measure by scenario, the planned differences, what was expected,
     and the control."""
@@ -111,23 +105,23 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
 
 
 def _write_table(entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
-    """The lines of a Markdown table."""
-    is_ranked = any(place.rank for place in places.values())
-    titles = [find_metric(name).title for name in measures]
-    heads = ["band", *(["rank"] if is_ranked else []), "entry", *titles, "status"]
-    is_run_again = any(find_secret(entry) is not None for entry in entries)
-    heads += ["on the secret twin"] if is_run_again else []
-    lines = [f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
-    for entry in entries:
-        place, overall = places.get(entry.name), entry.numbers.overall
-        start = [str(place.band) if place else ""]
-        start += [str(place.rank) if place else ""] if is_ranked else []
-        cells = [*start, escape_markdown(entry.entry.title)]
-        cells += [_format_cell(overall.get(name), name, entry.numbers.list_runs(name)) for name in measures]
-        cells.append(escape_markdown(tell_status(entry)))
-        cells += [_format_cell(find_secret(entry), entry.suite.rank_by)] if is_run_again else []
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    """The lines of a Markdown table. The ranked measure on the secret twin is a column if the maintainers ran an entry there."""
+    placed, numbers = [places.get(entry.name) for entry in entries], [entry.numbers for entry in entries]
+    columns = [("band", [str(one.band) if one else "" for one in placed])]
+    if any(place.rank for place in places.values()):
+        columns.append(("rank", [str(one.rank) if one else "" for one in placed]))
+    columns.append(("entry", [escape_markdown(entry.entry.title) for entry in entries]))
+    for name in measures:
+        cells = [_format_cell(one.overall.get(name), name, one.list_runs(name)) for one in numbers]
+        columns.append((escape_markdown(find_metric(name).title), cells))
+    columns.append(("status", [escape_markdown(tell_status(entry)) for entry in entries]))
+    ranked, found = entries[0].suite.rank_by, [entry.verification for entry in entries]
+    secret = [one.rerun.secret.get(ranked) if one is not None and one.rerun is not None else None for one in found]
+    if any(secret):
+        columns.append(("on the secret twin", [_format_cell(one, ranked) for one in secret]))
+    rows = zip(*([head, *cells] for head, cells in columns), strict=True)
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return [head, "|" + "---|" * len(columns), *body]
 
 
 def order_entries(entries: Sequence[Result], places: Mapping[str, Place]) -> list[Result]:
