@@ -37,14 +37,16 @@ class RunResult:
     @property
     def success(self) -> float | None:
         """The share of held-out tasks that the final policy solved; None if it was not evaluated."""
-        found = self._get_success()
-        return None if found is None else float(found["mean"])
+        final = self.record["final"]
+        return None if final is None else float(final["overall"]["success"]["mean"])
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """The ends of the 95 % interval of `success`."""
-        found = self._get_success()
-        return None if found is None else (float(found["low"]), float(found["high"]))
+        if self.record["final"] is None:
+            return None
+        success = self.record["final"]["overall"]["success"]
+        return float(success["low"]), float(success["high"])
 
     @property
     def curve(self) -> Any:
@@ -94,32 +96,24 @@ class RunResult:
         return plot_curve(str(self.record["name"]), points, path)
 
     def __repr__(self) -> str:
-        ends = (
-            ""
-            if self.interval is None
-            else f" [{format_fixed(self.interval[0], 3)}, {format_fixed(self.interval[1], 3)}]"
-        )
-        success = "not evaluated" if self.success is None else f"success {format_fixed(self.success, 3)}{ends}"
+        success = "not evaluated"
+        if self.success is not None and self.interval is not None:
+            mean, low, high = (format_fixed(value, 3) for value in (self.success, *self.interval))
+            success = f"success {mean} [{low}, {high}]"
         about = f"{self.record['algorithm']}, rounds: {self.record['rounds']}"
         return f"RunResult({self.record['name']}: {about}, {success}; {self.folder})"
 
-    def _get_success(self) -> Mapping[str, Any] | None:
-        final = self.record["final"]
-        found: Mapping[str, Any] | None = None if final is None else final["overall"]["success"]
-        return found
-
     def _list_points(self) -> list[dict[str, Any]]:
-        rows = [row for _, row in read_jsonl(self.folder / "metrics.jsonl")]
-        return [
-            {
-                "round": row["round"],
-                "success": row["evaluation"]["overall"]["success"]["mean"],
-                "low": row["evaluation"]["overall"]["success"]["low"],
-                "high": row["evaluation"]["overall"]["success"]["high"],
-                "score": row["evaluation"]["overall"]["score"]["mean"],
-                "bytes": row["bytes_total"],
-                "seconds": row["seconds_total"],
-            }
-            for row in rows
-            if "evaluation" in row and "success" in row["evaluation"].get("overall", {})
-        ]
+        points = []
+        for _, row in read_jsonl(self.folder / "metrics.jsonl"):
+            overall = row.get("evaluation", {}).get("overall", {})
+            if "success" in overall:
+                point = {"round": row["round"], "success": overall["success"]["mean"]}
+                point |= {end: overall["success"][end] for end in ("low", "high")}
+                point |= {
+                    "score": overall["score"]["mean"],
+                    "bytes": row["bytes_total"],
+                    "seconds": row["seconds_total"],
+                }
+                points.append(point)
+        return points

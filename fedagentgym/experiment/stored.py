@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
-from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import get_algorithm_class, load_settings
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
@@ -81,27 +80,8 @@ class StoredConfig:
         return rounds
 
     @property
-    def seed(self) -> int:
-        seed = self.plain.get("seed")
-        if not isinstance(seed, int):
-            raise DataError(f"{self.where}: seed is a whole number")
-        return seed
-
-    @property
     def env(self) -> EnvSettings:
         return EnvSettings.load(self.plain.get("env"), "env")
-
-    @property
-    def agent(self) -> AgentSettings:
-        return AgentSettings.load(self.plain.get("agent"), "agent")
-
-    @property
-    def algorithm(self) -> Mapping[str, Any]:
-        """The method's name and settings; its own code may not be loaded."""
-        found = self.plain.get("algorithm")
-        if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
-            raise DataError(f"{self.where}: algorithm is a mapping with a name")
-        return found
 
     @property
     def evaluation(self) -> EvaluationSettings | None:
@@ -130,7 +110,11 @@ def load_stored_config(folder: Path, trust: Trust, changes: Sequence[str] = ()) 
     Nothing is imported before the folder's digests agree with each other and the user has allowed it.
     """
     stored = read_stored_config(folder)
-    _check_digests(stored)
+    chain, known = read_chain(folder), stored.list_digests()
+    for note in () if chain is None else chain.notes:
+        if note.links.inputs.get(CONFIGURATION) not in known:
+            problem = "it was played with another configuration than the present one"
+            raise DataError(f"the chain of rounds is broken at round {note.round}: {problem}")
     plugins = _choose_plugins(stored, trust)
     load_plugins(plugins)
     plain: Mapping[str, Any] = stored.plain
@@ -142,32 +126,20 @@ def load_stored_config(folder: Path, trust: Trust, changes: Sequence[str] = ()) 
     return config, plugins
 
 
-def _check_digests(stored: StoredConfig) -> None:
-    """Refuse a folder whose commits do not agree with each other, or with its configuration."""
-    chain = read_chain(stored.place)
-    known = stored.list_digests()
-    for note in () if chain is None else chain.notes:
-        if note.links.inputs.get(CONFIGURATION) not in known:
-            problem = "it was played with another configuration than the present one"
-            raise DataError(f"the chain of rounds is broken at round {note.round}: {problem}")
-
-
 def _choose_plugins(stored: StoredConfig, trust: Trust) -> tuple[str, ...]:
     """For every plugin of a run the one that the user named by the same name, or its own if the folder is trusted."""
     given = {_name_plugin(one): one for one in trust.plugins}
-    chosen = []
     for plugin in stored.plugins:
         if _name_plugin(plugin) not in given and not is_own_plugin(plugin) and not trust.folder:
             raise OptionError(
                 f"{format_path(stored.place)} was made with the plugin {plugin[:200]!r}, whose code would run here: name it"
                 f" yourself (--plugin {_name_plugin(plugin)[:200]}), {ASK}"
             )
-        chosen.append(given.get(_name_plugin(plugin), plugin))
-    return tuple(chosen)
+    return tuple(given.get(_name_plugin(plugin), plugin) for plugin in stored.plugins)
 
 
 def is_own_plugin(plugin: str) -> bool:
-    """Return whether a plugin is a module of this package that a configuration may name: it is installed with it."""
+    """True if a plugin is a module of this package that a configuration may name: it is installed with it."""
     return plugin.startswith(OWN_PLUGINS) and not plugin.endswith(".py")
 
 

@@ -18,23 +18,16 @@ import numpy as np
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
 from fedagentgym.base.rounding import format_fixed, subtract_shown
-from fedagentgym.base.statistics import (
-    FEWEST_REPLICATES,
-    Difference,
-    Values,
-    compare_replicates,
-    compare_tasks,
-    correct,
-    mean,
-)
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, mean
 from fedagentgym.leaderboard.measures import average_runs, estimate_spread, estimate_tasks
 from fedagentgym.leaderboard.metrics import Interval
+from fedagentgym.leaderboard.rank import Scenarios, compare_entries
 from fedagentgym.leaderboard.results import ENTRY, Result
 from fedagentgym.learning.episodes import group_by_task, read_lines
-from fedagentgym.learning.evaluation import is_share, tabulate_measures
+from fedagentgym.learning.evaluation import tabulate_measures
 from fedagentgym.learning.trajectory import Group, Trajectory
 from fedagentgym.runs.archive import is_archive
-from fedagentgym.runs.folder import RunFolder, find_runs
+from fedagentgym.runs.folder import find_runs
 from fedagentgym.runs.record import CurvePoint
 
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
@@ -95,7 +88,7 @@ def load_played(path: Path, name: str | None = None) -> Played:
         indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
         return Played(name or result.entry.title, indexed, result.suite.track == "methods", path)
     if path.is_file():
-        return Played(name or path.name, _by_set(path, 0), False, path)
+        return Played(name or path.name, _read_episodes(path, 0), False, path)
     runs = find_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a result or a file of episodes")
@@ -103,25 +96,20 @@ def load_played(path: Path, name: str | None = None) -> Played:
     for run in runs:
         if (episodes := run.find_episodes()) is None:
             raise DataError(f"{format_path(run.path)} is a run without an evaluation")
-        more = _by_set(episodes, _find_seed(run))
-        if double := next((key for key in more if key in found), None):
-            problem = f"two of its runs have the seed {double[1]}: compare them by themselves"
+        # evaluations of one agent are not distinguished by their seeds
+        seed = run.config.get("seed") if "partition" in run.config else 0
+        if not isinstance(seed, int):
+            raise DataError(f"{format_path(run.path)}: seed is a whole number")
+        more = _read_episodes(episodes, seed)
+        if more.keys() & found.keys():
+            problem = f"two of its runs have the seed {seed}: compare them by themselves"
             raise DataError(f"{format_path(path)}: {problem}")
         found |= more
     return Played(name or path.name, found, any("partition" in run.config for run in runs), path)
 
 
-def _find_seed(run: RunFolder) -> int:
-    """The seed of a training run; evaluations of one agent are not distinguished by theirs."""
-    seed = run.config.get("seed")
-    if "partition" not in run.config:
-        return 0
-    if not isinstance(seed, int):
-        raise DataError(f"{format_path(run.path)}: seed is a whole number")
-    return seed
-
-
-def _by_set(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
+def _read_episodes(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
+    """The episodes of a file, by their set."""
     by_set: dict[str, list[Trajectory]] = {}
     for line in read_lines(file):
         by_set.setdefault(str(line.about.get("set", "")), []).append(line.trajectory)
@@ -136,31 +124,49 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         raise OptionError("name at least two runs to compare")
     if measure not in MEASURES:
         raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
-    names = _name_apart([one.name for one in played])
-    tasks = find_common_tasks(played)
-    runs, kept = _pair_seeds(played, list(tasks))
-    tables = [
-        {scenario: tabulate(one, scenario, common, seeds) for scenario, common in tasks.items()}
-        for one, seeds in zip(played, kept, strict=True)
-    ]
-    picked = [_pick(table, MEASURES.index(measure)) for table in tables]
-    comparing = _Comparing(measure, runs)
-    raw = [comparing.compare(one, picked[0]) for one in picked[1:]]
+    given = [one.name for one in played]
+    names = [name if given.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(given, start=1)]
+    tasks = _find_common_tasks(played)
+    runs, seeds = _pair_seeds(played, list(tasks))
+    tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
+    for one, own in zip(played, seeds, strict=True):
+        values = {
+            scenario: np.stack([_tabulate([one.episodes[scenario, seed][task] for task in ids]) for seed in own])
+            for scenario, ids in tasks.items()
+        }
+        for place, each in enumerate(MEASURES):
+            tables[each].append({scenario: table[:, :, place] for scenario, table in values.items()})
+    picked = tables[measure]
+    categories: dict[str, dict[str, list[int]]] = {}  # a category that several scenarios have is one
+    for scenario, ids in tasks.items():
+        groups = played[0].episodes[scenario, _list_seeds(played[0], [scenario])[0]]
+        for number, task in enumerate(ids):
+            categories.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
+    if runs == 0:
+        about = "intervals are about other tasks"
+    elif runs == 1:
+        about = "one run each: intervals are about these policies on other tasks, not about other runs"
+    elif runs < FEWEST_REPLICATES:
+        about = f"{runs} runs each, paired by seed: fewer than {FEWEST_REPLICATES} have no interval and no p"
+    else:
+        about = f"{runs} runs each, paired by seed: intervals are about other runs"
+    scenarios = {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}
+    differences = correct([_compare(one, picked[0], measure, runs) for one in picked[1:]])
     return Comparison(
-        measure,
-        tuple(names),
-        {
-            name: {each: _Comparing(each, runs).estimate(_pick(table, place)) for place, each in enumerate(MEASURES)}
-            for name, table in zip(names, tables, strict=True)
+        measure=measure,
+        names=tuple(names),
+        measured={
+            name: {each: _estimate(tables[each][number], each, runs) for each in MEASURES}
+            for number, name in enumerate(names)
         },
-        dict(zip(names[1:], correct(raw), strict=True)),
-        f"paired on {sum(map(len, tasks.values()))} tasks; {_tell_runs(runs)}",
-        runs,
-        {name: tuple(average_runs(values)) for name, values in zip(names, picked, strict=True)} if runs else {},
-        _compare_parts(names, picked, {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}, comparing),
-        _compare_parts(names, picked, _find_categories(played[0], tasks), comparing),
-        {name: tuple(seeds) for name, seeds in zip(names, kept, strict=True)},
-        {name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
+        differences=dict(zip(names[1:], differences, strict=True)),
+        pairing=f"paired on {sum(map(len, tasks.values()))} tasks; {about}",
+        runs=runs,
+        values={name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {},
+        scenarios=_compare_parts(names, picked, scenarios, measure, runs),
+        categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
+        seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
+        paths={name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
     )
 
 
@@ -180,94 +186,16 @@ def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int
     return len(common), [common for _ in played]
 
 
-def _tell_runs(runs: int) -> str:
-    if runs == 0:
-        return "intervals are about other tasks"
-    if runs == 1:
-        return "one run each: intervals are about these policies on other tasks, not about other runs"
-    if runs < FEWEST_REPLICATES:
-        return f"{runs} runs each, paired by seed: fewer than {FEWEST_REPLICATES} have no interval and no p"
-    return f"{runs} runs each, paired by seed: intervals are about other runs"
-
-
-@dataclass(frozen=True)
-class _Comparing:
-    """The comparison of one measure, from `values[seed, task]` of each scenario."""
-
-    measure: str
-    runs: int
-
-    def compare(self, first: Mapping[str, Values], second: Mapping[str, Values]) -> Difference:
-        paired = [first[name].mean(axis=0) - second[name].mean(axis=0) for name in first]
-        if self.runs > 1:
-            means = zip(average_runs(first), average_runs(second), strict=True)
-            return compare_replicates([one - other for one, other in means])
-        found = compare_tasks(paired, bounded=is_share(self.measure))
-        return found if self.runs == 0 else replace(found, p=None, adjusted=None)
-
-    def estimate(self, values: Mapping[str, Values]) -> Interval:
-        if self.runs > 1:
-            return estimate_spread(average_runs(values))
-        strata = [table.mean(axis=0)[:, None] for table in values.values()]
-        return estimate_tasks([self.measure], strata)[self.measure]
-
-
-Places = Mapping[str, list[int]]
-"""Some tasks, by scenario: their places among the common tasks."""
-
-
-def _find_categories(played: Played, tasks: Mapping[str, list[str]]) -> dict[str, Places]:
-    """The common tasks by category; a category that several scenarios have is one."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for scenario, common in tasks.items():
-        groups = played.episodes[scenario, _list_seeds(played, [scenario])[0]]
-        for number, task in enumerate(common):
-            found.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
-    return dict(sorted(found.items()))
-
-
-def _compare_parts(
-    names: Sequence[str], tables: Sequence[Mapping[str, Values]], parts: Mapping[str, Places], comparing: _Comparing
-) -> dict[str, Part]:
-    """The comparison on each part. Nothing if there is only one, which is the whole."""
-    if len(parts) < 2:
-        return {}
-    cut = {
-        part: [{scenario: table[scenario][:, numbers] for scenario, numbers in places.items()} for table in tables]
-        for part, places in parts.items()
-    }
-    raw = [comparing.compare(one, each[0]) for each in cut.values() for one in each[1:]]
-    corrected = iter(correct(raw))
-    return {
-        part: Part(
-            sum(map(len, parts[part].values())),
-            {name: comparing.estimate(one) for name, one in zip(names, each, strict=True)},
-            {name: next(corrected) for name in names[1:]},
-        )
-        for part, each in cut.items()
-    }
-
-
-def _pick(table: Mapping[str, Values], place: int) -> dict[str, Values]:
-    return {scenario: values[:, :, place] for scenario, values in table.items()}
-
-
-def _name_apart(names: Sequence[str]) -> list[str]:
-    """Unique names: repeated ones get a number."""
-    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
-
-
 def _list_seeds(played: Played, scenarios: Sequence[str]) -> list[int]:
     """The seeds under which all of these scenarios were played."""
     found = [{seed for name, seed in played.episodes if name == scenario} for scenario in scenarios]
     return sorted(set.intersection(*found))
 
 
-def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
+def _find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
     """The tasks that all entries played, by scenario."""
-    scenarios = dict.fromkeys(name for name, _ in played[0].episodes)
     found = {}
-    for scenario in scenarios:
+    for scenario in dict.fromkeys(name for name, _ in played[0].episodes):
         cells = [[tasks for (name, _), tasks in one.episodes.items() if name == scenario] for one in played]
         each = [tasks for own in cells for tasks in own]
         common = [task for task in each[0] if all(task in tasks for tasks in each)]
@@ -278,13 +206,46 @@ def find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
     return found
 
 
-def tabulate(played: Played, scenario: str, tasks: Sequence[str], seeds: Sequence[int]) -> Values:
-    """`values[seed, task, measure]`, repeats averaged."""
-    rows = []
-    for seed in seeds:
-        names, values = tabulate_measures([played.episodes[scenario, seed][task] for task in tasks])
-        rows.append(values[:, [names.index(name) for name in MEASURES]])
-    return np.stack(rows)
+def _tabulate(groups: Sequence[Group]) -> Values:
+    """`values[task, measure]`, repeats averaged."""
+    names, values = tabulate_measures(groups)
+    return values[:, [names.index(name) for name in MEASURES]]
+
+
+def _compare(first: Scenarios, second: Scenarios, measure: str, runs: int) -> Difference:
+    found = compare_entries(first, second, measure, over_runs=runs > 1)
+    return replace(found, p=None, adjusted=None) if runs == 1 else found
+
+
+def _estimate(values: Scenarios, measure: str, runs: int) -> Interval:
+    if runs > 1:
+        return estimate_spread(average_runs(values))
+    return estimate_tasks([measure], [table.mean(axis=0)[:, None] for table in values.values()])[measure]
+
+
+def _compare_parts(
+    names: Sequence[str],
+    tables: Sequence[Scenarios],
+    parts: Mapping[str, Mapping[str, list[int]]],
+    measure: str,
+    runs: int,
+) -> dict[str, Part]:
+    """The comparison on each part, which has the places of its tasks by scenario. Nothing for a single part: it is the whole."""
+    if len(parts) < 2:
+        return {}
+    cut = {
+        part: [{scenario: table[scenario][:, numbers] for scenario, numbers in places.items()} for table in tables]
+        for part, places in parts.items()
+    }
+    differences = iter(correct([_compare(one, each[0], measure, runs) for each in cut.values() for one in each[1:]]))
+    return {
+        part: Part(
+            sum(map(len, parts[part].values())),
+            {name: _estimate(one, measure, runs) for name, one in zip(names, each, strict=True)},
+            {name: next(differences) for name in names[1:]},
+        )
+        for part, each in cut.items()
+    }
 
 
 def format_numbers(found: Interval | Difference, values: Sequence[float], sign: str = "") -> str:
@@ -299,21 +260,19 @@ def format_numbers(found: Interval | Difference, values: Sequence[float], sign: 
 def align_differences(found: Comparison) -> Comparison:
     """The comparison as it is shown: with the differences of the numbers that stand beside them, in thousandths."""
 
-    def align(part: Comparison | Part) -> dict[str, Difference]:
-        measured = {
-            name: one if isinstance(one, Interval) else one[found.measure] for name, one in part.measured.items()
-        }
+    def align(measured: Mapping[str, Interval], differences: Mapping[str, Difference]) -> dict[str, Difference]:
         first = measured[found.names[0]].mean
         return {
             name: replace(one, mean=subtract_shown(measured[name].mean, first, 3, one.mean))
-            for name, one in part.differences.items()
+            for name, one in differences.items()
         }
 
-    parts = [
-        {name: replace(part, differences=align(part)) for name, part in each.items()}
-        for each in (found.scenarios, found.categories)
-    ]
-    return replace(found, differences=align(found), scenarios=parts[0], categories=parts[1])
+    scenarios, categories = (
+        {name: replace(part, differences=align(part.measured, part.differences)) for name, part in parts.items()}
+        for parts in (found.scenarios, found.categories)
+    )
+    whole = align({name: each[found.measure] for name, each in found.measured.items()}, found.differences)
+    return replace(found, differences=whole, scenarios=scenarios, categories=categories)
 
 
 def format_p(p: float | None) -> str:
@@ -330,12 +289,8 @@ def format_p(p: float | None) -> str:
 # ---- learning curves -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LearningCurve:
-    """The evaluated rounds of one run; a run that is not a cell of a suite has no scenario."""
-
-    scenario: str
-    points: tuple[CurvePoint, ...]
+Curve = Sequence[CurvePoint]
+"""The evaluated rounds of one run."""
 
 
 class MeanPoint(NamedTuple):
@@ -349,17 +304,21 @@ class MeanPoint(NamedTuple):
     high: float
 
 
-def read_learning_curves(path: Path) -> tuple[LearningCurve, ...]:
-    """The curves that are recorded in a run, a folder of runs or a result; none for a file, or a run that is not finished."""
+def read_learning_curves(path: Path) -> dict[str, list[Curve]]:
+    """The curves that are recorded in a run, a folder of runs or a result, by scenario: "" for a run that is no cell of a suite.
+    None for a file, or a run that is not finished."""
     if is_result(path):
-        return tuple(
-            LearningCurve(key[0], record.curve) for key, record in Result(path).records.items() if record.curve
-        )
-    found = [run.record.curve for run in ([] if path.is_file() else find_runs(path)) if run.is_finished]
-    return tuple(LearningCurve("", curve) for curve in found if curve)
+        found = [(scenario, record.curve) for (scenario, _), record in Result(path).records.items()]
+    else:
+        found = [("", run.record.curve) for run in ([] if path.is_file() else find_runs(path)) if run.is_finished]
+    curves: dict[str, list[Curve]] = {}
+    for scenario, curve in found:
+        if curve:
+            curves.setdefault(scenario, []).append(curve)
+    return curves
 
 
-def average_curves(curves: Sequence[Sequence[CurvePoint]], measure: str = "success") -> list[MeanPoint]:
+def average_curves(curves: Sequence[Curve], measure: str = "success") -> list[MeanPoint]:
     """The mean over curves in the rounds that all of them evaluated; nothing if the measure was not recorded."""
     by_round = [{point.round: point for point in curve if measure in point.overall} for curve in curves]
     common = set.intersection(*(set(one) for one in by_round)) if by_round else set()

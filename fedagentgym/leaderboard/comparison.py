@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fedagentgym.base.rounding import format_fixed
@@ -13,7 +12,7 @@ from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Es
 from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
     Comparison,
-    LearningCurve,
+    Curve,
     MeanPoint,
     Part,
     align_differences,
@@ -29,7 +28,8 @@ from fedagentgym.pages.render import Strong, format_percent, render
 from fedagentgym.runs.folder import RANKED, find_runs
 from fedagentgym.version import __version__
 
-NO_CURVES: Mapping[str, Sequence[LearningCurve]] = MappingProxyType({})
+Curves = Mapping[str, Mapping[str, Sequence[Curve]]]
+"""Those of an entry, by scenario."""
 COLOURS = 6
 """Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
 Cell = str | tuple[str, str]
@@ -37,9 +37,7 @@ View = dict[str, Any]
 """A part of the page as its template reads it."""
 
 
-def write_comparison(
-    found: Comparison, curves: Mapping[str, Sequence[LearningCurve]] = NO_CURVES, page: Path = Path("comparison.html")
-) -> str:
+def write_comparison(found: Comparison, curves: Curves | None = None, page: Path = Path("comparison.html")) -> str:
     """The page; `curves` are those of the entries that have some, `page` is the file for which it is made."""
     metric = find_metric(found.measure)
     if metric.unit in ("share", "score"):
@@ -55,7 +53,7 @@ def write_comparison(
         result=describe_best(found),
         pairing=f"{found.pairing[0].upper()}{found.pairing[1:]}.",
         whole=_view_whole(found, metric),
-        curves=_view_curves(found, metric, curves),
+        curves=_view_curves(found, metric, curves or {}),
         parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
         sources=[(name, about, str(path)) for name, (path, about, _, _) in sources.items()],
         lines=[("this comparison again", shlex.join(map(str, again))), *lines],
@@ -78,9 +76,10 @@ def format_amount(value: float, metric: Metric, digits: int = 1, sign: str = "")
 
 def describe_best(found: Comparison) -> list[str]:
     """The first sentence, in parts: the best entry against the first one, or, where that is the best, the next best."""
-    metric = find_metric(found.measure)
-    first = found.names[0]
-    best, second, *others = _order(found, metric)
+    metric, first = find_metric(found.measure), found.names[0]
+    reached = {name: found.measured[name][found.measure].mean for name in found.names}
+    sign = 1 if metric.better == "lower" else -1
+    best, second, *others = sorted(found.names, key=lambda name: sign * reached[name])  # of equals the one named first
     shown = best if best != first else second
     difference = found.differences[shown]
     start = [Strong(shown), " is "]
@@ -88,50 +87,29 @@ def describe_best(found: Comparison) -> list[str]:
         start = [Strong(shown), f" is best of {len(found.names)}: "]
     elif others and difference.mean:
         start = [Strong(best), f" is best of {len(found.names)}: the next, ", Strong(shown), ", is "]
+    # whole points, unless a number would be rounded to nearly nothing
+    digits = int(min(abs(value) for value in (difference.mean, *(difference.ends or ()))) < 0.01)
+    distance = "level with"
+    if abs(difference.mean) >= 1e-12:
+        unit = " points" if metric.unit == "share" else ""
+        side = "above" if difference.mean > 0 else "below"
+        distance = f"{format_amount(abs(difference.mean), metric, digits)}{unit} {side}"
     ends = ""
     if difference.ends is not None:
-        low, high = (format_amount(value, metric, _count_digits(difference)) for value in difference.ends)
+        low, high = (format_amount(value, metric, digits) for value in difference.ends)
         ends = f" [{low},\u00a0{high}]"
-    reached = " against ".join(  # not broken between number and unit
-        format_value(found.measured[name][found.measure].mean, metric).replace(" ", "\u00a0") for name in (shown, first)
+    if difference.adjusted is None:
+        doubt = "One run of each does not show" if found.runs == 1 else f"{found.runs} runs of each are too few to show"
+        significance = f"{doubt} whether other runs would differ; {FEWEST_REPLICATES} are needed."
+    else:
+        p = "p < 0.001" if difference.adjusted < 0.001 else f"p = {difference.adjusted:.2g}"
+        corrected = f", corrected for {len(found.differences)} comparisons" if len(found.differences) > 1 else ""
+        significance = f"The difference is {'' if difference.is_decided else 'not '}significant ({p}{corrected})."
+    values = " against ".join(  # not broken between number and unit
+        format_value(reached[name], metric).replace(" ", "\u00a0") for name in (shown, first)
     )
     less = " (less is better)" if metric.better == "lower" else ""
-    return [
-        *start,
-        f"{_describe_distance(difference, metric)} ",
-        Strong(first),
-        f"{ends}: {metric.title} {reached}{less}."
-        f" {_describe_significance(difference, len(found.differences), found.runs)}",
-    ]
-
-
-def _order(found: Comparison, metric: Metric) -> list[str]:
-    """Best first; of equals the one that was named first."""
-    sign = 1 if metric.better == "lower" else -1
-    return sorted(found.names, key=lambda name: sign * found.measured[name][found.measure].mean)
-
-
-def _describe_distance(difference: Difference, metric: Metric) -> str:
-    if abs(difference.mean) < 1e-12:
-        return "level with"
-    amount = format_amount(abs(difference.mean), metric, _count_digits(difference))
-    unit = " points" if metric.unit == "share" else ""
-    return f"{amount}{unit} {'above' if difference.mean > 0 else 'below'}"
-
-
-def _count_digits(difference: Difference) -> int:
-    """Whole points, unless a number would be rounded to nearly nothing."""
-    return int(min(abs(value) for value in (difference.mean, *(difference.ends or ()))) < 0.01)
-
-
-def _describe_significance(difference: Difference, count: int, runs: int) -> str:
-    if difference.adjusted is None:
-        start = "One run of each does not show" if runs == 1 else f"{runs} runs of each are too few to show"
-        return f"{start} whether other runs would differ; {FEWEST_REPLICATES} are needed."
-    corrected = f", corrected for {count} comparisons" if count > 1 else ""
-    p = "p < 0.001" if difference.adjusted < 0.001 else f"p = {difference.adjusted:.2g}"
-    kind = "significant" if difference.is_decided else "not significant"
-    return f"The difference is {kind} ({p}{corrected})."
+    return [*start, f"{distance} ", Strong(first), f"{ends}: {metric.title} {values}{less}. {significance}"]
 
 
 # ---- the whole ----------------------------------------------------------------------------------------------------------
@@ -145,21 +123,24 @@ def _view_whole(found: Comparison, metric: Metric) -> View:
     value_axis = _make_axis(list(values.values()), [one for each in runs.values() for one in each])
     difference_axis = _make_axis(differences, [0.0, *(one for each in differences for one in each.values)])
     unit = ", points" if metric.unit == "share" else ""
-    count = len(found.differences)
+    count = len(differences)
     heads = [("entry", False), (metric.title, True), ("95 % interval", False)]
     heads += [(f"difference to {found.names[0]}{unit}", True), ("its 95 % interval", False)]
     heads += [("p" if count == 1 else "p, corrected", True), ("finding", False)]
     rows = []
     for name, value in values.items():
-        more = found.differences.get(name)
-        path = found.paths.get(name)
+        shown, path = None, found.paths.get(name)
+        if (more := found.differences.get(name)) is not None:
+            cell = _format_difference(more, metric)
+            track = _draw(more, difference_axis, cell[1], more.values, difference_axis.share_across(0.0))
+            shown = cell, track, format_p(more.adjusted), read_difference(more)
         row = {
             "name": name,
             "colour": _get_colour(found, name),
             "seeds": "" if path is not None and path.is_file() else describe_seeds(found.seeds[name]),
             "value": _format_interval(value, metric, runs[name]),
             "track": _draw(value, value_axis, format_spread(value, runs[name], metric), runs[name]),
-            "difference": None if more is None else _view_difference(more, metric, difference_axis),
+            "difference": shown,
         }
         rows.append(row)
     ticks = {
@@ -167,13 +148,6 @@ def _view_whole(found: Comparison, metric: Metric) -> View:
         "difference_ticks": _list_ticks(difference_axis, metric, "+"),
     }
     return {"heads": heads, "rows": rows, "comparisons": count, **ticks}
-
-
-def _view_difference(found: Difference, metric: Metric, axis: Scale) -> tuple[Cell, View, str, str]:
-    """A cell, a drawing, and two cells."""
-    mean, ends = _format_difference(found, metric)
-    track = _draw(found, axis, ends, found.values, axis.share_across(0.0))
-    return (mean, ends), track, format_p(found.adjusted), read_difference(found)
 
 
 def _format_difference(found: Difference, metric: Metric) -> tuple[str, str]:
@@ -223,8 +197,8 @@ def _draw(
     """An interval with its mean, or the runs where there is none: places in hundredths of the axis."""
     low, high = map(axis.share_across, found.ends or (found.mean, found.mean))
     shown = () if found.ends else [axis.share_across(one) for one in runs]
-    places = {"low": low, "mean": axis.share_across(found.mean), "high": high, "zero": zero, "runs": shown}
-    return {"title": title, **places}
+    middle = axis.share_across(found.mean)
+    return {"title": title, "low": low, "mean": middle, "high": high, "zero": zero, "runs": shown}
 
 
 def _list_ticks(axis: Scale, metric: Metric, sign: str) -> list[tuple[float, str]]:
@@ -242,43 +216,35 @@ def _view_parts(title: str, found: Comparison, metric: Metric, parts: Mapping[st
     """Parts with the entries' values and differences. For two entries with intervals those in which they differ are
     dumbbells, `same` names the others. A difference in the table is marked as good or bad where it is significant."""
     first, *others = found.names
-    ordered = sorted(parts.items(), key=lambda item: -max(one.mean for one in item[1].differences.values()))
+    largest = {name: max(one.mean for one in part.differences.values()) for name, part in parts.items()}
+    ordered = [(name or "no category", parts[name]) for name in sorted(parts, key=lambda name: -largest[name])]
     unit = ", points" if metric.unit == "share" else ""
     heads = [(title.lower(), False), ("tasks", True), *((name, True) for name in found.names)]
     heads += [(f"{name} − {first}{unit}", True) for name in others]
-    rows = [
-        (
-            name or "no category",
-            f"{part.tasks:,}",
-            [_format_interval(part.measured[entry], metric) for entry in found.names],
-            [_mark_difference(part.differences[entry], metric) for entry in others],
-        )
-        for name, part in ordered
-    ]
+    rows = []
+    for name, part in ordered:
+        marked = []
+        for one in (part.differences[entry] for entry in others):
+            kind = "good" if (one.mean > 0) == (metric.better != "lower") else "bad"
+            marked.append((*_format_difference(one, metric), kind if one.is_decided else ""))
+        values = [_format_interval(part.measured[entry], metric) for entry in found.names]
+        rows.append((name, f"{part.tasks:,}", values, marked))
     count = len(parts) * len(others)
     note = f"* significant: p below {LEVEL:g} after Holm's correction for all {count} differences here."
     view = {"title": title, "less": metric.better == "lower", "heads": heads, "rows": rows, "note": note}
-    if len(found.names) == 2 and metric.unit == "share" and all(one.ends for one in found.differences.values()):
-        paired = [_make_dumbbell(name, part, first, others[0]) for name, part in ordered]
-        dumbbells = [one for one in paired if one.change is not None and one.change.mean]
-        same = ", ".join(f"{one.name} {format_percent(one.after.mean)}" for one in paired if one not in dumbbells)
-        return {**view, "dumbbells": dumbbells, "same": same}
-    return {**view, "dumbbells": None, "same": ""}
-
-
-def _make_dumbbell(name: str, part: Part, first: str, second: str) -> Dumbbell:
-    before, after, change = (
-        Estimate(one.mean, *(one.ends or (one.mean, one.mean)))
-        for one in (part.measured[first], part.measured[second], part.differences[second])
-    )
-    return Dumbbell(name or "no category", before, after, change)
-
-
-def _mark_difference(found: Difference, metric: Metric) -> tuple[str, str, str]:
-    """The mean, the ends, and whether it is good, bad, or not significant."""
-    better = (found.mean > 0) == (metric.better != "lower")
-    kind = ("good" if better else "bad") if found.is_decided else ""
-    return *_format_difference(found, metric), kind
+    if len(others) > 1 or metric.unit != "share" or not all(one.ends for one in found.differences.values()):
+        return {**view, "dumbbells": None, "same": ""}
+    dumbbells, same = [], []
+    for name, part in ordered:
+        before, after, change = (
+            Estimate(one.mean, *(one.ends or (one.mean, one.mean)))
+            for one in (part.measured[first], part.measured[others[0]], part.differences[others[0]])
+        )
+        if change.mean:
+            dumbbells.append(Dumbbell(name, before, after, change))
+        else:
+            same.append(f"{name} {format_percent(after.mean)}")
+    return {**view, "dumbbells": dumbbells, "same": ", ".join(same)}
 
 
 # ---- learning curves ----------------------------------------------------------------------------------------------------
@@ -288,10 +254,12 @@ Averaged = Mapping[str, Sequence[MeanPoint]]
 """The mean curve of every entry that has one."""
 
 
-def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequence[LearningCurve]]) -> View:
+def _view_curves(found: Comparison, metric: Metric, curves: Curves) -> View:
     """The charts of every scenario: by round in the whole width; by episodes and bytes where these show more."""
-    scenarios = dict.fromkeys(one.scenario for each in curves.values() for one in each)
-    by_scenario = {scenario: _average(found, curves, scenario) for scenario in scenarios}
+    by_scenario: dict[str, Averaged] = {}
+    for scenario in dict.fromkeys(scenario for own in curves.values() for scenario in own):
+        averaged = {name: average_curves(curves.get(name, {}).get(scenario, ()), found.measure) for name in found.names}
+        by_scenario[scenario] = {name: points for name, points in averaged.items() if points}
     drawn = {name for averaged in by_scenario.values() for name in averaged}
     if not drawn:
         return {"charts": [], "note": f"None of these has a recorded curve of {metric.title}."}
@@ -305,20 +273,25 @@ def _view_curves(found: Comparison, metric: Metric, curves: Mapping[str, Sequenc
     return {"charts": charts, "note": note}
 
 
-def _average(found: Comparison, curves: Mapping[str, Sequence[LearningCurve]], scenario: str) -> Averaged:
-    averaged = {
-        name: average_curves([one.points for one in curves.get(name, ()) if one.scenario == scenario], found.measure)
-        for name in found.names
-    }
-    return {name: points for name, points in averaged.items() if points}
-
-
 def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Averaged) -> tuple[Chart, list[Chart]]:
     is_share = metric.unit == "share"
     limits = (0.0, 1.0) if is_share and metric.better == "higher" else None
 
     def chart(title: str, axis: str, curves: Averaged, get_x: Callable[[MeanPoint], float]) -> Chart:
-        series = [_make_series(found, metric, name, points, get_x) for name, points in curves.items()]
+        series = []
+        for name, points in curves.items():
+            labels = []
+            for point in points:
+                mean, low, high = (format_value(value, metric) for value in (point.mean, point.low, point.high))
+                labels.append(f"{name}, round {point.round}: {mean} ({low} to {high})")
+            places, band = (
+                [(get_x(point), point.mean) for point in points],
+                [(point.low, point.high) for point in points],
+            )
+            dashed = found.names.index(name) >= COLOURS
+            series.append(
+                Series(name, places, band=band, labels=labels, colour=_get_colour(found, name), dashed=dashed)
+            )
         whole = f"{title} in {scenario}" if scenario else title
         return Chart(whole, series, axis, "" if is_share else metric.title, limits, percent=is_share)
 
@@ -326,24 +299,11 @@ def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Ave
     shares = {point.episodes / point.round for points in averaged.values() for point in points if point.round}
     if len(shares) > 1:  # curves lie otherwise over episodes than over rounds
         charts.append(chart("By training episodes", "thousand episodes", averaged, lambda point: point.episodes / 1000))
-    sent = {name: points for name, points in averaged.items() if points[-1].bytes > 0}
-    if sent:
+    if sent := {name: points for name, points in averaged.items() if points[-1].bytes > 0}:
         silent = ", ".join(name for name in averaged if name not in sent)
         axis = "MB sent and received" + (f" ({silent}: none)" if silent else "")
         charts.append(chart("By bytes", axis, sent, lambda point: point.bytes / 1e6))
     return chart("By round", "round", averaged, lambda point: point.round), charts
-
-
-def _make_series(
-    found: Comparison, metric: Metric, name: str, points: Sequence[MeanPoint], get_x: Callable[[MeanPoint], float]
-) -> Series:
-    labels = []
-    for point in points:
-        mean, low, high = (format_value(value, metric) for value in (point.mean, point.low, point.high))
-        labels.append(f"{name}, round {point.round}: {mean} ({low} to {high})")
-    places, band = [(get_x(point), point.mean) for point in points], [(point.low, point.high) for point in points]
-    dashed = found.names.index(name) >= COLOURS
-    return Series(name, places, band=band, labels=labels, colour=_get_colour(found, name), dashed=dashed)
 
 
 # ---- what was compared --------------------------------------------------------------------------------------------------

@@ -32,15 +32,12 @@ class ScenarioCost:
 
     def __str__(self) -> str:
         turns = f"{format_fixed(self.turns, 1)} turns each as the expert plays, at most {self.most_turns}"
-        replies = f"{_format_tokens(self.reply_tokens)} to {_format_tokens(self.most_reply_tokens)} reply tokens"
-        return (
-            f"{self.scenario}: {self.episodes:,} episodes, {turns}\n"
-            f"  {_format_tokens(self.prompt_tokens)} prompt tokens, {replies}"
+        read, least, most = (
+            f"{format_fixed(tokens / 1000)}k" if tokens < _MILLION else f"{format_fixed(tokens / _MILLION, 1)}M"
+            for tokens in (self.prompt_tokens, self.reply_tokens, self.most_reply_tokens)
         )
-
-
-def _format_tokens(tokens: float) -> str:
-    return f"{format_fixed(tokens / 1000)}k" if tokens < _MILLION else f"{format_fixed(tokens / _MILLION, 1)}M"
+        tokens = f"{read} prompt tokens, {least} to {most} reply tokens"
+        return f"{self.scenario}: {self.episodes:,} episodes, {turns}\n  {tokens}"
 
 
 def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
@@ -56,13 +53,19 @@ def estimate_cost(opened: OpenedScenario) -> ScenarioCost:
         letters_written += len(reply)
     episodes = len(opened.ids) * ranking.repeats * len(opened.suite.seeds)
     share = episodes / len(ids)
-    tokens = [share * letters / LETTERS_OF_A_TOKEN for letters in (letters_read, letters_written)]
-    most = share * turns * HOSTED_TOKENS
-    return ScenarioCost(opened.name, episodes, turns / len(ids), env.max_turns, tokens[0], tokens[1], most)
+    return ScenarioCost(
+        scenario=opened.name,
+        episodes=episodes,
+        turns=turns / len(ids),
+        most_turns=env.max_turns,
+        prompt_tokens=share * letters_read / LETTERS_OF_A_TOKEN,
+        reply_tokens=share * letters_written / LETTERS_OF_A_TOKEN,
+        most_reply_tokens=share * turns * HOSTED_TOKENS,
+    )
 
 
 def describe_sampling(suite: Suite) -> str:
-    """Return how a hosted model is sampled."""
+    """The sampling of a hosted model."""
     return f"temperature {suite.ranking.temperature:g}, replies of at most {HOSTED_TOKENS} tokens"
 
 
@@ -74,16 +77,13 @@ def describe_costs(suite: Suite, prices: Sequence[float] | None = None) -> list[
         for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
     )
     if prices is None:
-        price = (
-            f"price: {format_fixed(read, 2)} times that of a million prompt tokens, and"
-            f" {format_range(least, most, 2)} times that of a million"
-            " reply tokens"
-        )
+        replies = f"{format_range(least, most, 2)} times that of a million reply tokens"
+        price = f"{format_fixed(read, 2)} times that of a million prompt tokens, and {replies}"
     else:
-        low, high = (read * prices[0] + written * prices[1] for written in (least, most))
-        price = f"price: {format_range(low, high, 2)}"
-    note = (
-        "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns"
-    )
-    sampling = f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)"
-    return [note, sampling, *map(str, found), price]
+        price = format_range(read * prices[0] + least * prices[1], read * prices[0] + most * prices[1], 2)
+    return [
+        "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns",
+        f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)",
+        *map(str, found),
+        f"price: {price}",
+    ]

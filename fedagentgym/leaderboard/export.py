@@ -10,6 +10,8 @@ from fedagentgym.base.files import format_path, write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.leaderboard.results import read_suites
 
+SPENT = ("episodes", "env_steps", "bytes", "optimizer_steps")
+
 
 def write_parquet(places: Sequence[Path], file: Path) -> int:
     """Write a row for each run of the results in these places; returns their number.
@@ -22,7 +24,6 @@ def write_parquet(places: Sequence[Path], file: Path) -> int:
     rows = []
     for suite in read_suites(places):
         for entry in suite.entries:
-            result = None if entry.archive is None else entry.digest
             for (scenario, seed), record in entry.records.items():
                 assert record.ranked is not None and record.tasks is not None
                 success, means = record.ranked.overall["success"], entry.numbers.runs[scenario][seed].means
@@ -41,16 +42,13 @@ def write_parquet(places: Sequence[Path], file: Path) -> int:
                         "high": success["high"],
                         "measure": suite.suite.rank_by,
                         "value": means.get(suite.suite.rank_by),
-                        "episodes": record.spent.episodes,
-                        "env_steps": record.spent.env_steps,
-                        "bytes": record.spent.bytes,
-                        "optimizer_steps": record.spent.optimizer_steps,
+                        **{name: getattr(record.spent, name) for name in SPENT},
                         "seconds": record.made.seconds,
                         "config": record.config_digest,
                         "pool": record.tasks.pool,
                         "client_split": None if record.client_split is None else record.client_split.digest,
                         "policy": record.ranked.policy,
-                        "result": result,
+                        "result": None if entry.archive is None else entry.digest,
                     }
                 )
     if not rows:

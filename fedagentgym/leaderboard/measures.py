@@ -22,9 +22,6 @@ from fedagentgym.learning.settings import OWN_WORLD
 from fedagentgym.learning.trajectory import Group
 from fedagentgym.runs.record import CurvePoint, RunRecord
 
-UNIFORM = 0.0
-"""The level of a scenario with a uniform division of tasks."""
-
 
 @dataclass(frozen=True)
 class RunNumbers:
@@ -47,8 +44,7 @@ class Numbers:
     played, since these numbers are about all."""
 
     overall: Measures
-    played: Measures
-    """The same over the scenarios that were played."""
+    played: Measures  # over the scenarios that were played
     by_scenario: Mapping[str, Measures]
     runs: Mapping[str, Mapping[int, RunNumbers]]
     trained: bool
@@ -57,7 +53,7 @@ class Numbers:
         """A measure in each training run, in one scenario or in the mean over all; nothing if some run lacks it."""
         if not self.trained:
             return []
-        rows = [list(self.runs[name].values()) for name in ([scenario] if scenario else self.runs)]
+        rows = [self.runs[name].values() for name in ([scenario] if scenario else self.runs)]
         if any(measure not in run.means for row in rows for run in row):
             return []
         return average_replicates([[run.means[measure] for run in row] for row in rows])
@@ -82,19 +78,19 @@ def measure_entry(
                 with_episodes = suite.track == "agents" or suite.pass_powers
                 groups = read_groups((scenario, seed)) if with_episodes else ()
                 runs.setdefault(scenario, {})[seed] = measure_run(suite, record, groups)
-    estimate = _estimate_runs if suite.track == "methods" else _estimate_agent
+    trained = suite.track == "methods"
+    estimate = _estimate_runs if trained else _estimate_agent
     rows = {name: list(each.values()) for name, each in runs.items()}
     by_scenario = {name: estimate([each]) for name, each in rows.items()}
     played = estimate(list(rows.values()))
-    even = {one.axis: name for name, one in suite.scenarios.items() if one.axis and one.level == UNIFORM}
+    even = {one.axis: name for name, one in suite.scenarios.items() if one.axis and one.level == 0}
     for name, each in rows.items():  # the loss against the scenario with the uniform division, in the same replicates
         base = even.get(suite.scenarios[name].axis or "")
         if base is not None and base != name and len(rows.get(base, ())) == len(each):
             pairs = zip(rows[base], each, strict=True)
             losses = [one.means["success"] - other.means["success"] for one, other in pairs]
-            by_scenario[name] = {**by_scenario[name], "uniform_loss": estimate_spread(losses)}
-    whole = len(rows) == len(suite.scenarios)
-    return Numbers(played if whole else {}, played, by_scenario, runs, suite.track == "methods")
+            by_scenario[name]["uniform_loss"] = estimate_spread(losses)
+    return Numbers(played if len(rows) == len(suite.scenarios) else {}, played, by_scenario, runs, trained)
 
 
 def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -> RunNumbers:
@@ -103,11 +99,13 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     found = {name: one["mean"] for name, one in record.ranked.overall.items()}
     names, values = tabulate_measures(groups) if groups else ([], None)
     if values is not None and suite.pass_powers:
-        solved = np.array([[trajectory.success for trajectory in group] for group in groups], np.float64)
-        powers = [find_pass_power(solved, power) for power in suite.pass_powers]
-        values = np.concatenate([values, np.stack(powers, axis=1)], axis=1)
-        names = [*names, *(f"pass^{power}" for power in suite.pass_powers)]
-        found |= {f"pass^{power}": float(one.mean()) for power, one in zip(suite.pass_powers, powers, strict=True)}
+        solved = [[trajectory.success for trajectory in group] for group in groups]
+        # for each task, the chance that so many of its episodes, drawn without replacement, are all solved
+        for power in suite.pass_powers:
+            chances = [math.comb(sum(row), power) / math.comb(len(row), power) for row in solved]
+            values = np.column_stack([values, chances])
+            names = [*names, f"pass^{power}"]
+            found[f"pass^{power}"] = float(np.mean(chances))
     if own := [client.success for client in record.clients if client.success is not None]:
         # a client's mixture is of the ranked tasks
         found |= {"worst_client": min(own), "client_p10": float(np.percentile(own, PERCENTILE))}
@@ -116,10 +114,10 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
         found |= {"own_world": worlds["mean"], "own_world_worst": worlds["worst"]}
         found["own_world_p10"] = worlds[f"p{PERCENTILE}"]
     if record.curve:
-        found |= measure_curve(suite, record.curve)
-        spent = record.spent
-        found |= {"bytes": float(spent.bytes), "episodes": float(spent.episodes), "looks": float(spent.looks)}
-        found["optimizer_steps"] = float(spent.optimizer_steps)
+        found |= _measure_curve(suite, record.curve)
+        found |= {
+            name: float(getattr(record.spent, name)) for name in ("bytes", "episodes", "looks", "optimizer_steps")
+        }
         if record.labelled is not None:
             found["labelled"] = float(record.labelled)
     if record.usage is not None:
@@ -130,43 +128,29 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     return RunNumbers(found, names, values)
 
 
-def find_pass_power(solved: Values, power: int) -> Values:
-    """For each task, the chance that `power` of its episodes, drawn without replacement, are all solved."""
-    repeats = solved.shape[1]
-    return np.array([math.comb(int(row.sum()), power) / math.comb(repeats, power) for row in solved], np.float64)
-
-
-def measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
-    """Area, forgetting (how far a category fell from its best to the end, mean over categories), and the cost of the target."""
-    last = points[-1].categories
-    falls = [max(point.categories.get(category, 0.0) for point in points) - last[category] for category in last]
-    found = {"area": find_area(points, suite.budget.episodes), "forgetting": mean(falls)}
-    if suite.target is None:
-        return found
-    reached = next((point for point in points if point.overall["success"]["mean"] >= suite.target), None)
-    found["reached_target"] = float(reached is not None)
-    if reached is not None:
-        found |= {"rounds_to_target": float(reached.round), "bytes_to_target": float(reached.spent.bytes)}
-    return found
-
-
-def find_area(points: Sequence[CurvePoint], budget: int | None) -> float:
-    """The mean success on the curve's split over the episodes of the budget; constant before the first point, while a method
-    prepares, and after the last."""
+def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
+    """The area under the curve (mean success over the episodes of the budget; constant before the first point, while a method
+    prepares, and after the last), forgetting (mean fall of a category from its best to the end), and the cost of the target."""
     curve = [(point.spent.episodes, point.overall["success"]["mean"]) for point in points]
-    end = float(max(budget or 0, curve[-1][0]))
-    if not end:
-        return curve[-1][1]
-    area = curve[0][0] * curve[0][1]
+    (first, start), (last, final) = curve[0], curve[-1]
+    end = float(max(suite.budget.episodes or 0, last))
+    area = first * start
     for (before, low), (after, high) in pairwise(curve):
         area += (after - before) * (low + high) / 2
-    return (area + (end - curve[-1][0]) * curve[-1][1]) / end
+    categories = points[-1].categories
+    falls = [max(point.categories.get(name, 0.0) for point in points) - categories[name] for name in categories]
+    found = {"area": (area + (end - last) * final) / end if end else final, "forgetting": mean(falls)}
+    if suite.target is not None:
+        reached = next((point for point in points if point.overall["success"]["mean"] >= suite.target), None)
+        found["reached_target"] = float(reached is not None)
+        if reached is not None:
+            found |= {"rounds_to_target": float(reached.round), "bytes_to_target": float(reached.spent.bytes)}
+    return found
 
 
 def estimate_tasks(names: Sequence[str], strata: Sequence[Values]) -> Measures:
     """The measures of `values[task, measure]`, with intervals over tasks."""
-    found = estimate_measures(names, strata)
-    return {name: Interval(mean=one.mean, low=one.low, high=one.high) for name, one in found.items()}
+    return {name: Interval(**one._asdict()) for name, one in estimate_measures(names, strata).items()}
 
 
 def _estimate_agent(scenarios: Sequence[Sequence[RunNumbers]]) -> Measures:
@@ -204,5 +188,4 @@ def average_runs(values: Mapping[str, Values]) -> list[float]:
 
 def estimate_spread(values: Sequence[float]) -> Interval:
     """The mean of a number that every run has once."""
-    found = estimate_replicates(values)
-    return Interval(mean=found.mean, low=found.low, high=found.high)
+    return Interval(**estimate_replicates(values)._asdict())

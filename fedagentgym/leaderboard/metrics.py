@@ -128,8 +128,7 @@ def find_ends(found: Interval, metric: Metric) -> tuple[float, float] | None:
     """The ends of an interval as they are shown: those of a share are not below 0 and not above 1."""
     if found.ends is None or metric.unit != "share":
         return found.ends
-    low, high = found.ends
-    return max(0.0, low), min(1.0, high)
+    return max(0.0, found.ends[0]), min(1.0, found.ends[1])
 
 
 def format_spread(found: Interval, runs: Sequence[float], metric: Metric) -> str:

@@ -17,7 +17,6 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.compare import (
     Comparison,
-    LearningCurve,
     Played,
     average_curves,
     compare,
@@ -27,7 +26,7 @@ from fedagentgym.leaderboard.compare import (
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
 from fedagentgym.learning.trajectory import Trajectory, Turn
 from fedagentgym.runs.record import CurvePoint, Spent
-from tests.leaderboard.samples import write_agents_sample, write_methods_sample
+from tests.leaderboard.samples import METHODS_SUITE, write_agents_sample, write_methods_sample
 from tests.pages.runs import ROUNDS, write_run
 
 
@@ -218,7 +217,7 @@ def test_curves_are_means_over_seeds() -> None:
     ]
     assert average_curves([first], "turns") == [] and average_curves([]) == []
     found = compare([make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)])
-    curves = {"x": [LearningCurve("", tuple(first)), LearningCurve("", tuple(second))]}
+    curves = {"x": {"": [first, second]}}
     page = write_comparison(found, curves)
     assert "x, round 2: 70.0 % (50.0 % to 90.0 %)" in page and "round 1:" not in page
     assert "No learning curve of success is recorded for y, z." in page and "MB sent and received" in page
@@ -227,10 +226,11 @@ def test_curves_are_means_over_seeds() -> None:
 
 def test_curves_of_a_run_are_those_of_its_record(tmp_path: Path) -> None:
     result = write_methods_sample(tmp_path / "method", "method")
-    (curve,) = read_learning_curves(tmp_path / "method" / "uniform-seed0")
-    assert curve.points == result.records["uniform", 0].curve and [one.round for one in curve.points] == [0, 1, 2]
-    assert len(read_learning_curves(tmp_path / "method")) == 6
-    assert read_learning_curves(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl") == ()
+    ((scenario, (curve,)),) = read_learning_curves(tmp_path / "method" / "uniform-seed0").items()
+    assert curve == result.records["uniform", 0].curve and [one.round for one in curve] == [0, 1, 2] and not scenario
+    found = read_learning_curves(tmp_path / "method")
+    assert {name: len(curves) for name, curves in found.items()} == dict.fromkeys(METHODS_SUITE.scenarios, 2)
+    assert read_learning_curves(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl") == {}
 
 
 def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:

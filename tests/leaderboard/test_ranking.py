@@ -10,19 +10,16 @@ import pytest
 
 from fedagentgym.base.statistics import LEVEL, Difference, Values, correct, find_decidable
 from fedagentgym.leaderboard.rank import (
-    Unit,
+    compare_entries,
     compare_pairs,
     find_outcome,
     find_reach,
     rank,
-    read_compared,
     read_difference,
     read_planned,
 )
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.suite import Suite, Track
 from tests.leaderboard.samples import METHODS_SUITE
-
-AGENTS, METHODS = Unit("agents", "success"), Unit("methods", "success")
 
 
 def draw(shares: dict[str, float], seeds: int = 1, spread: float = 0.0) -> dict[str, dict[str, Values]]:
@@ -37,25 +34,26 @@ def draw(shares: dict[str, float], seeds: int = 1, spread: float = 0.0) -> dict[
     }
 
 
-@pytest.mark.parametrize(("unit", "seeds"), [(AGENTS, 1), (METHODS, 8)])
-def test_a_band_holds_whoever_is_not_significantly_worse_than_its_leader(unit: Unit, seeds: int) -> None:
+@pytest.mark.parametrize(("track", "seeds"), [("agents", 1), ("methods", 8)])
+def test_a_band_holds_whoever_is_not_significantly_worse_than_its_leader(track: Track, seeds: int) -> None:
     values = draw({"best": 0.9, "near": 0.89, "middle": 0.6, "low": 0.3, "lower": 0.29}, seeds, 0.01)
-    places = rank(values, unit)
+    places = rank(values, track, "success")
     order = sorted(places, key=lambda name: places[name].order)
     assert order == ["best", "near", "middle", "low", "lower"] or set(order[:2]) == {"best", "near"}
     assert [places[name].rank for name in order] == [1, 2, 3, 4, 5]
     assert [places[name].band for name in order] == [1, 1, 2, 3, 3]
-    found = correct([unit.compare(values[order[0]], values[name]) for name in order[1:]])
-    assert places[order[1]].difference == found[0]
+    found = correct(
+        [compare_entries(values[order[0]], values[name], "success", over_runs=track == "methods") for name in order[1:]]
+    )
     assert [one.adjusted is not None and one.adjusted < LEVEL for one in found] == [False, True, True, True]
 
 
 def test_too_few_runs_have_no_ranks() -> None:
     """Their bands are as wide as runs vary, and single runs are one band."""
-    places = rank(draw({"best": 0.9, "near": 0.89, "low": 0.3}, 3, 0.01), METHODS)
+    places = rank(draw({"best": 0.9, "near": 0.89, "low": 0.3}, 3, 0.01), "methods", "success")
     assert {place.rank for place in places.values()} == {None}
     assert (places["best"].band, places["near"].band, places["low"].band) == (1, 1, 2)
-    assert {place.band for place in rank(draw({"best": 0.9, "low": 0.3}), METHODS).values()} == {1}
+    assert {place.band for place in rank(draw({"best": 0.9, "low": 0.3}), "methods", "success").values()} == {1}
 
 
 def test_equal_entries_share_a_band_nineteen_times_in_twenty() -> None:
@@ -67,13 +65,13 @@ def test_equal_entries_share_a_band_nineteen_times_in_twenty() -> None:
 
 def test_equal_entries_share_a_band_in_the_order_of_their_names() -> None:
     one = draw({"x": 0.5})["x"]
-    places = rank({"b": one, "a": one, "c": one}, AGENTS)
+    places = rank({"b": one, "a": one, "c": one}, "agents", "success")
     assert [places[name].rank for name in "abc"] == [1, 2, 3] and {place.band for place in places.values()} == {1}
-    assert rank({}, AGENTS) == {}
+    assert rank({}, "agents", "success") == {}
 
 
 def test_less_can_be_better() -> None:
-    assert rank(draw({"high": 0.9, "low": 0.1}), AGENTS, "lower")["low"].rank == 1
+    assert rank(draw({"high": 0.9, "low": 0.1}), "agents", "turns")["low"].rank == 1
 
 
 def test_a_pair_is_compared_where_both_have_played() -> None:
@@ -129,6 +127,6 @@ def test_what_was_expected_is_held_against_what_came_out() -> None:
     assert outcomes == ["as expected", "otherwise", "as expected", "otherwise", "not decided"]
     larger = suite.expected[0].model_copy(update={"by": 0.4}) if not isinstance(suite.expected[0], str) else None
     assert larger is not None and find_outcome(larger, found)["uniform"] == "so, but smaller"
-    told = read_compared(suite, found[2].difference)
+    told = read_planned(found[2].difference, suite.smallest_difference, len(suite.comparisons), "5 points")
     assert re.fullmatch("not decided: takes [0-9,]+ runs for 5 points", told), told
     assert str(suite.expected[0]) == "better is above base in uniform"

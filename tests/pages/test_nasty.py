@@ -29,7 +29,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.experiment.agent_file import AgentFile
 from fedagentgym.experiment.export import write_model_card
 from fedagentgym.experiment.report.page import write_report
-from fedagentgym.leaderboard.compare import LearningCurve, compare, load_played, read_learning_curves
+from fedagentgym.leaderboard.compare import compare, load_played, read_learning_curves
 from fedagentgym.leaderboard.comparison import write_comparison
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.page.build import build_site
@@ -162,8 +162,8 @@ def test_a_comparison(text: str, count: int, plain_run: Path, tmp_path: Path) ->
     def write(run: Path, text: str) -> str:
         files = [run / "evaluation" / f"{number:04d}.jsonl" for number in (0, ROUNDS, 0)][:count]
         found = compare([load_played(file, f"{number} {text}") for number, file in enumerate(files)])
-        points = read_learning_curves(run)[0].points
-        return write_comparison(found, {found.names[0]: [LearningCurve(text, points)]}, run / text.replace("/", ""))
+        curves = {found.names[0]: {text: read_learning_curves(run)[""]}}
+        return write_comparison(found, curves, run / text.replace("/", ""))
 
     check_same_outline(write(write_texts_of_run(tmp_path, text), text), write(plain_run, PLAIN), text)
 

@@ -9,19 +9,18 @@ results/SUITE/ENTRY.zip         the results themselves, unless they are linked t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
-from fedagentgym.leaderboard.metrics import find_metric
-from fedagentgym.leaderboard.page.index import SuitePage, render_site
+from fedagentgym.leaderboard.page.index import View, read_published, view_suite
 from fedagentgym.leaderboard.page.tables import write_csv, write_markdown
-from fedagentgym.leaderboard.rank import Place, Unit, compare_control, compare_pairs, rank
-from fedagentgym.leaderboard.results import Result, SuiteEntries, pack, read_suites
+from fedagentgym.leaderboard.rank import Place, compare_pairs, rank
+from fedagentgym.leaderboard.results import SuiteEntries, pack, read_suites
 from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
-from fedagentgym.pages.render import to_script_json
+from fedagentgym.pages.render import render, to_script_json
 from fedagentgym.runs.folder import RANKED
 
 MARK = ".fedagentgym-leaderboard"
@@ -41,13 +40,18 @@ def build_site(
     if not found:
         searched = ", ".join(map(format_path, places))
         raise DataError(f"no result lies in {searched}: `fedagentgym bench pack` makes one")
-    _check_target(out)
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        problem = "the folder holds other files than a leaderboard's; choose another"
+        raise OptionError(f"--out {format_path(out)}: {problem}")
     fresh = out.with_name(f"{out.name}.new")
     if (fresh / MARK).is_file():
         shutil.rmtree(fresh)
     with atomic_folder(fresh) as place:
-        pages = [_write_suite(one, place, link) for one in found]
-        write_atomic(place / "index.html", render_site(pages))
+        suites, (papers, cautions) = [_write_suite(one, place, link) for one in found], read_published()
+        page = render("leaderboard.html", suites=suites, papers=papers, cautions=cautions)
+        write_atomic(place / "index.html", page)
         write_atomic(place / MARK, MARK_TEXT)
     if out.exists():
         shutil.rmtree(out)
@@ -55,27 +59,35 @@ def build_site(
     return found
 
 
-def _check_target(out: Path) -> None:
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise OptionError(f"--out {format_path(out)}: it exists and is not a folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
-        problem = "the folder holds other files than a leaderboard's; choose another"
-        raise OptionError(f"--out {format_path(out)}: {problem}")
-
-
-def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> SuitePage:
-    values = found.tabulate()
-    places = rank_entries(found)
-    differences, control = compare_pairs(found.suite, values), compare_control(found.suite, found.entries)
-    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences, control))
+def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
+    """Write a suite's tables, the scripts that pass its entries' episodes to the page (of each scenario those of the first seed),
+    and without `link` copies of its results; returns its part of the page."""
+    places, differences = rank_entries(found), compare_pairs(found.suite, found.tabulate())
+    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences))
     write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
     links = {}
     for entry in found.entries:
+        cells: dict[str, object] = {}
+        for scenario, seed in entry.keys:
+            if scenario not in cells:
+                with entry.open_run((scenario, seed), RANKED) as run:
+                    source = Source(entry.entry.title, read_episodes(run.path / RANKED))
+                cells[scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
+        data = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
         script = place / "episodes" / found.key / f"{entry.name}.js"
         script.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(script, _format_episodes(found, entry))
-        links[entry.name] = _link_result(found, entry, place, link)
-    return SuitePage(found, places, links, differences, control)
+        write_atomic(script, f"receiveEpisodes({data});\n")
+        if link is not None:
+            links[entry.name] = f"{link.rstrip('/')}/{quote(found.suite.name)}/{quote(entry.path.name)}"
+            continue
+        copy = place / "results" / found.key / f"{entry.name}.zip"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if entry.archive is None:
+            pack(entry, copy)
+        else:
+            shutil.copyfile(entry.path, copy)
+        links[entry.name] = f"results/{found.key}/{quote(copy.name)}"
+    return view_suite(found, places, links, differences)
 
 
 def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
@@ -84,48 +96,18 @@ def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
     The second entry of a suite's control is the first once more, and has no rank.
     """
     values = {name: tables for name, tables in found.tabulate().items() if name not in (found.suite.control or ())[1:]}
-    ranked = found.entries[0].suite.rank_by
-    unit, better = Unit(found.suite.track, ranked), find_metric(ranked).better or "higher"
+    track, ranked = found.suite.track, found.entries[0].suite.rank_by
     shape: dict[str, tuple[int, ...]] = {}
     for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
         shape |= {name: table.shape for name, table in tables.items()}
-    whole = {entry.name for entry in found.entries if entry.is_whole}
-    complete = {
-        name: tables
-        for name, tables in values.items()
-        if name in whole and {key: table.shape for key, table in tables.items()} == shape
-    }
-    ranks = {OVERALL: rank(complete, unit, better)}
-    for scenario, expected in shape.items():
+
+    def rank_within(scenarios: Collection[str]) -> dict[str, Place]:
         members = {
-            name: {scenario: tables[scenario]}
+            name: {key: table for key, table in tables.items() if key in scenarios}
             for name, tables in values.items()
-            if scenario in tables and tables[scenario].shape == expected
+            if all(key in tables and tables[key].shape == shape[key] for key in scenarios)
         }
-        ranks[scenario] = rank(members, unit, better)
-    return ranks
+        return rank(members, track, ranked)
 
-
-def _format_episodes(found: SuiteEntries, entry: Result) -> str:
-    """A script that passes the episodes of an entry to the page: of each scenario those of the first seed."""
-    cells = {}
-    for scenario, seed in entry.keys:
-        if scenario not in cells:
-            with entry.open_run((scenario, seed), RANKED) as run:
-                source = Source(entry.entry.title, read_episodes(run.path / RANKED))
-            cells[scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
-    script = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
-    return f"receiveEpisodes({script});\n"
-
-
-def _link_result(found: SuiteEntries, entry: Result, place: Path, link: str | None) -> str:
-    """The address of the result relative to the page; without `link` a copy is made."""
-    if link is not None:
-        return f"{link.rstrip('/')}/{quote(found.suite.name)}/{quote(entry.path.name)}"
-    target = place / "results" / found.key / f"{entry.name}.zip"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if entry.archive is None:
-        pack(entry, target)
-    else:
-        shutil.copyfile(entry.path, target)
-    return f"results/{found.key}/{quote(target.name)}"
+    is_whole = len(shape) == len(found.suite.scenarios)
+    return {OVERALL: rank_within(shape) if is_whole else {}, **{name: rank_within([name]) for name in shape}}

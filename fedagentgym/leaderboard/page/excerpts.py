@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fedagentgym.base.errors import DataError
@@ -52,33 +51,29 @@ def make_marks(name: str) -> tuple[str, str]:
 
 def write_best(site: Path) -> str:
     """The best entries of every suite's newest version over all scenarios, best first; entries without a place are left out."""
-    newest = {_split_name(table)[0]: table for table in sorted(site.glob("*.csv"), key=_split_name)}
-    rows = [row for _, table in sorted(newest.items()) for row in _read_entries(table)]
+    newest: dict[str, tuple[int, Path]] = {}
+    for table in sorted(site.glob("*.csv")):
+        name, _, version = table.stem.rpartition("-v")
+        key, number = (name, int(version)) if version.isdecimal() else (table.stem, 0)
+        newest[key] = max(newest.get(key, (number, table)), (number, table))
     lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
-    for row in rows:
-        title, status = escape_markdown(row["title"]), escape_markdown(row["status"])
-        where = "" if row["measure"] == "success" else f" ({find_metric(row['measure']).title})"
-        lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {_format_success(row)} | {status} |")
+    for _, (_, table) in sorted(newest.items()):
+        with table.open(encoding="utf-8", newline="") as file:
+            rows = [
+                row for row in csv.DictReader(file) if row["scenario"] == "overall" and row["ranked"] and row["band"]
+            ]
+        for row in rows[:MOST]:
+            title, status, metric = (
+                escape_markdown(row["title"]),
+                escape_markdown(row["status"]),
+                find_metric(row["measure"]),
+            )
+            where = "" if metric.name == "success" else f" ({metric.title})"
+            low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
+            found = Interval(mean=float(row["mean"]), low=low, high=high)
+            success = format_spread(found, [float(run) for run in row["runs"].split()], metric)
+            lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {success} | {status} |")
     return "\n".join(lines)
-
-
-def _split_name(table: Path) -> tuple[str, int]:
-    """The name of a table's suite without its version, and the version (0 if the name has none)."""
-    name, _, version = table.stem.rpartition("-v")
-    return (name, int(version)) if version.isdecimal() else (table.stem, 0)
-
-
-def _read_entries(table: Path) -> Iterator[Mapping[str, str]]:
-    """The best entries, with the ranked measure."""
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["scenario"] == "overall" and row["ranked"]]
-    yield from [row for row in rows if row["band"]][:MOST]
-
-
-def _format_success(row: Mapping[str, str]) -> str:
-    low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
-    found = Interval(mean=float(row["mean"]), low=low, high=high)
-    return format_spread(found, [float(run) for run in row["runs"].split()], find_metric(row["measure"]))
 
 
 if __name__ == "__main__":

@@ -1,38 +1,29 @@
-"""The tables of a suite as Markdown and CSV, for readers and programs."""
+"""The tables of a suite as Markdown and CSV, for readers and programs; and its findings in words: planned differences, what came
+out of its expectations, and its control."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown
+from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.statistics import LEVEL, Difference, compare_replicates, find_decidable, pool_spread
+from fedagentgym.leaderboard.compare import format_p
 from fedagentgym.leaderboard.metrics import METRICS, Interval, find_metric, format_spread
-from fedagentgym.leaderboard.page.findings import describe_control, list_differences, list_expected
-from fedagentgym.leaderboard.rank import Compared, Control, Place
+from fedagentgym.leaderboard.rank import Compared, Place, find_outcome, read_planned
 from fedagentgym.leaderboard.results import Result, SuiteEntries
+from fedagentgym.leaderboard.suite import Suite
 
 FINDINGS = "## By scenario"
-"""The heading of what `write_findings` has."""
+"""The heading of what is told of each scenario."""
 IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
 """The measures that are shown for each scenario, besides the ranked one."""
-COLUMNS = [
-    "suite",
-    "version",
-    "entry",
-    "title",
-    "band",
-    "rank",
-    "status",
-    "scenario",
-    "measure",
-    "ranked",
-    "mean",
-    "low",
-    "high",
-    "runs",
-]
 
 
 def list_measures(entries: Sequence[Result]) -> list[str]:
@@ -62,31 +53,15 @@ def describe_part(entry: Result) -> str:
     return f"{len(entry.scenarios)} of {len(entry.suite.scenarios)} scenarios"
 
 
-def find_secret(entry: Result) -> Interval | None:
-    """The ranked measure on the secret twin, where the maintainers have run the entry there."""
-    rerun = entry.verification.rerun if entry.verification is not None else None
-    return None if rerun is None else rerun.secret.get(entry.suite.rank_by)
-
-
-def write_markdown(
-    found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared], control: Control | None
-) -> str:
-    """The table over all scenarios, best first, and what `write_findings` has."""
-    measures = [
-        name for name in list_measures(found.entries) if any(name in one.numbers.overall for one in found.entries)
-    ]
-    head = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
-    table = _write_table(order_entries(found.entries, places), places, measures)
-    return "\n".join([*head, *table, "", FINDINGS, "", write_findings(found, places, differences, control)])
-
-
-def write_findings(
-    found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared], control: Control | None
-) -> str:
-    """A table of each measure by scenario, the planned differences, what was expected, and the control."""
+def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences: Sequence[Compared]) -> str:
+    """The table over all scenarios, best first; one of each measure by scenario, the planned differences, what was expected,
+    and the control."""
     ordered = order_entries(found.entries, places)
-    measures = dict.fromkeys((ordered[0].suite.rank_by, *IN_SCENARIOS))
-    lines = [line for name in measures for line in _write_scenarios(found, ordered, name)]
+    measures = [name for name in list_measures(ordered) if any(name in one.numbers.overall for one in ordered)]
+    lines = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
+    lines += [*_write_table(ordered, places, measures), "", FINDINGS, ""]
+    for name in dict.fromkeys((ordered[0].suite.rank_by, *IN_SCENARIOS)):
+        lines += _write_scenarios(found, ordered, name)
     if differences:
         lines += ["Planned differences, in points:", "", "| | scenario | difference | 95 %, or each run | p | shows |"]
         lines.append("|---|---|---|---|---|---|")
@@ -96,7 +71,7 @@ def write_findings(
         lines.append("")
     if expected := list_expected(found.suite, differences):
         lines += ["Expected:", "", *(f"- {escape_markdown(one)}" for one in expected), ""]
-    if sentences := describe_control(found, differences, control):
+    if sentences := describe_control(found, differences):
         lines += [escape_markdown(" ".join(sentences)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -130,23 +105,23 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
 
 
 def _write_table(entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
-    """The lines of a Markdown table."""
-    is_ranked = any(place.rank for place in places.values())
-    titles = [find_metric(name).title for name in measures]
-    heads = ["band", *(["rank"] if is_ranked else []), "entry", *titles, "status"]
-    is_run_again = any(find_secret(entry) is not None for entry in entries)
-    heads += ["on the secret twin"] if is_run_again else []
-    lines = [f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
-    for entry in entries:
-        place, overall = places.get(entry.name), entry.numbers.overall
-        start = [str(place.band) if place else ""]
-        start += [str(place.rank) if place else ""] if is_ranked else []
-        cells = [*start, escape_markdown(entry.entry.title)]
-        cells += [_format_cell(overall.get(name), name, entry.numbers.list_runs(name)) for name in measures]
-        cells.append(escape_markdown(tell_status(entry)))
-        cells += [_format_cell(find_secret(entry), entry.suite.rank_by)] if is_run_again else []
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    """The lines of a Markdown table. The ranked measure on the secret twin is a column if the maintainers ran an entry there."""
+    placed, numbers = [places.get(entry.name) for entry in entries], [entry.numbers for entry in entries]
+    columns = [("band", [str(one.band) if one else "" for one in placed])]
+    if any(place.rank for place in places.values()):
+        columns.append(("rank", [str(one.rank) if one else "" for one in placed]))
+    columns.append(("entry", [escape_markdown(entry.entry.title) for entry in entries]))
+    for name in measures:
+        cells = [_format_cell(one.overall.get(name), name, one.list_runs(name)) for one in numbers]
+        columns.append((escape_markdown(find_metric(name).title), cells))
+    columns.append(("status", [escape_markdown(tell_status(entry)) for entry in entries]))
+    ranked, found = entries[0].suite.rank_by, [entry.verification for entry in entries]
+    secret = [one.rerun.secret.get(ranked) if one is not None and one.rerun is not None else None for one in found]
+    if any(secret):
+        columns.append(("on the secret twin", [_format_cell(one, ranked) for one in secret]))
+    rows = zip(*([head, *cells] for head, cells in columns), strict=True)
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return [head, "|" + "---|" * len(columns), *body]
 
 
 def order_entries(entries: Sequence[Result], places: Mapping[str, Place]) -> list[Result]:
@@ -163,7 +138,8 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     """Every measure of every entry, over all scenarios (`overall`) and in each: one row for each."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(COLUMNS)
+    heads = ["suite", "version", "entry", "title", "band", "rank", "status"]
+    table.writerow([*heads, "scenario", "measure", "ranked", "mean", "low", "high", "runs"])
     for entry in order_entries(found.entries, places):
         place = places.get(entry.name)
         start = [found.suite.name, found.suite.version, entry.name, escape_csv(entry.entry.title)]
@@ -177,3 +153,80 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
                 numbers = [repr(one.mean), *ends, " ".join(map(repr, runs))]
                 table.writerow([*start, scenario, escape_csv(name), ranked, *numbers])
     return out.getvalue()
+
+
+# ---- findings in words ------------------------------------------------------------------------------------------------
+
+
+def list_differences(found: SuiteEntries, differences: Sequence[Compared]) -> list[list[str]]:
+    """The rows of the table of differences: two entries, a scenario, the difference, its interval, p, and what it shows."""
+    titles = {entry.name: entry.entry.title for entry in found.entries}
+    margin, count = found.suite.smallest_difference, len(found.suite.comparisons)
+    rows = []
+    for first, second, scenario, one in differences:
+        numbers = [format_fixed(100 * one.mean, 1, "+"), _format_ends(one), format_p(one.adjusted)]
+        shown = read_planned(one, margin, count, f"{100 * margin:g} points")
+        rows.append([titles[first], titles[second], scenario, *numbers, shown])
+    return rows
+
+
+def list_expected(suite: Suite, differences: Sequence[Compared]) -> list[str]:
+    """Return what was expected, and what came out of it where it was tested."""
+    lines = []
+    for one in suite.expected:
+        found = {} if isinstance(one, str) else find_outcome(one, differences)
+        outcomes = ", ".join(f"{scenario}: {outcome}" for scenario, outcome in found.items())
+        lines.append(f"{one} ({outcomes})" if outcomes else str(one))
+    return lines
+
+
+def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> list[str]:
+    """The sentences of the suite's control (one method under two random streams), if both of its entries have played, and of what
+    the suite's seeds decide."""
+    suite, sentences = found.suite, []
+    entries = {entry.name: entry for entry in found.entries}
+    if suite.control is not None and set(suite.control) <= set(entries):
+        first, second = (entries[name] for name in suite.control)
+        shown, p = [], []
+        for scenario in suite.scenarios:
+            one, other = (_list_numbers(entry, scenario) for entry in (first, second))
+            rows = {
+                name: compare_replicates(np.subtract(one[name], other[name]).tolist()) for name in one if name in other
+            }
+            ranked = rows[suite.rank_by]
+            shown.append(f"{scenario} {format_fixed(100 * ranked.mean, 1, '+')} ({_format_ends(ranked)})")
+            p += [row.p for row in rows.values() if row.p is not None]
+        titles = f"{first.entry.title} and {second.entry.title}"
+        sentences.append(f"{titles} are one method under two random streams: {'; '.join(shown)}.")
+        if p:
+            apart = sum(one < LEVEL for one in p)
+            counted = f"Of {len(p)} comparisons of their measures and categories {apart} show a difference at 5 %"
+            sentences.append(f"{counted}; by chance {len(p) / 20:g} would.")
+    spread = pool_spread([one.difference.values for one in differences])
+    decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
+    if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
+        stated = "" if suite.power is None else f", {format_fixed(100 * suite.power, 1)} were promised"
+        sentences.append(
+            f"Differences of two runs vary by {format_fixed(100 * spread, 1)} points (standard deviation), so that"
+            f" {len(suite.seeds)} runs decide {format_fixed(100 * decided, 1)} points in four of five experiments{stated}."
+        )
+    return sentences
+
+
+def _list_numbers(entry: Result, scenario: str) -> dict[str, list[float]]:
+    """The numbers of every run in a scenario that can be better or worse, and its success in every category."""
+    runs = entry.numbers.runs[scenario]
+    names = [name for name in next(iter(runs.values())).means if find_metric(name).unit in ("share", "points", "score")]
+    found = {name: entry.numbers.list_runs(name, scenario) for name in names}
+    ranked = [entry.records[scenario, seed].ranked for seed in runs]
+    categories = [one.categories for one in ranked if one is not None]
+    for category in categories[0]:
+        found[f"success in {category}"] = [one[category]["success"]["mean"] for one in categories if category in one]
+    return {name: values for name, values in found.items() if len(values) == len(runs)}
+
+
+def _format_ends(found: Difference) -> str:
+    """The interval, or the difference of every run."""
+    if found.ends is None:
+        return ", ".join(format_fixed(100 * value, 1, "+") for value in found.values)
+    return " to ".join(format_fixed(100 * end, 1, "+") for end in found.ends)
