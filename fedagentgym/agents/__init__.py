@@ -44,6 +44,7 @@ AGENTS = Registry(
     "agent",
     {
         "tiny": f"{_PRESETS}:make_tiny_agent",
+        "untrained-tiny": f"{_PRESETS}:make_untrained_agent",
         "transformers": f"{_PRESETS}:make_transformers_agent",
         "vllm": f"{_PRESETS}:make_vllm_agent",
         "smollm2": f"{_PRESETS}:make_smollm2_agent",

@@ -1,4 +1,4 @@
-"""Agents by name, and the language models among them: the tiny one, any transformers model, SmolLM2, four of the agent papers."""
+"""Agents by name, and the language models among them: tiny ones, any transformers model, SmolLM2, four of the agent papers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.envs.core import EnvLike, open_env
+from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
@@ -40,6 +41,7 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+_UNTRAINED = {**_TINY, "decoding": {"temperature": 1.0, "max_new_tokens": 4, "constrained": True}}
 _SMOLLM2 = {
     "context": "session",
     "template": "standard",
@@ -202,6 +204,23 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
     folder = find_tiny_folder(env)
     return _load_agent(_apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
+
+
+def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Make a tiny model with random weights, whose replies are admissible actions: noise, but it learns, without a warm start."""
+    from fedagentgym.agents.engines.tiny import make_tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+
+    _refuse_options(settings)
+    chosen = _apply_defaults(settings, _UNTRAINED)
+    if chosen.model is not None:
+        policy = TorchPolicy.load(chosen.model, plain=True, name=chosen.name, adapter=chosen.adapter, seed=seed)
+    elif env is None:
+        raise OptionError(f"agent {chosen.name!r} knows the words of an environment: give it one, or a model folder")
+    else:
+        model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
+        policy = TorchPolicy(model, tokenizer, name=chosen.name, adapter=chosen.adapter, seed=seed)
+    return make_token_agent(chosen, policy, policy.tokenizer)
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:

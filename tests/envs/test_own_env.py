@@ -87,7 +87,7 @@ def test_it_is_trained_and_judged(lamp: Path, tmp_path: Path) -> None:
     result = fedagentgym.train(
         {
             "name": "lamp",
-            "plugins": [str(lamp), "fedagentgym.testing.untrained"],
+            "plugins": [str(lamp)],
             "env": {"id": "me/Lamp-v0"},
             "agent": "untrained-tiny",
             "partition": {"clients": 3, "tasks_per_client": 8},
