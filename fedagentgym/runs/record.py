@@ -64,7 +64,8 @@ class AgentRecord(Settings):
     """The player: a program without a model, a local model, or a hosted one.
 
     `weights` is the digest of the model's files if they were available; a hosted model has none. `note` says how a tiny agent
-    was made.
+    was made. `parser` and `think` are those of a class of the user's own: the way from its replies to actions, as the settings of
+    a model say it; without them a program's reply is its action.
     """
 
     kind: Literal["program", "model", "hosted"]
@@ -73,6 +74,8 @@ class AgentRecord(Settings):
     revision: Text | None = None
     weights: Digest | None = None
     note: dict[str, Any] = Field(default_factory=dict)
+    parser: Literal["strict", "published"] | None = None
+    think: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
