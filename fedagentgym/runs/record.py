@@ -12,6 +12,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -74,8 +75,8 @@ class AgentRecord(Settings):
     revision: Text | None = None
     weights: Digest | None = None
     note: dict[str, Any] = Field(default_factory=dict)
-    parser: Literal["strict", "published"] | None = None
-    think: bool = False
+    parser: Literal["strict", "published"] | None = Field(default=None, exclude_if=not_)
+    think: bool = Field(default=False, exclude_if=not_)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -213,6 +213,8 @@ def test_a_suite_is_played_packed_and_verified(plugin: Path, capsys: pytest.Capt
     capsys.readouterr()
     assert main(["bench", "verify", str(archive), "--suite", "suite.yaml"]) == 0
     assert "replayed" in capsys.readouterr().out
+    assert main(["-q", "leaderboard", "build", "results", "--out", "page"]) == 0
+    assert any("listing" in page.read_text() for page in Path("page").rglob("*.html"))
 
 
 # ---- mistakes ---------------------------------------------------------------------------------------------------------
