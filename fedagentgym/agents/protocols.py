@@ -342,13 +342,11 @@ class Player(Protocol):
 
     Few need it: derive a class from `Agent` and write `reply`, unless the agent wants all episodes of a turn at once. Then give
     it the attribute `name`, and `play`, which returns `Players`; `fedagentgym.testing.check_agent` checks it.
-
-    Attributes:
-        name: Name in results.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name in results."""
 
     def play(self, env: TextEnv) -> Players:
         """Start playing.

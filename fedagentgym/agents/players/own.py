@@ -43,12 +43,14 @@ class Agent:
         >>> from fedagentgym.learning import evaluate
         >>> class Searcher(Agent):
         ...     def reset(self):
-        ...         self.low, self.high = 1, 100
+        ...         self.low = 1
         ...     def reply(self, observation, info):
         ...         if "higher" in observation:
         ...             self.low = self.guess + 1
-        ...         if "lower" in observation:
+        ...         elif "lower" in observation:
         ...             self.high = self.guess - 1
+        ...         else:
+        ...             self.high = len(info["admissible"])
         ...         self.guess = (self.low + self.high) // 2
         ...         return f"guess {self.guess}"
         >>> evaluate(Searcher(), "Guess", tasks=20).overall["success"].mean
