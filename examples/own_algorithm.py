@@ -22,7 +22,6 @@ CONFIG = {
     "env": {"id": "fedagentgym/Guess-v0"},
     "partition": {"sampler": "preference", "clients": 3, "tasks_per_client": 8, "omega": 0.9},
     "agent": "untrained-tiny",
-    "plugins": ["fedagentgym.testing.untrained"],
     "learning": {"tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-3},
     "federation": {"rounds": 1, "clients_per_round": 2},
     "evaluation": {"tasks": 4, "every": 1},

@@ -14,7 +14,7 @@ from fedagentgym.registration import register_env as register_env
 from fedagentgym.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
+    from fedagentgym.agents.players.own import Agent as Agent
     from fedagentgym.base.settings import Settings as Settings
     from fedagentgym.base.streams import stream as stream
     from fedagentgym.bridges.rewards import make_reward as make_reward
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        ".agents.players.function": ("FunctionAgent",),
+        ".agents.players.own": ("Agent",),
         ".base.settings": ("Settings",),
         ".base.streams": ("stream",),
         ".bridges.rewards": ("make_reward",),

@@ -15,6 +15,7 @@ from fedagentgym.envs import ENVIRONMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fedagentgym.agents.players.own import Agent
     from fedagentgym.agents.presets import AgentFactory
     from fedagentgym.agents.text.prompts import Template
     from fedagentgym.algorithms.base import BaseAlgorithm
@@ -72,12 +73,13 @@ def register_sampler(name: str, target: Any, *, replace: bool = False) -> None:
     _load_registry("fedagentgym.partitions", "SAMPLERS").register(name, target, replace=replace)
 
 
-def register_agent(name: str, target: str | AgentFactory, *, replace: bool = False) -> None:
+def register_agent(name: str, target: str | type[Agent] | AgentFactory, *, replace: bool = False) -> None:
     """Register an agent, for `make_agent(name)` and `agent.name` in configurations.
 
     Args:
         name: Name in configurations.
-        target: A function `(settings, *, env=None, seed=0)` that returns an `Agent`, or `"module:attribute"`.
+        target: A class derived from `Agent`, whose arguments are `agent.options`; a function `(settings, *, env=None, seed=0)`
+            that returns an agent; or `"module:attribute"`.
         replace: Whether a name that exists is replaced.
 
     Raises:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import fedagentgym
+from fedagentgym.learning import memory
 
 PACKAGE = str(Path(fedagentgym.__file__).parent) + "/"
 CONFIG = {
@@ -26,7 +27,6 @@ CONFIG = {
     "learning": {"tasks_per_step": 2, "group_size": 3},
     "federation": {"rounds": 1},
     "evaluation": {"tasks": 10},
-    "plugins": ["fedagentgym.testing.untrained"],
 }
 
 
@@ -37,6 +37,7 @@ def find_touched(report: bool = False) -> set[tuple[str, int, str]]:
     def note(frame: FrameType, event: str, argument: object) -> None:
         codes.add(frame.f_code)
 
+    memory._read_free_share = lambda second: 1 << 30  # it is read once a second, in some rounds and not in others
     changes = [f"output.report={'html' if report else 'none'}"]
     with tempfile.TemporaryDirectory() as folder:
         fedagentgym.train(CONFIG, [*changes, f"output.folder={folder}/warm"])

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent as TokenAgent
     from fedagentgym.agents.engines.tiny import make_tiny_model as make_tiny_model
     from fedagentgym.agents.engines.torch_policy import TorchPolicy as TorchPolicy
-    from fedagentgym.agents.players.function import Conversation as Conversation
-    from fedagentgym.agents.players.function import FunctionAgent as FunctionAgent
+    from fedagentgym.agents.players.conversation import Conversation as Conversation
+    from fedagentgym.agents.players.own import Agent as Agent
     from fedagentgym.agents.presets import make_agent as make_agent
-    from fedagentgym.agents.protocols import Agent as Agent
     from fedagentgym.agents.protocols import Decoding as Decoding
     from fedagentgym.agents.protocols import Move as Move
+    from fedagentgym.agents.protocols import Player as Player
     from fedagentgym.agents.protocols import Players as Players
     from fedagentgym.agents.settings import AgentSettings as AgentSettings
     from fedagentgym.agents.text.prompts import Template as Template
@@ -31,9 +31,10 @@ __getattr__, __dir__, __all__ = attach(
         ".agent": ("TokenAgent",),
         ".engines.tiny": ("make_tiny_model",),
         ".engines.torch_policy": ("TorchPolicy",),
-        ".players.function": ("Conversation", "FunctionAgent"),
+        ".players.conversation": ("Conversation",),
+        ".players.own": ("Agent",),
         ".presets": ("make_agent",),
-        ".protocols": ("Agent", "Decoding", "Move", "Players"),
+        ".protocols": ("Decoding", "Move", "Player", "Players"),
         ".settings": ("AgentSettings",),
         ".text.prompts": ("Template",),
     },
@@ -44,6 +45,7 @@ AGENTS = Registry(
     "agent",
     {
         "tiny": f"{_PRESETS}:make_tiny_agent",
+        "untrained-tiny": f"{_PRESETS}:make_untrained_agent",
         "transformers": f"{_PRESETS}:make_transformers_agent",
         "vllm": f"{_PRESETS}:make_vllm_agent",
         "smollm2": f"{_PRESETS}:make_smollm2_agent",

@@ -1,4 +1,4 @@
-"""Agents by name, and the language models among them: the tiny one, any transformers model, SmolLM2, four of the agent papers."""
+"""Agents by name, and the language models among them: tiny ones, any transformers model, SmolLM2, four of the agent papers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.engines.loading import choose_device, choose_dtype, set_threads
 from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
 from fedagentgym.agents.models.store import locate_model
-from fedagentgym.agents.protocols import Agent, Decoding, Player, Policy
+from fedagentgym.agents.players.own import Agent
+from fedagentgym.agents.protocols import Decoding, Player, Policy
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
 from fedagentgym.base.settings import merge
 from fedagentgym.envs.core import EnvLike, open_env
+from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
@@ -40,6 +42,7 @@ _TINY = {
     "dtype": "float32",
     "decoding": {"temperature": 1.0, "max_new_tokens": 16},
 }
+_UNTRAINED = {**_TINY, "decoding": {"temperature": 1.0, "max_new_tokens": 4, "constrained": True}}
 _SMOLLM2 = {
     "context": "session",
     "template": "standard",
@@ -61,17 +64,18 @@ _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
 class AgentFactory(Protocol):
     """A registered agent: it builds an agent from settings."""
 
-    def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Agent: ...
+    def __call__(self, settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> Player: ...
 
 
 def make_agent(
     settings: Player | AgentSettings | Mapping[str, Any] | str, env: EnvLike | None = None, seed: int = 0
-) -> Agent:
+) -> Player:
     """Make an agent from its settings.
 
     Args:
         settings: `AgentSettings`, a mapping of them, or the name of an agent: `tiny`, `transformers`, `endpoint`, `expert`,
-            `random`, `human`, or a registered one. An agent is returned as it is.
+            `random`, `human`, or a registered one; its `options` are the arguments of a registered class. An agent is returned
+            as it is.
         env: The environment it will play, for agents that depend on one, such as the tiny models of the package.
         seed: Seed of new adapters.
 
@@ -80,17 +84,50 @@ def make_agent(
 
     Raises:
         UnknownNameError: If there is no such agent.
-        OptionError: If a setting is invalid.
+        OptionError: If a setting is invalid, or what is registered makes no agent.
 
     Examples:
         >>> make_agent("random").name
         'random'
     """
+    if isinstance(settings, type):
+        raise OptionError(
+            f"an agent is an instance, not a class: give {settings.__name__}() in place of {settings.__name__}"
+        )
     if callable(getattr(settings, "play", None)):
         return settings  # type: ignore[return-value]
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
-    factory: AgentFactory = AGENTS.get(chosen.name)
-    return factory(chosen, env=None if env is None else open_env(env), seed=seed)
+    target: Any = AGENTS.get(chosen.name)
+    if isinstance(target, type) and hasattr(target, "reply"):
+        return _make_own_agent(target, chosen)
+    if not callable(target):
+        hint = "register a class derived from Agent, or a function that makes an agent"
+        raise OptionError(f"agent {chosen.name!r} is registered as {show_value(target)}: {hint}")
+    made: Player = target(chosen, env=None if env is None else open_env(env), seed=seed)
+    if not callable(getattr(made, "play", None)):
+        raise OptionError(f"agent {chosen.name!r}: what is registered returned {show_value(made)}, which is no agent")
+    if isinstance(made, Agent):
+        made.name = chosen.name
+    return made
+
+
+def _make_own_agent(target: type[Agent], settings: AgentSettings) -> Agent:
+    """An instance of a registered class, which takes the options; its results have the name by which it is registered."""
+    if not issubclass(target, Agent):
+        raise OptionError(f"agent {settings.name!r}: derive {target.__name__} from fedagentgym.agents.Agent")
+    given = settings.model_dump(exclude_unset=True, exclude_defaults=True)
+    if surplus := sorted(set(given) - {"name", "options"}):
+        raise OptionError(f"agent {settings.name!r} takes options alone, got agent.{surplus[0]}")
+    try:
+        made = target(**settings.options)
+        made.name = settings.name
+    except FedAgentGymError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            f"agent {settings.name!r} cannot be made with its options: {describe_error(error)}"
+        ) from error
+    return made
 
 
 def starts_from_nothing(settings: AgentSettings) -> bool:
@@ -202,6 +239,23 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
     folder = find_tiny_folder(env)
     return _load_agent(_apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
+
+
+def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
+    """Make a tiny model with random weights, whose replies are admissible actions: noise, but it learns, without a warm start."""
+    from fedagentgym.agents.engines.tiny import make_tiny_model
+    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+
+    _refuse_options(settings)
+    chosen = _apply_defaults(settings, _UNTRAINED)
+    if chosen.model is not None:
+        policy = TorchPolicy.load(chosen.model, plain=True, name=chosen.name, adapter=chosen.adapter, seed=seed)
+    elif env is None:
+        raise OptionError(f"agent {chosen.name!r} knows the words of an environment: give it one, or a model folder")
+    else:
+        model, tokenizer = make_tiny_model(list_words(env), "0.1m", 256, seed)
+        policy = TorchPolicy(model, tokenizer, name=chosen.name, adapter=chosen.adapter, seed=seed)
+    return make_token_agent(chosen, policy, policy.tokenizer)
 
 
 def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:

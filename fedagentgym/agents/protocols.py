@@ -2,7 +2,7 @@
 
 There are two levels, so that no module has to know more than it needs:
 
-* ``Agent`` / ``Players`` (text level, used by rollouts and evaluation): give it episodes, get ``Move``s. Every kind
+* ``Player`` / ``Players`` (text level, used by rollouts and evaluation): give it episodes, get ``Move``s. Every kind
   of agent has it - a language model, an expert, a random walker, a person, a hosted model - and a language model's
   moves carry the token ids, the behaviour log-probs and (when constrained) the allowed sets, so that a trainer never
   renders, encodes or parses.
@@ -338,25 +338,15 @@ class RowPlayers(Generic[Row]):
 
 
 class Player(Protocol):
-    """Everything that can play in an environment: every agent, and objects with the same interface."""
-
-    @property
-    def name(self) -> str: ...
-
-    def play(self, env: TextEnv) -> Players: ...
-
-
-class Agent(Protocol):
     """Anything that can play: the interface that `collect` and `evaluate` use. Language models are `TokenAgent`s.
 
-    To write one, give a class the attribute `name`, and `play`, which returns `Players`; `fedagentgym.testing.check_agent`
-    checks it. An agent that needs only the dialogue as text is a `FunctionAgent`.
-
-    Attributes:
-        name: Name in results.
+    Few need it: derive a class from `Agent` and write `reply`, unless the agent wants all episodes of a turn at once. Then give
+    it the attribute `name`, and `play`, which returns `Players`; `fedagentgym.testing.check_agent` checks it.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name in results."""
 
     def play(self, env: TextEnv) -> Players:
         """Start playing.
@@ -373,12 +363,12 @@ class Agent(Protocol):
 
 
 __all__ = [
-    "Agent",
     "Completion",
     "Constraint",
     "Decoding",
     "FinishReason",
     "Move",
+    "Player",
     "Players",
     "Policy",
     "Session",

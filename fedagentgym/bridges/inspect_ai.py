@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedagentgym.agents.players.function import Conversation
+from fedagentgym.agents.players.conversation import Conversation
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require

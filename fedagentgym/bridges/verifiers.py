@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fedagentgym.agents.players.function import Conversation
+from fedagentgym.agents.players.conversation import Conversation
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.imports import require
 from fedagentgym.envs.core import TextEnv, open_env

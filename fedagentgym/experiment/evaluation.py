@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedagentgym.agents.foreign import SAFE_AGENTS
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import shorten_digest
@@ -322,9 +323,10 @@ def _find_speaker(run: RunFolder) -> Speaker | None:
         return None
     settings = AgentSettings.load(run.config.get("agent"), "agent")
     if run.is_finished:
-        return describe_speaker(settings, run.record.agent.kind)
+        return describe_speaker(settings, run.record.agent.kind, run.record.agent)
     trained = "partition" in run.config or run.config.get("policy") is not None
-    return describe_speaker(settings, "model" if trained else describe_agent(settings).kind)
+    kind = "model" if trained else describe_agent(settings).kind
+    return None if kind == "program" and settings.name not in SAFE_AGENTS else describe_speaker(settings, kind)
 
 
 def _open_world(

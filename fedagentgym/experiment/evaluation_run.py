@@ -16,6 +16,8 @@ from typing import Any
 
 from pydantic import Field
 
+from fedagentgym.agents.players.endpoint import EndpointAgent
+from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import OptionError
@@ -145,7 +147,7 @@ def run_evaluation(
             raise OptionError(f"{format_path(folder)} holds another evaluation: move it, or name another folder")
         write_atomic(folder / CONFIG, to_yaml(config.plain()))
         progress, file = read_progress(run), folder / RANKED
-        endpoint = getattr(agent, "endpoint", None)
+        endpoint = agent.endpoint if isinstance(agent, EndpointAgent) else None
         if endpoint is not None:
             used = [one for one in (before, progress.usage) if one is not None]
             for name, value in (sum_usage(used) or Usage()).model_dump().items():
@@ -154,6 +156,7 @@ def run_evaluation(
         file.touch()
         os.truncate(file, progress.bytes)  # episodes that were written and not counted are played again
         policy, begun = compute_policy_digest(agent), 0
+        parsing = {"parser": agent.parser, "think": bool(agent.think)} if isinstance(agent, Agent) else {}
         total = sum(len(_choose_tasks(one)) * one.settings.repeats for one in sets)
         most = sum(
             (count_most_tokens(agent, one.env, len(_choose_tasks(one)) * one.settings.repeats) or 0) for one in sets
@@ -214,7 +217,7 @@ def run_evaluation(
                     verifier=first_set.env.get_verifier_version(),
                 ),
                 evaluation_sets={one.name: one.describe() for one in sets if one.name},
-                agent=described,
+                agent=described.model_copy(update=parsing),
                 tasks=describe_tasks(first_set.env, _choose_tasks(first_set), first_set.settings)
                 if not first_set.name
                 else None,
@@ -234,10 +237,9 @@ def _choose_tasks(one: OpenedSet) -> list[str]:
     return list(one.env.pool.ids if tasks is None else one.env.pool.ids[:tasks])
 
 
-def _read_usage(agent: object) -> Usage | None:
+def _read_usage(agent: Player) -> Usage | None:
     """The usage of a hosted model so far; None for every other agent."""
-    usage = getattr(agent, "usage", None)
-    return None if usage is None else Usage.load(dict(usage))
+    return Usage.load(agent.usage) if isinstance(agent, EndpointAgent) else None
 
 
 def sum_usage(used: Sequence[Usage]) -> Usage | None:

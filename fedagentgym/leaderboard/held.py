@@ -25,7 +25,7 @@ from fedagentgym.leaderboard.suite import (
 )
 from fedagentgym.runs.claims import Due, Examined, Part, RefutedError
 from fedagentgym.runs.folder import RunFolder, publish_config
-from fedagentgym.runs.record import RunRecord, is_learner
+from fedagentgym.runs.record import AgentRecord, RunRecord, is_learner
 from fedagentgym.runs.replay import describe_speaker
 
 
@@ -90,13 +90,13 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
     )
 
 
-def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
+def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
     """The content of a run of the agents track."""
     opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
     config = make_evaluation_config(opened, held.result.entry, key[1])
     return Due(
         settings.name,
-        describe_speaker(find_packaged(settings, opened.env) or settings, kind),
+        describe_speaker(find_packaged(settings, opened.env) or settings, agent.kind, agent),
         Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed),
         config.evaluation,
     )

@@ -146,7 +146,7 @@ def _regrade_run(
     due = (
         make_due(held, key, check_config(held, key, run, record))
         if held.is_method
-        else make_agent_due(held, key, record.agent.kind)
+        else make_agent_due(held, key, record.agent)
     )
     texts, changes, counted = dict[str, str](), list[Change](), 0
 

@@ -189,7 +189,8 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     model, many = get_model(settings), starts_from_nothing(settings)
     kind = "hosted" if settings.name == ENDPOINT else "model" if model is not None or many else "program"
     agent = record.agent
-    if agent.kind != kind or agent.settings != expected.agent or record.kind != "evaluation":
+    odd_parser = kind != "program" and (agent.parser, agent.think) != (None, False)
+    if agent.kind != kind or odd_parser or agent.settings != expected.agent or record.kind != "evaluation":
         raise RefutedError("configuration", f"{where}: the agent is not that of the entry")
     if kind != "model" and (agent.weights, agent.revision) != (None, None):
         raise RefutedError("configuration", f"{where}: a {kind} agent has no weights")
@@ -205,7 +206,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         verifier=env.get_verifier_version(),
     )
     compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
-    found = check_run(run, make_agent_due(held, key, kind), where)
+    found = check_run(run, make_agent_due(held, key, agent), where)
     turns, usage = record.spent.env_steps, record.usage
     odd = None
     if (usage is not None) != (kind == "hosted"):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.players.endpoint import EndpointAgent
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
@@ -99,7 +100,7 @@ def evaluate(
     """Let an agent play the tasks of an environment and compute its success with confidence intervals.
 
     Args:
-        agent: Any `Agent`, or the name or the settings of one.
+        agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
         env: The environment, or its name; its pool holds the tasks, so open it with `split="val"` or `"test"`.
         settings: `EvaluationSettings`, or a mapping of them: `tasks` is the number of tasks, from the first on, `repeats` that
             of episodes per task, `temperature` that of the sampling.
@@ -142,8 +143,8 @@ def evaluate(
 
 def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
     """The most tokens that a language model generates in so many episodes; None for other agents."""
-    decoding = getattr(getattr(agent, "endpoint", agent), "decoding", None)
-    return None if decoding is None else episodes * env.max_turns * int(decoding.max_new_tokens)
+    speaks = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
+    return None if speaks is None else episodes * env.max_turns * speaks.decoding.max_new_tokens
 
 
 def format_episodes(
@@ -157,8 +158,6 @@ def format_episodes(
 
 def with_temperature(agent: Player, temperature: float) -> Player:
     """The same agent with another sampling temperature; agents without sampling are returned unchanged."""
-    from fedagentgym.agents.agent import TokenAgent
-
     if not isinstance(agent, TokenAgent):
         return agent
     return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))

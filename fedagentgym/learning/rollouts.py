@@ -118,7 +118,7 @@ def collect(
     its place in the list alone, not on `parallel`.
 
     Args:
-        agent: Any `Agent`, or the name or the settings of one.
+        agent: An instance of a class derived from `Agent`, any other `Player`, or the name or the settings of one.
         env: The environment, or its name.
         tasks: Ids of its tasks, or tasks; one may occur several times.
         group_size: Episodes of each task.

@@ -12,6 +12,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -64,7 +65,8 @@ class AgentRecord(Settings):
     """The player: a program without a model, a local model, or a hosted one.
 
     `weights` is the digest of the model's files if they were available; a hosted model has none. `note` says how a tiny agent
-    was made.
+    was made. `parser` and `think` are those of a class of the user's own: the way from its replies to actions, as the settings of
+    a model say it; without them a program's reply is its action.
     """
 
     kind: Literal["program", "model", "hosted"]
@@ -73,6 +75,8 @@ class AgentRecord(Settings):
     revision: Text | None = None
     weights: Digest | None = None
     note: dict[str, Any] = Field(default_factory=dict)
+    parser: Literal["strict", "published"] | None = Field(default=None, exclude_if=not_)
+    think: bool = Field(default=False, exclude_if=not_)
 
     @property
     def identity(self) -> dict[str, Any]:

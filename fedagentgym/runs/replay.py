@@ -21,6 +21,7 @@ from fedagentgym.learning.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
+    from fedagentgym.runs.record import AgentRecord
 
 MOST_TOKENS = 1 << 20
 """Maximum length of a reply of an agent whose settings do not limit it."""
@@ -28,7 +29,7 @@ MOST_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class Speaker:
-    """The way from replies to actions; `parser` is None for a program, whose reply is its action. `most_tokens` of a reply."""
+    """The way from replies to actions; without a `parser` the reply is the action. `most_tokens` of a reply."""
 
     parser: Literal["strict", "published"] | None
     think: bool = False
@@ -39,10 +40,10 @@ class Speaker:
     """True if every turn is a segment of its own, else all turns of an episode are one."""
 
 
-def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
-    """The speaker that an agent's settings declare."""
+def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> Speaker:
+    """The speaker that an agent's settings declare; for a program its record `own` says so."""
     if kind == "program":
-        return Speaker(None)
+        return Speaker(None) if own is None else Speaker(own.parser, own.think)
     if kind == "hosted":
         think = ENDPOINT_THINKS if settings.think is None else settings.think
         return Speaker(settings.parser or "strict", think)

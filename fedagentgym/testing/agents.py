@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 
+from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.presets import make_agent
-from fedagentgym.agents.protocols import Agent, Move
+from fedagentgym.agents.protocols import Move, Player
 from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
@@ -17,17 +18,17 @@ EPISODES = 6
 PARALLEL = 3
 
 
-def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
-    """Let a registered agent play a few episodes.
+def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **settings: object) -> None:
+    """Let an agent play a few episodes.
 
     It must give one move for each episode, with tokens and log-probabilities that belong together, play alike when it draws
     from the same streams, and leave the global generators alone. An agent without tokens must also play an episode alike
     whichever others are played beside it; a language model does so only up to floating point.
 
     Args:
-        name: The name by which it is registered.
+        agent: The agent, or the name by which it is registered.
         env: Id of the environment that it plays.
-        **settings: Its settings, as in `agent` of a configuration.
+        **settings: Settings of a registered one, as in `agent` of a configuration.
 
     Raises:
         AssertionError: What is wrong, in one sentence.
@@ -38,19 +39,27 @@ def check_agent(name: str, *, env: str = "fedagentgym/Guess-v0", **settings: obj
     """
     with errors_as_failures():
         made = ENVIRONMENTS.get(env)()
-        agent = make_agent({"name": name, **settings}, made, seed=0)
-        assert isinstance(getattr(agent, "name", None), str), f"{name} has no name"
+        assert not settings or isinstance(agent, str), "settings are for an agent that is given by its name"
+        player = make_agent({"name": agent, **settings} if isinstance(agent, str) else agent, made, seed=0)
+        name = getattr(player, "name", None)
+        assert isinstance(name, str) and name, (
+            f"{agent if isinstance(agent, str) else type(agent).__name__} has no name"
+        )
+        assert name == agent or not isinstance(agent, str), (
+            f"{agent} calls itself {name}: results would name another agent"
+        )
+        hint = ": what it remembers of an episode is set in reset()" if isinstance(player, Agent) else ""
         with global_generators_untouched(name):
-            first = played_moves(agent, made, PARALLEL)
-            again = played_moves(agent, made, PARALLEL)
-        assert first == again, f"{name} plays otherwise when it draws from the same streams"
+            first = played_moves(player, made, PARALLEL)
+            again = played_moves(player, made, PARALLEL)
+        assert first == again, f"{name} plays otherwise when it draws from the same streams{hint}"
         if not any(move.token_ids for moves in first for move in moves):
-            alone = played_moves(agent, made, 1)
-            assert first == alone, f"{name} plays an episode differently when others are played in parallel"
-        agent.close()
+            alone = played_moves(player, made, 1)
+            assert first == alone, f"{name} plays an episode differently when others are played in parallel{hint}"
+        player.close()
 
 
-def played_moves(agent: Agent, env: TextEnv, parallel: int) -> list[list[Move]]:
+def played_moves(agent: Player, env: TextEnv, parallel: int) -> list[list[Move]]:
     """The moves of some episodes, this many in parallel; a freed row is taken by the next episode."""
     waiting = list(range(EPISODES))
     numbers: dict[int, int] = {}

@@ -26,7 +26,6 @@ SMALL_CONFIG: Mapping[str, Any] = {
     "federation": {"rounds": 2, "clients_per_round": 2, "quorum": None},
     "evaluation": {"every": 1, "tasks": 4},
     "output": {"report": "none"},
-    "plugins": ["fedagentgym.testing.untrained"],
 }
 """A run of seconds in an environment without dependencies."""
 
@@ -57,7 +56,7 @@ def check_algorithm(
         AssertionError: What is wrong, in one sentence.
     """
     plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
-    plain["plugins"] = [*plain["plugins"], *plugins]
+    plain["plugins"] = list(plugins)
     with tempfile.TemporaryDirectory() as scratch:
         first = _run(plain, Path(scratch) / "sequential")
         again = _run(plain, Path(scratch) / "again")

@@ -6,24 +6,27 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.agents import Conversation, FunctionAgent, Template
+from fedagentgym.agents import Agent, Conversation, Template
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.envs import open_env
 from fedagentgym.learning import collect
 
 
 @pytest.mark.parametrize(
-    ("name", "replies"), [("Guess", ["guess 9", "<action> guess 4 </action>", "?"]), ("Math", ["3"])]
+    ("name", "replies"), [("Guess", ["<action>guess 9</action>", "<action> guess 4 </action>", "?"]), ("Math", ["3"])]
 )
-def test_it_plays_as_the_agent_made_of_a_function(name: str, replies: list[str]) -> None:
+def test_it_plays_as_an_agent_that_reads_the_messages(name: str, replies: list[str]) -> None:
     env = open_env(f"fedagentgym/{name}-v0", **({"max_turns": 3} if name == "Guess" else {}))
     seen: list[Any] = []
 
-    def answer(messages: list[Any]) -> str:
-        seen.append(messages)
-        return replies[len(messages) // 2]
+    class Chatting(Agent):
+        parser = "strict"
 
-    (trajectory,) = collect(FunctionAgent(answer), env, env.pool.ids[:1]).trajectories
+        def reply(self, observation: str, info: dict[str, Any]) -> str:
+            seen.append(info["messages"])
+            return replies[len(info["messages"]) // 2]
+
+    (trajectory,) = collect(Chatting(), env, env.pool.ids[:1]).trajectories
     chat = Conversation(env, env.pool.ids[0])
     asked = []
     for reply in replies:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents import presets
+from fedagentgym.agents.players.human import HumanAgent
 from fedagentgym.agents.presets import make_agent
 
 PAPER = {
@@ -21,10 +22,12 @@ PAPER = {
 def test_a_papers_agent_is_its_model_under_the_papers_protocol(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def load(settings: Any, source: Any, seed: int) -> str:
+    loaded = HumanAgent()
+
+    def load(settings: Any, source: Any, seed: int) -> HumanAgent:
         asked.append((source, settings.context, settings.history, settings.parser, settings.think))
-        return "loaded"
+        return loaded
 
     monkeypatch.setattr(presets, "_load_agent", load)
-    assert make_agent({"name": name}) == "loaded"
+    assert make_agent({"name": name}) is loaded
     assert asked == [(PAPER[name], "window", 2, "published", True)]

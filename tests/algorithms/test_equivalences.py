@@ -18,7 +18,6 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},

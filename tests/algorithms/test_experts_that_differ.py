@@ -13,7 +13,6 @@ from fedagentgym.algorithms.experts import choose_experts, compute_competence
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
-from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 CLIENTS = 4
 SPEC: dict[str, Any] = {

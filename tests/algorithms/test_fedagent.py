@@ -19,7 +19,7 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.message import update_norm
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
+from fedagentgym.testing import check_algorithm
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 SPEC: dict[str, Any] = {

@@ -27,7 +27,6 @@ from fedagentgym.federation.records import count_episodes
 from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.learning.episodes import parse_lines
 from fedagentgym.learning.trajectory import Trajectory, to_plain
-from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},

@@ -21,7 +21,6 @@ from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.penalties import KL
 from fedagentgym.learning.supervised import collect_demonstrations, make_examples
-from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 GUESS: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 4}},

@@ -25,7 +25,7 @@ from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.task import to_plain_payload
-from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
+from fedagentgym.testing import check_algorithm
 
 MATH: dict[str, Any] = {
     "env": {"id": "fedagentgym/Math-v0", "options": {"size": "tiny"}},

@@ -18,7 +18,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.server import ServerConfig, run_rounds
-from fedagentgym.testing import check_algorithm, untrained  # noqa: F401 - registers the agent
+from fedagentgym.testing import check_algorithm
 
 from .speakers import make_speaker
 

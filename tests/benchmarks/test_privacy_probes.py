@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from benchmarks.membership import bootstrap_auc, collect_updates, compute_auc, cosine, flatten_arrays
 from benchmarks.privacy_probes import PROBES, QUICK, Scale, run_probe
 from fedagentgym.federation.message import Message
-from fedagentgym.testing import untrained  # noqa: F401 - registers the agent
 
 SMALL = replace(QUICK, tasks=6, outsiders=6, group=2, candidates=12)
 AGENT = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 40, "constrained": False}}

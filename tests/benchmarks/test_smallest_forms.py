@@ -59,7 +59,6 @@ def test_a_real_model_in_small_has_all_its_rows(monkeypatch: pytest.MonkeyPatch)
     """With an agent that nobody has to download; everything else is the benchmark's own."""
     pytest.importorskip("torch")
     smaller = (
-        "plugins=[fedagentgym.testing.untrained]",
         "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
         "warm_start=null",
         "learning.group_size=2",
@@ -118,7 +117,6 @@ def test_a_cure_is_what_practice_adds_to_the_start(monkeypatch: pytest.MonkeyPat
     smaller = replace(
         misconceptions.MATH,
         quick=(
-            "plugins=[fedagentgym.testing.untrained]",
             "agent={name: untrained-tiny, decoding: {max_new_tokens: 4}}",
             "warm_start=null",
             "evaluation.tasks=24",

@@ -89,7 +89,7 @@ def test_a_whole_session_without_network(tmp_path: Path) -> None:
     guess = ["--env", "Guess"]
     (tmp_path / "absolute.yaml").write_text(json.dumps({**SMALL_CONFIG, "output": {"folder": str(tmp_path / "far")}}))
     lines = [
-        ["train", "run.yaml", "--set", "federation.workers=1", "--plugin", "fedagentgym.testing.untrained"],
+        ["train", "run.yaml", "--set", "federation.workers=1"],
         ["eval", "--run", "run", "--tasks", "2"],
         ["export", "run", "exported"],
         ["eval", "--agent", "exported", "--tasks", "2"],

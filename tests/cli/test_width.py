@@ -25,7 +25,6 @@ CUT = re.compile(r"\d[.,]?…|…\d|^ +[0-9a-f]{6,} *$")
 ROW = re.compile(r"[^|\n]*[^|\s] {2,}[^|\s].*\S {2,}\S")
 """At least three columns; what is wider than that and no row is prose, a path, a digest or Markdown."""
 RUN = """
-plugins: [fedagentgym.testing.untrained]
 env: {id: fedagentgym/Guess-v0}
 agent: untrained-tiny
 partition: {clients: 2, tasks_per_client: 6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -87,7 +88,7 @@ def test_it_is_trained_and_judged(lamp: Path, tmp_path: Path) -> None:
     result = fedagentgym.train(
         {
             "name": "lamp",
-            "plugins": [str(lamp), "fedagentgym.testing.untrained"],
+            "plugins": [str(lamp)],
             "env": {"id": "me/Lamp-v0"},
             "agent": "untrained-tiny",
             "partition": {"clients": 3, "tasks_per_client": 8},
@@ -128,24 +129,18 @@ def test_a_missing_method_or_attribute_is_named() -> None:
         NoRole()
 
 
-def test_a_function_is_an_agent(lamp: Path) -> None:
+def test_an_agent_of_ones_own_plays_it(lamp: Path) -> None:
     seen: list[list[dict[str, str]]] = []
 
-    def answer(messages: list[dict[str, str]]) -> str:
-        seen.append(messages)
-        return "<action>right</action>" if len(messages) % 4 == 1 else " right "
+    class Walker(fedagentgym.Agent):
+        def reply(self, observation: str, info: dict[str, Any]) -> str:
+            seen.append(info["messages"])
+            return "right"
 
     env = gym.make("me/Lamp-v0", split="test").unwrapped
     assert isinstance(env, TextEnv)
-    found = fedagentgym.evaluate(fedagentgym.FunctionAgent(answer), env)
+    found = fedagentgym.evaluate(Walker(), env)
     assert found.overall["success"].mean == 1.0
     assert [message["role"] for message in seen[-1]][:1] == ["user"] and "You are walking" in seen[0][0]["content"]
-    fedagentgym.register_agent(
-        "walker", lambda settings, *, env=None, seed=0: fedagentgym.FunctionAgent(lambda _: "right"), replace=True
-    )
-    check_agent("walker", env="me/Lamp-v0")
-    with pytest.raises(OptionError, match="takes a function of messages, got 'right'"):
-        fedagentgym.FunctionAgent("right")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="the function of agent 'function' returned 'None', not a text"):
-        fedagentgym.evaluate(fedagentgym.FunctionAgent(lambda _: None), env)  # type: ignore[arg-type,return-value]
+    check_agent(Walker(), env="me/Lamp-v0")
     assert View(observation="").done is False

@@ -118,7 +118,6 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
             "algorithm": {"name": "fedgrpo", **changes},
             "federation": {"rounds": 4},
             "output": {"folder": str(tmp_path / "run"), "report": "none"},
-            "plugins": ["fedagentgym.testing.untrained"],
         }
     )
     result, plan = train(config), plan_work(config)

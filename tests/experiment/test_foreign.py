@@ -147,7 +147,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a plugin of its own."""
     place = tmp_path_factory.mktemp("made")
     (place / "mine.py").write_text("MINE = 1\n")
-    plain = {**SMALL_CONFIG, "plugins": [*SMALL_CONFIG["plugins"], str(place / "mine.py")]}
+    plain = {**SMALL_CONFIG, "plugins": [str(place / "mine.py")]}
     train(plain, [f"output.folder={place / 'run'}", "federation.rounds=1", "output.sampled_episodes=1"])
     return place
 

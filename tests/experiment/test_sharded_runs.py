@@ -17,7 +17,6 @@ from fedagentgym.federation.commits import Commit, CommitStore
 from tests.learning.ranks import finish, start_ranks
 
 RUN: dict[str, Any] = {
-    "plugins": ["fedagentgym.testing.untrained"],
     "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},
     "agent": {"name": "untrained-tiny", "device": "cpu", "decoding": {"max_new_tokens": 6}},
     "partition": {"sampler": "coverage", "clients": 2, "xi": 2.0, "mean_tasks": 8},

@@ -41,7 +41,6 @@ from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
 from cryptography.x509.oid import NameOID  # noqa: E402
 
 BIN = Path(sys.executable).parent
-UNTRAINED = "fedagentgym.testing.untrained"
 FEDAGENT: dict[str, Any] = merge(
     SMALL_CONFIG,
     {
@@ -52,7 +51,7 @@ FEDAGENT: dict[str, Any] = merge(
         "evaluation": None,
     },
 )
-HONEST = (("0", UNTRAINED), ("1", UNTRAINED))
+HONEST = (("0", ""), ("1", ""))
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
@@ -220,7 +219,7 @@ def deployed(
     with contextlib.ExitStack() as stack:
         stack.enter_context(running(here, *link))
         wait_for(lambda: listening(port), 180.0)
-        for number, (clients, plugins) in enumerate([*nodes, ("0,1", UNTRAINED)]):
+        for number, (clients, plugins) in enumerate([*nodes, ("0,1", "")]):
             key = here / f"node{number}.key"
             node_key(key)
             if number < len(nodes):
@@ -286,7 +285,7 @@ def test_a_hostile_node_is_refused_or_outvoted(tmp_path: Path) -> None:
         "partition": {"clients": 4},
         "federation": {"rounds": 7, "quorum": 3},
     }
-    nodes = (("0,1,2", UNTRAINED), ("3", f"{UNTRAINED},{tmp_path / 'hostile.py'}"))
+    nodes = (("0,1,2", ""), ("3", str(tmp_path / "hostile.py")))
     deployed(tmp_path, tmp_path / "run", merge(FEDAGENT, changes), nodes)
     records = list(read_metrics_log(tmp_path / "run" / "metrics.jsonl"))
     failures = [one for record in records for one in record["failures"]]

@@ -24,7 +24,6 @@ from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.held import export_client
 from fedagentgym.testing.runs import SMALL_CONFIG
 
-UNTRAINED = "fedagentgym.testing.untrained"
 WORKERS: dict[int, ResidentWorker] = {}
 
 
@@ -76,7 +75,6 @@ def start_node(folder: Path, place: Path, **more: str) -> ResidentWorker:
     node = {
         "tasks": str(folder),
         "workplace": str(place),
-        "plugins": UNTRAINED,
         "trust": f"{APPLICATION},{HELD_APPLICATION}",
         **more,
     }

@@ -77,9 +77,14 @@ def test_what_is_no_environment_is_refused(name: str, wrong: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("agent", ["expert", {"name": "random"}, "instance", "function"])
+class Four(fedagentgym.Agent):
+    def reply(self, observation: str, info: dict[str, Any]) -> str:
+        return "guess 4"
+
+
+@pytest.mark.parametrize("agent", ["expert", {"name": "random"}, "instance", "own"])
 def test_an_agent_in_every_form(agent: Any) -> None:
-    made = {"instance": make_agent("expert"), "function": fedagentgym.FunctionAgent(lambda messages: "guess 4")}
+    made = {"instance": make_agent("expert"), "own": Four()}
     found = fedagentgym.evaluate(made.get(agent, agent) if isinstance(agent, str) else agent, "Guess", {"tasks": 2})
     assert found.tasks == 2
 

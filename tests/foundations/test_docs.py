@@ -58,7 +58,7 @@ def load_block(plain: dict[str, Any]) -> None:
             Path(plugin).touch()
     if "env" in plain:
         config = load_config(plain)
-        if config.agent.name != "untrained-tiny":  # a plugin's agent has no plan
+        if config.agent.name != "untrained-tiny":  # it is so small that a run with it has no plan
             assert plan_run(config, DEVICE_BYTES).total.episodes > 0
         return
     rest = {key: value for key, value in plain.items() if key != "variants"}

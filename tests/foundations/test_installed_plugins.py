@@ -12,7 +12,6 @@ import pytest
 
 REGISTER = """
 import fedagentgym
-import fedagentgym.testing.untrained
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.learning.advantages import AdvantageEstimator, episode_advantages
 

@@ -23,20 +23,18 @@ from fedagentgym.federation.aggregation import AGGREGATION_RULES
 from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES
 from fedagentgym.partitions import SAMPLERS
-from fedagentgym.testing.untrained import NAME as UNTRAINED
 
 REGISTRIES = (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, ENVIRONMENTS, OBJECTIVES, SAMPLERS)
 RUN: Mapping[str, Any] = {
     "name": "plugin",
     "env": {"id": "fedagentgym/Guess-v0"},
     "partition": {"clients": 2, "tasks_per_client": 4},
-    "agent": UNTRAINED,
+    "agent": "untrained-tiny",
     "learning": {"tasks_per_step": 1, "group_size": 3, "learning_rate": 1e-3},
     "algorithm": {"name": "fedagent", "local_steps": 1},
     "federation": {"rounds": 1},
     "evaluation": None,
     "output": {"report": "none"},
-    "plugins": ["fedagentgym.testing.untrained"],
 }
 
 
@@ -286,7 +284,7 @@ def without_null(value: Any) -> Any:
 def test_a_plugin_of_the_configuration_is_used_with_its_setting(kind: Kind, setting: Any, tmp_path: Path) -> None:
     file = plugin(tmp_path, kind.file)
     plain = configuration(kind, tmp_path)
-    result = fedagentgym.train({**plain, "plugins": [*plain["plugins"], str(file)]})
+    result = fedagentgym.train({**plain, "plugins": [*plain.get("plugins", ()), str(file)]})
     assert result.record["rounds"] == 1 and setting in used(file)
     assert str(file) in yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["plugins"]
 

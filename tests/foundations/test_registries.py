@@ -86,6 +86,7 @@ PLAYED_ELSEWHERE = {
 PLAYED: dict[str, dict[str, Any]] = {
     "expert": {},
     "random": {},
+    "untrained-tiny": {},
     "transformers": {"decoding": {"max_new_tokens": 4}},
     "smollm2": {"decoding": {"max_new_tokens": 16}},
     "qwen2.5-1.5b-instruct": {"decoding": {"max_new_tokens": 4}},

@@ -27,7 +27,6 @@ from fedagentgym.envs import ShowInstructions
 from fedagentgym.errors import FedAgentGymError
 
 RUN = """
-plugins: [fedagentgym.testing.untrained]
 env: {id: fedagentgym/Guess-v0}
 agent: untrained-tiny
 partition: {clients: 2, tasks_per_client: 6}

@@ -23,14 +23,21 @@ Case = dict[str, Any]
 
 
 def play_own(cases: list[Case]) -> list[float]:
-    """The package's own agent, made of a function."""
-    from fedagentgym.agents import FunctionAgent
+    """The package's own base class of agents."""
+    from fedagentgym.agents import Agent
     from fedagentgym.envs import open_env
     from fedagentgym.learning import collect
 
+    class Scripted(Agent):
+        def __init__(self, replies: list[str]) -> None:
+            self.replies = replies
+
+        def reply(self, observation: str, info: dict[str, Any]) -> str:
+            return self.replies[info["turn"]]
+
     scores = []
     for case in cases:
-        agent = FunctionAgent(lambda messages, said=case["replies"]: said[len(messages) // 2])
+        agent = Scripted(case["replies"])
         (trajectory,) = collect(agent, open_env(case["env"], **case["options"]), [case["task"]]).trajectories
         scores.append(float(trajectory.score))
     return scores

@@ -142,7 +142,7 @@ def remake_all(folder: Path, suite: Suite) -> None:
         record, opened = run.record, open_scenario(suite, key[0]).at(key[1])
         held = Held(result, suite, {key[0]: opened})
         if suite.track == "agents":
-            due = make_agent_due(held, key, record.agent.kind)
+            due = make_agent_due(held, key, record.agent)
         else:
             due = make_due(held, key, make_run_config(suite, result.entry, key))
         curve, policies = {}, {}

@@ -31,7 +31,6 @@ PLAIN = {
         "learning": {"tasks_per_step": 1, "group_size": 2},
         "algorithm": {"name": "fedagent", "local_steps": 1},
         "federation": {"rounds": 2},
-        "plugins": ["fedagentgym.testing.untrained"],
     },
     "scenarios": {"worlds": {}},
     "seeds": [0],

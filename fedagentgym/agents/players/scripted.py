@@ -99,6 +99,9 @@ class Demonstrator:
     def play(self, env: TextEnv) -> DemonstratorPlayers:
         return DemonstratorPlayers(self.agent, env, self.noise, self.choose_expert)
 
+    def close(self) -> None:
+        """Nothing is held: the agent is its owner's."""
+
 
 class _ExpertRow(NamedTuple):
     row_state: RowState

@@ -30,10 +30,7 @@ from fedagentgym.envs.skills.tasks import (
     write_steps,
 )
 from fedagentgym.experiment.config import load_config
-from fedagentgym.testing import (
-    check_env,
-    untrained,  # noqa: F401 - registers the agent
-)
+from fedagentgym.testing import check_env
 
 SKILLS = "fedagentgym/Skills-v0"
 SPLITS = ("train", "val", "test", "warmup")

@@ -1,0 +1,81 @@
+"""One episode as chat messages, for a loop of one's own around any library that turns such messages into text.
+
+chat = Conversation(env, task)
+while not chat.reply(client.ask(chat.messages)):
+    pass
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedagentgym.agents.text.parsing import ParsedReply, parse_strict
+from fedagentgym.agents.text.prompts import Dialogue, Message, Template
+from fedagentgym.base.errors import OptionError, show_value
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+
+
+class Conversation:
+    """One episode as chat messages, for a loop of your own around any model: send `messages`, give the reply to `reply`.
+
+    Args:
+        env: The environment, without gymnasium's wrappers.
+        task: The id of its task.
+        seed: Seed of the episode.
+        template: The prompt template; by default the standard one without thoughts.
+
+    Attributes:
+        episode: The present `Episode`; `episode.over`, `episode.view.score` and `episode.view.success` tell how it went.
+
+    Raises:
+        UnknownNameError: If the environment has no such task.
+
+    Examples:
+        >>> from fedagentgym.envs import open_env
+        >>> env = open_env("fedagentgym/Guess-v0")
+        >>> chat = Conversation(env, env.pool.ids[0])
+        >>> chat.messages[-1]["role"], chat.reply("guess 4"), len(chat.messages)
+        ('user', False, 3)
+    """
+
+    def __init__(self, env: TextEnv, task: str, seed: int = 0, template: Template | None = None) -> None:
+        self.env, self.template = env, template or Template(think=False)
+        (self.episode,) = env.reset_many([task], [seed])
+        self._dialogue = Dialogue(env, self.template, "session", 0, self.episode.view.observation)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages that the model answers next, each with `role` and `content`; the last one is the newest observation."""
+        return [dict(message) for message in self._dialogue.build_messages(self.episode)]
+
+    def reply(self, text: str) -> bool:
+        """Play a reply of the model.
+
+        Args:
+            text: The reply; the action is what it has between `<action>` tags, without tags the whole reply.
+
+        Returns:
+            Whether the episode is over.
+
+        Raises:
+            OptionError: If the reply is no text, or the episode was over before.
+        """
+        if not isinstance(text, str):
+            raise OptionError(f"a reply is a text, got {show_value(text)}")
+        if self.episode.over:
+            raise OptionError("the episode is over: make a new Conversation")
+        action = parse_free_reply(self.env, self.template, text).action
+        self._dialogue.record_turn(self.episode, self._dialogue.build_messages(self.episode), text, action)
+        (self.episode,) = self.env.step_many([self.episode], [action])
+        return self.episode.over
+
+
+def parse_free_reply(env: TextEnv, template: Template, reply: str) -> ParsedReply:
+    """The action of a model that need not keep a form: what stands between the tags, or the whole reply."""
+    if env.takes == "reply":
+        return ParsedReply(reply, True)
+    if "<action>" in reply:
+        return parse_strict(reply, template.think)
+    return ParsedReply(reply.strip(), True)

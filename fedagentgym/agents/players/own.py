@@ -1,0 +1,171 @@
+"""An agent of one's own: a class with one method.
+
+    class Middle(Agent):
+        def reply(self, observation, info):
+            return "guess 5"
+
+    fedagentgym.evaluate(Middle(), "Guess", tasks=50)
+
+There are no tokens, so nothing can be trained. An agent that wants all episodes of a turn at once is a `Player` instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from fedagentgym.agents.protocols import Move, RowPlayers
+from fedagentgym.agents.text.parsing import ParsedReply, parse
+from fedagentgym.agents.text.prompts import Dialogue, Template
+from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
+
+if TYPE_CHECKING:
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import Episode, TextEnv
+
+
+class Agent:
+    """Base class of an agent of your own: derive a class and write `reply`.
+
+    Every episode is played by a shallow copy of the agent, on which `reset` is called first: attributes that `reset` and `reply`
+    assign belong to this episode, and what `__init__` made, such as a client of a server, is shared by all.
+
+    Attributes:
+        name: Name in results; by default that of the class, or the one by which the class is registered.
+        parser: How the action is extracted from a reply: `strict` or `published`, as for language models; by default the reply
+            is the action.
+        think: Whether `info["messages"]` ask for a thought before the action, and the parser requires it.
+        stream: The random stream of the episode, for draws that are the same under the same seed.
+
+    Examples:
+        >>> from fedagentgym.learning import evaluate
+        >>> class Searcher(Agent):
+        ...     def reset(self):
+        ...         self.low = 1
+        ...     def reply(self, observation, info):
+        ...         if "higher" in observation:
+        ...             self.low = self.guess + 1
+        ...         elif "lower" in observation:
+        ...             self.high = self.guess - 1
+        ...         else:
+        ...             self.high = len(info["admissible"])
+        ...         self.guess = (self.low + self.high) // 2
+        ...         return f"guess {self.guess}"
+        >>> evaluate(Searcher(), "Guess", tasks=20).overall["success"].mean
+        1.0
+    """
+
+    name: str = "Agent"
+    parser: Literal["strict", "published"] | None = None
+    think: bool = False
+    stream: Stream
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
+    def reset(self) -> None:
+        """Begin an episode; by default nothing happens."""
+
+    def reply(self, observation: str, info: dict[str, Any]) -> str:
+        """Return the reply to what is seen now. The one method that must be written.
+
+        Args:
+            observation: What the environment shows.
+            info: `task`, `category`, `turn`, `instructions`, `admissible` actions (None if they are not listed) and `valid`
+                (whether the last action was understood), as in gymnasium's `info`, without scores; and `messages`, the dialogue
+                so far as a chat API takes it, in the words of the standard prompt.
+
+        Returns:
+            The action, or, with a `parser`, a text that contains it.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what the agent holds; by default nothing."""
+
+    def play(self, env: TextEnv) -> OwnPlayers:
+        """Start playing many episodes at once; not to be overridden.
+
+        Args:
+            env: The environment.
+
+        Returns:
+            The players of its episodes, a context manager.
+
+        Raises:
+            OptionError: If the class has no `reply`, or a name or parser that cannot be used.
+        """
+        return OwnPlayers(self, env)
+
+
+class OwnRow(NamedTuple):
+    """One episode: the copy of the agent that plays it, and its dialogue."""
+
+    agent: Agent
+    dialogue: Dialogue
+
+
+class OwnPlayers(RowPlayers[OwnRow]):
+    """``Players`` of an `Agent`: a copy of it in each row, asked one after the other."""
+
+    parsers: ClassVar = ("strict", "published", None)
+
+    def __init__(self, agent: Agent, env: TextEnv) -> None:
+        super().__init__(env)
+        kind = type(agent).__name__
+        if type(agent).reply is Agent.reply:
+            raise OptionError(f"agent {kind} has no method reply(self, observation, info)")
+        if not isinstance(agent.name, str) or not agent.name:
+            raise OptionError(f"agent {kind}: name is a non-empty text, got {show_value(agent.name)}")
+        if agent.parser not in self.parsers:
+            raise OptionError(f"agent {kind}: parser is 'strict', 'published' or None, got {show_value(agent.parser)}")
+        self.agent = agent
+        self._template = Template(think=bool(agent.think))
+
+    def start_row(self, episode: Episode, stream: Stream) -> OwnRow:
+        with errors_of(self.agent, "reset", episode):
+            agent = copy.copy(self.agent)
+            agent.stream = stream
+            agent.reset()
+        return OwnRow(agent, Dialogue(self.env, self._template, "session", 0, episode.view.observation))
+
+    def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        return [self._act(*self._rows[row], episode) for row, episode in zip(rows, episodes, strict=True)]
+
+    def _act(self, agent: Agent, dialogue: Dialogue, episode: Episode) -> Move:
+        asked, view, parser = dialogue.build_messages(episode), episode.view, self.agent.parser
+        info = {
+            "task": episode.task.id,
+            "category": episode.task.category,
+            "turn": episode.turn,
+            "instructions": self.env.get_instructions(episode.task),
+            "admissible": None if view.admissible is None else list(view.admissible),
+            "valid": bool(view.valid),
+            "messages": [dict(message) for message in asked],
+        }
+        with errors_of(self.agent, "reply", episode):
+            reply = agent.reply(view.observation, info)
+        if not isinstance(reply, str):
+            raise OptionError(f"agent {self.agent.name!r}: reply returned {show_value(reply)}, which is not a text")
+        if parser is None or self.env.takes == "reply":
+            action, form = ParsedReply(reply, True)
+        else:
+            action, form = parse(reply, parser, self._template.think, self.env.published_action_tail)
+        dialogue.record_turn(episode, asked, reply, action)
+        return Move(reply, action, form)
+
+
+@contextmanager
+def errors_of(agent: Agent, method: str, episode: Episode) -> Iterator[None]:
+    """Turn an error in a method of the user's class into one sentence that says where it happened."""
+    try:
+        yield
+    except FedAgentGymError:
+        raise
+    except Exception as error:
+        where = f"turn {episode.turn + 1} of {episode.task.id}"
+        raise OptionError(f"agent {agent.name!r}: {method} failed at {where}: {describe_error(error)}") from error
