@@ -322,7 +322,6 @@ RUN: dict[str, Any] = {
     "federation": {"rounds": 1},
     "evaluation": None,
     "output": {"report": "none"},
-    "plugins": ["fedagentgym.testing.untrained"],
 }
 
 
