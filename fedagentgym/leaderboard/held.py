@@ -15,14 +15,7 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings
 from fedagentgym.leaderboard.play import make_evaluation_config
 from fedagentgym.leaderboard.results import Result, RunKey, name_run
-from fedagentgym.leaderboard.suite import (
-    FREE,
-    MOST_ROUNDS,
-    OpenedScenario,
-    Suite,
-    check_budget,
-    make_config,
-)
+from fedagentgym.leaderboard.suite import FREE, MOST_ROUNDS, OpenedScenario, Suite, check_budget, make_config
 from fedagentgym.runs.claims import Due, Examined, Part, RefutedError
 from fedagentgym.runs.folder import RunFolder, publish_config
 from fedagentgym.runs.record import RunRecord, is_learner

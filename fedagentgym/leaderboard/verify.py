@@ -35,13 +35,7 @@ from fedagentgym.leaderboard.held import (
 from fedagentgym.leaderboard.play import make_evaluation_config
 from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
-from fedagentgym.leaderboard.suite import (
-    Suite,
-    list_suites,
-    load_suite,
-    name_twin,
-    open_scenario,
-)
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, name_twin, open_scenario
 from fedagentgym.runs.claims import RefutedError, check_run
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord
