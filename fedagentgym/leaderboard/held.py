@@ -71,28 +71,20 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
     env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
     ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
     assert config.evaluation is not None
-    return Due(
-        config.agent.name,
-        describe_speaker(config.agent, "model"),
-        Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked")),
-        opened.ranking,
-        Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation")),
-        [number for number in range(last + 1) if config.evaluation.is_due(number, last)],
-        opened.client_split,
-        config.evaluation.confidence,
-    )
+    ranked = Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked"))
+    curve = Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation"))
+    rounds = [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
+    speaker, confidence = describe_speaker(config.agent, "model"), config.evaluation.confidence
+    return Due(config.agent.name, speaker, ranked, opened.ranking, curve, rounds, opened.client_split, confidence)
 
 
 def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
     """The content of a run of the agents track."""
     opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
     config = make_evaluation_config(opened, held.result.entry, key[1])
-    return Due(
-        settings.name,
-        describe_speaker(find_packaged(settings, opened.env) or settings, kind),
-        Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed),
-        config.evaluation,
-    )
+    speaker = describe_speaker(find_packaged(settings, opened.env) or settings, kind)
+    ranked = Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed)
+    return Due(settings.name, speaker, ranked, config.evaluation)
 
 
 def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
@@ -100,7 +92,8 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
 
     A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
     """
-    entry, place, known = held.result.entry, f"{name_run(key)}: config.yaml", held.is_known
+    entry, where, known = held.result.entry, name_run(key), held.is_known
+    place = f"{where}: config.yaml"
     try:
         packed = publish_config(run.config)
         changes, plugins = (entry.changes, held.plugins) if known else ((), ())
@@ -113,43 +106,33 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         there = tuple(map(str, named))
     expected = made.model_copy(update={"plugins": there})
     wanted = publish_config(expected.plain())
-    for name in sorted({*wanted, *packed}):
-        if (known or name not in (*FREE, "name")) and canonical_json(packed.get(name)) != canonical_json(
-            wanted.get(name)
-        ):
+    for name in sorted({*wanted, *packed} if known else {*wanted, *packed}.difference(FREE, ["name"])):
+        if canonical_json(packed.get(name)) != canonical_json(wanted.get(name)):
             raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
     if known:
-        compare_record(
-            name_run(key),
-            record,
-            {
-                "name": expected.name,
-                "algorithm": str(expected.algorithm["name"]),
-                "config_digest": expected.digest,
-                "kind": "training",
-            },
-        )
-    if not is_learner(record.agent, expected.agent):
-        raise RefutedError("configuration", f"{name_run(key)}: the agent of the record is not that of the suite")
-    found = expected
-    if not known:
+        algorithm = str(expected.algorithm["name"])
+        about = {"name": expected.name, "algorithm": algorithm, "config_digest": expected.digest, "kind": "training"}
+        compare_record(where, record, about)
+    else:
         rounds = (packed.get("federation") or {}).get("rounds")
         if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
             raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
-        found = expected.model_copy(update={"federation": expected.federation.model_copy(update={"rounds": rounds})})
+        federation = expected.federation.model_copy(update={"rounds": rounds})
+        expected = expected.model_copy(update={"federation": federation})
+    if not is_learner(record.agent, expected.agent):
+        raise RefutedError("configuration", f"{where}: the agent of the record is not that of the suite")
     try:
-        check_budget(held.suite, found, known=known)
+        check_budget(held.suite, expected, known=known)
     except FedAgentGymError as error:
-        raise RefutedError("budget", f"{name_run(key)}: {error}") from None
-    if found.federation.rounds > MOST_ROUNDS:
+        raise RefutedError("budget", f"{where}: {error}") from None
+    if expected.federation.rounds > MOST_ROUNDS:
         raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
-    return found
+    return expected
 
 
 def compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
     """Check parts of a record that say what was run, not what came out."""
     for name, value in expected.items():
         if getattr(record, name) != value:
-            raise RefutedError(
-                "configuration", f"{where}: {name!r} of the record is not what the suite and the entry give"
-            )
+            problem = "is not what the suite and the entry give"
+            raise RefutedError("configuration", f"{where}: {name!r} of the record {problem}")

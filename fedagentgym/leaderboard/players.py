@@ -143,7 +143,9 @@ def play_again(held: Held, run: CheckedRun, player: Player, kind: str, *, on_val
         again += collect(
             player, env, several, group_size=part.repeats, seed=seed, parallel=PARALLEL, first=first
         ).groups
-    pairs = [(one, other) for group, own in zip(written, again, strict=True) for one, other in zip(group, own, strict=True)]
+    pairs = [
+        (one, other) for group, own in zip(written, again, strict=True) for one, other in zip(group, own, strict=True)
+    ]
     same = sum(
         [(turn.reply, turn.tokens) for turn in one.turns] == [(turn.reply, turn.tokens) for turn in other.turns]
         for one, other in pairs

@@ -33,12 +33,13 @@ from fedagentgym.leaderboard.held import (
     make_due,
 )
 from fedagentgym.leaderboard.play import make_evaluation_config
-from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
+from fedagentgym.leaderboard.players import check_model, check_own_agent
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, name_twin, open_scenario
-from fedagentgym.runs.claims import RefutedError, check_run
+from fedagentgym.partitions.client_split import ClientSplit
+from fedagentgym.runs.claims import RefutedError, check_run, describe_env
 from fedagentgym.runs.folder import RunFolder, format_document
-from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord
+from fedagentgym.runs.record import ENDPOINT, RunRecord, Spent, SplitRecord
 from fedagentgym.version import __version__
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
@@ -71,82 +72,58 @@ def verify(
     have played, `plugins` the already loaded code of the method.
     """
     result = Result(path)
-    digest = _open(result)
-    own = _check_suite(result, suite)
-    due = _list_due(result, own)
+    archive = result.archive
+    try:
+        digest = "sha256:" + 64 * "0" if archive is None else archive.digest
+    except DataError as error:
+        raise RefutedError("digests", str(error)) from None
+    try:
+        entry, name = result.entry, result.suite.name
+    except FedAgentGymError as error:
+        raise RefutedError("schema", str(error)) from None
+    try:
+        if archive is not None and entry != entry.publish():
+            raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
+    except OptionError as error:
+        raise RefutedError("configuration", f"the entry's agent: {error}") from None
+    # the definition to check against is the package's, or the verifier's own; never the submitted one
+    if suite is None and name not in list_suites():
+        raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
+    own = load_suite(name) if suite is None else suite
+    if result.suite.digest != own.digest or name != own.name:
+        there = f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...)"
+        raise RefutedError("suite", f"{there}, the suite is {own.name}, version {own.version} ({own.digest[:19]}...)")
+    # every scenario under every seed; on the agents track of the scenarios that were played
+    scenarios = [one for one in own.scenarios if own.track == "methods" or one in result.scenarios] or own.scenarios
+    due = [(scenario, seed) for scenario in scenarios for seed in own.seeds]
     if list(result.keys) != due:
-        odd = next(
-            (name_run(key) for key in due if key not in result.keys), "a run that belongs to no scenario and seed"
-        )
+        missing = [name_run(key) for key in due if key not in result.keys]
+        odd = missing[0] if missing else "a run that belongs to no scenario and seed"
         raise RefutedError("complete", f"runs: {odd} is missing or wrong: {len(result.keys)} of {len(due)}")
-    opened = {name: open_scenario(own, name) for name in result.scenarios}
-    held = Held(result, own, opened, tuple(plugins))
+    held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
     _check_entry(held)
-    _check_names(result)
+    if archive is not None:  # an archive holds nothing besides that a reader might take for checked
+        for run in archive.digests.runs:
+            if others := [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]:
+                raise RefutedError("digests", f"{run.name}: {others[0]} belongs to no run")
+        if [one.name for one in archive.digests.documents] != [ENTRY, SUITE]:
+            raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
     checked = []
     for key in result.keys:
         try:
-            with result.open_run(key) as run:
-                checked.append(_check_method(held, key, run) if held.is_method else _check_agent(held, key, run))
+            with result.open_run(key) as folder:
+                try:
+                    folder.record  # noqa: B018 - read here, and kept
+                except DataError as error:
+                    said = str(error).replace(f"{folder.path}/", "")
+                    raise RefutedError("schema", f"{name_run(key)}: {said}") from None
+                checked.append(_check_method(held, key, folder) if held.is_method else _check_agent(held, key, folder))
         except RefutedError:
             raise
         except DataError as error:
             raise RefutedError("digests", f"{name_run(key)}: {error}") from None
-    spoke = (
-        check_model(held, checked, find_models(models))
-        if models
-        else check_program(held, checked) or check_packaged(held, checked)
-    )
+    spoke = check_model(held, checked, models) if models else check_own_agent(held, checked)
     return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, checked, spoke)))
-
-
-def _open(result: Result) -> str:
-    """The digest of a result whose documents can be read; of a folder that of its entry, which no verification is kept for."""
-    try:
-        digest = result.archive.digest if result.archive is not None else "sha256:" + 64 * "0"
-    except DataError as error:
-        raise RefutedError("digests", str(error)) from None
-    try:
-        entry, _ = result.entry, result.suite
-    except FedAgentGymError as error:
-        raise RefutedError("schema", str(error)) from None
-    try:
-        if result.archive is not None and entry != entry.publish():
-            raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
-    except OptionError as error:
-        raise RefutedError("configuration", f"the entry's agent: {error}") from None
-    return digest
-
-
-def _check_suite(result: Result, own: Suite | None) -> Suite:
-    """The definition to check against: the package's, or the verifier's own; never the submitted one."""
-    name = result.suite.name
-    if own is None and name not in list_suites():
-        raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
-    suite = load_suite(name) if own is None else own
-    if result.suite.digest != suite.digest or result.suite.name != suite.name:
-        raise RefutedError(
-            "suite",
-            f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...), the suite is"
-            f" {suite.name}, version {suite.version} ({suite.digest[:19]}...)",
-        )
-    return suite
-
-
-def _check_names(result: Result) -> None:
-    """An archive holds the files of runs, and nothing besides, that a reader might take for checked."""
-    for run in () if result.archive is None else result.archive.digests.runs:
-        odd = [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]
-        if odd:
-            raise RefutedError("digests", f"{run.name}: {odd[0]} belongs to no run")
-    if result.archive is not None and [one.name for one in result.archive.digests.documents] != [ENTRY, SUITE]:
-        raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
-
-
-def _list_due(result: Result, suite: Suite) -> list[RunKey]:
-    """Every scenario under every seed; on the agents track of the scenarios that were played."""
-    played = [name for name in suite.scenarios if suite.track == "methods" or name in result.scenarios]
-    return [(scenario, seed) for scenario in played or suite.scenarios for seed in suite.seeds]
 
 
 def _check_entry(held: Held) -> None:
@@ -171,8 +148,7 @@ def _check_entry(held: Held) -> None:
 
 def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     """A run of the agents track: its configuration, its agent and its episodes."""
-    opened, where = held.open(key), name_run(key)
-    record = _read_record(run, where)
+    opened, where, record = held.open(key), name_run(key), run.record
     try:
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
         expected = make_evaluation_config(opened, held.result.entry, key[1])
@@ -189,35 +165,17 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         raise RefutedError("configuration", f"{where}: a {kind} agent has no weights")
     if many and agent.weights is None:
         raise RefutedError("configuration", f"{where}: a tiny agent names the weights that it played with")
-    env = opened.env
-    options = type(env).portable_options(opened.options)
-    about = EnvRecord(
-        id=env.id,
-        options=options,
-        pool=env.pool.digest,
-        task_set=env.task_set.digest,
-        verifier=env.get_verifier_version(),
-    )
+    about = describe_env(opened.env, opened.options)
     compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
     found = check_run(run, make_agent_due(held, key, kind), where)
     turns, usage = record.spent.env_steps, record.usage
-    odd = None
     if (usage is not None) != (kind == "hosted"):
-        odd = "only a hosted model has a count of requests, and every one has"
-    elif usage is not None and usage.requests != turns:
-        odd = f"{usage.requests} answers were counted for {turns} turns"
-    elif usage is not None and usage.uncounted > usage.requests:
-        odd = "more answers without numbers of tokens than answers"
-    if odd is not None:
-        raise RefutedError("recomputed", f"{where}: {odd}")
+        raise RefutedError("recomputed", f"{where}: only a hosted model has a count of requests, and every one has")
+    if usage is not None and usage.requests != turns:
+        raise RefutedError("recomputed", f"{where}: {usage.requests} answers were counted for {turns} turns")
+    if usage is not None and usage.uncounted > usage.requests:
+        raise RefutedError("recomputed", f"{where}: more answers without numbers of tokens than answers")
     return CheckedRun(key, found)
-
-
-def _read_record(run: RunFolder, where: str) -> RunRecord:
-    try:
-        return run.record
-    except DataError as error:
-        raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
 
 
 # ---- methods track ----------------------------------------------------------------------------------------------------
@@ -225,72 +183,43 @@ def _read_record(run: RunFolder, where: str) -> RunRecord:
 
 def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
-    where, opened = name_run(key), held.open(key)
-    record = _read_record(run, where)
+    where, opened, record = name_run(key), held.open(key), run.record
     config = held.configs[key] = check_config(held, key, run, record)
-    suite, client_split = held.suite, opened.client_split
+    client_split = opened.client_split
     assert client_split is not None
-    about = EnvRecord(
-        id=opened.env.id,
-        options=type(opened.env).portable_options(client_split.options),
-        pool=client_split.pool.digest,
-        task_set=client_split.task_set.digest,
-        verifier=opened.env.get_verifier_version(),
-        protections=record.env.protections,
-    )
+    about = describe_env(opened.env, client_split.options, client_split, record.env.protections)
     split = SplitRecord(digest=client_split.digest, clients=len(client_split))
-    compare_record(
-        where, record, {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
-    )
+    said = {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
+    compare_record(where, record, said)
     found = check_run(run, make_due(held, key, config), where)
     plan = plan_work(config) if held.is_known else None
-    labelled = None if plan is None else count_labelled(config.algorithm, client_split)
-    if (odd := _find_odd_cost(suite, record, config) or _find_odd_work(plan, record, labelled)) is not None:
+    if (odd := _find_odd_cost(held.suite, record, config, plan, client_split)) is not None:
         raise RefutedError("budget", f"{where}: {odd}")
     # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
     is_counted = plan is not None and all(
         spent.episodes
         >= plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
-        for spent in _list_spent(record)
+        for spent in (*(point.spent for point in record.curve), record.spent)
     )
     return CheckedRun(key, found, is_counted)
 
 
-def _list_spent(record: RunRecord) -> list[Spent]:
-    """The recorded costs up to every evaluated round, and in all."""
-    return [*(point.spent for point in record.curve), record.spent]
-
-
-def _find_odd_work(plan: WorkPlan | None, record: RunRecord, labelled: int | None) -> str | None:
-    """A sentence if the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
-    for number, spent in enumerate(_list_spent(record), start=1):
-        if spent.looks != min(number, len(record.curve)):
-            return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
-        work = None if plan is None else plan.count_until(spent.rounds)
-        if work is not None and spent.episodes > (most := work.episodes + work.scored):
-            return f"{spent.episodes:,} episodes are recorded until round {spent.rounds}, it takes {most:,}"
-        if work is not None and spent.optimizer_steps > (most := work.optimizer_steps):
-            return f"{spent.optimizer_steps:,} optimizer steps are recorded until round {spent.rounds}, of {most:,}"
-    if labelled is not None and record.labelled != labelled:
-        return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
-    return None
-
-
-def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | None:
-    """A sentence if the costs do not grow, do not end where the run ends, or exceed the budget."""
+def _find_odd_cost(
+    suite: Suite, record: RunRecord, config: RunConfig, plan: WorkPlan | None, client_split: ClientSplit
+) -> str | None:
+    """A sentence if the costs do not grow, do not end where the run ends, exceed the budget or what the configuration takes."""
     spent, points = record.spent, record.curve
-    for before, after in pairwise(_list_spent(record)):
+    for before, after in pairwise((*(point.spent for point in points), spent)):
         if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
             return f"less is recorded as spent at round {after.rounds} than at round {before.rounds}"
     if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
         return "the rounds that were spent are not those that were played"
     if points[-1].round == spent.rounds and points[-1].spent != spent:
         return "its curve ends with other numbers than its recorded costs"
-    taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes}
-    for name, value in taken.items():
-        most = getattr(suite.budget, name)
-        if most is not None and value > most:
-            return f"{value:,} {name} were spent, the suite admits {most:,}"
+    for name in ("rounds", "episodes", "bytes"):
+        value, limit = getattr(spent, name), getattr(suite.budget, name)
+        if limit is not None and value > limit:
+            return f"{value:,} {name} were spent, the suite admits {limit:,}"
     privacy = config.algorithm.get("privacy")
     settings = privacy if isinstance(privacy, Mapping) else config.algorithm
     accounts = bool(settings.get("secret", True)) and (settings is privacy or {"epsilon", "delta"} <= set(settings))
@@ -298,6 +227,16 @@ def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | 
         return "an epsilon is written, but this method keeps nothing private, or draws its noise from the seed"
     if record.privacy is None and accounts and config.federation.rounds:
         return "the privacy that this method spends is missing"
+    for number, until in enumerate((*(point.spent for point in points), spent), start=1):
+        if until.looks != min(number, len(points)):
+            return f"{until.looks} evaluations are recorded until round {until.rounds}, there are {number}"
+        work = None if plan is None else plan.count_until(until.rounds)
+        if work is not None and until.episodes > (most := work.episodes + work.scored):
+            return f"{until.episodes:,} episodes are recorded until round {until.rounds}, it takes {most:,}"
+        if work is not None and until.optimizer_steps > (most := work.optimizer_steps):
+            return f"{until.optimizer_steps:,} optimizer steps are recorded until round {until.rounds}, of {most:,}"
+    if plan is not None and record.labelled != (labelled := count_labelled(config.algorithm, client_split)):
+        return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
     return None
 
 
