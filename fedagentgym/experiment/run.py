@@ -18,6 +18,7 @@ from fedagentgym.algorithms.base import BaseAlgorithm, count_labelled, make_algo
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
 from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
@@ -50,7 +51,7 @@ from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import Record, best_rounds
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
-from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, compute_policy_digest, evaluate, evaluate_sets
+from fedagentgym.learning.evaluation import OpenedSet, compute_policy_digest, evaluate, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
 from fedagentgym.partitions.client_split import ClientSplit
@@ -136,7 +137,14 @@ def train(
             raise OptionError(
                 "learning.sharding is for one run at a time: leave seeds out, and start a run for each of them"
             )
-        return [finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
+        if not seeds or len(set(seeds)) != len(seeds):
+            raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
+        folders = {seed: json.dumps(str(Path(chosen.output.folder) / f"seed{seed}")) for seed in seeds}
+        runs = [load_config(chosen, [f"seed={seed}", f"output.folder={place}"]) for seed, place in folders.items()]
+        for run in runs:  # before any of them begins
+            if RunFolder(Path(run.output.folder)).is_run:
+                check_same(run)
+        return [finish_or_read(run, observers, on_progress) for run in runs]
     return _train_once(chosen, observers, on_progress)
 
 
@@ -149,19 +157,6 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
     if folder.is_run:
         return resume_own(chosen, observers=observers, on_progress=on_progress)
     return _train_once(chosen, observers, on_progress)
-
-
-def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
-    """The configuration of each seed's run, in folders `seed0`, `seed1`, ... of the run's own; a folder of another run is refused
-    before any of them begins."""
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
-    folders = {seed: json.dumps(str(Path(config.output.folder) / f"seed{seed}")) for seed in seeds}
-    runs = [load_config(config, [f"seed={seed}", f"output.folder={folder}"]) for seed, folder in folders.items()]
-    for chosen in runs:
-        if (Path(chosen.output.folder) / CONFIG).is_file():
-            check_same(chosen)
-    return runs
 
 
 def check_same(config: RunConfig) -> None:
@@ -406,8 +401,6 @@ class Run:
         found = evaluate(player, env, settings, seed=seed, file=self.folder / RANKED, about=about)
         ranked = describe_evaluated(found.to_plain(), number, policy)
         if ranking.own_worlds:
-            from fedagentgym.algorithms.worlds import play_worlds, summarise_worlds
-
             played = list(play_worlds(self.algorithm, state, self.read_kept(number), settings, seed))
             lines = (one.format_lines({"split": ranking.split, "round": number}) for one in played)
             write_atomic(self.folder / WORLDS, "".join(lines))
@@ -437,7 +430,8 @@ class Run:
         return backend
 
     def evaluate(self, round_number: int, state: ServerState, *, backend: Backend) -> dict[str, Any]:
-        """Play the held-out tasks with the policy of a global state; every episode is recorded."""
+        """Play the held-out tasks with the policy of a global state; every episode is recorded, those in the clients' own worlds
+        too. `held_out` are tasks in each client's own mixture, or those that the clients hold back themselves."""
         settings = self.config.evaluation
         assert settings is not None
         agent = self.runtime.load_weights(self.algorithm.policy_parameters(state))
@@ -456,43 +450,29 @@ class Run:
                 if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
             }
             plain["beliefs"] = beliefs.get("", beliefs)
-        choice = found.describe_choice()
-        if settings.at_clients:
-            plain["at_clients"] = self._evaluate_clients(round_number, state, found, file, backend)
-            own = plain["at_clients"].get(OWN_WORLD)
-            choice = choice if own is None or choice else {"choice": own["mean"]}
-        success = plain["overall"]["success"]["mean"]
-        return {"success": success, **choice, "policy": policy, "digest": file_digest(file), **plain}
-
-    def _evaluate_clients(
-        self, number: int, state: ServerState, found: SetsEvaluation, file: Path, backend: Backend
-    ) -> dict[str, Any]:
-        """The evaluations client by client; episodes in the clients' own worlds are added to the file.
-
-        `held_out` are held-out tasks in each client's own mixture, or those that the clients hold back themselves.
-        """
-        from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
-
-        settings, by_client = self.config.evaluation, dict[str, Any]()
-        assert settings is not None
-        seed, read_kept = derive(self.config.seed, "evaluation"), self.read_kept(number)
+        choice, by_client = found.describe_choice(), dict[str, Any]()
         if "held_out" in settings.at_clients and self.spec.partition.is_held:
             from fedagentgym.algorithms.held import evaluate_at_clients
 
             deadline = self.config.federation.deadline
-            by_client["held_out"] = evaluate_at_clients(self.algorithm, backend, number, state, deadline)
+            by_client["held_out"] = evaluate_at_clients(self.algorithm, backend, round_number, state, deadline)
         elif "held_out" in settings.at_clients:
             by_client["held_out"] = evaluate_mixtures(found, self.runtime.client_split)
         if OWN_WORLD in settings.at_clients:
-            success, lines = [], [read_text(file)]
-            for played in play_worlds(self.algorithm, state, read_kept, settings, seed):
+            lines, success = [read_text(file)], []
+            for played in play_worlds(self.algorithm, state, self.read_kept(round_number), settings, seed):
                 success.append((played.world, played.found.overall["success"].mean))
-                lines.append(played.format_lines({"round": number, "split": settings.split}))
+                lines.append(played.format_lines({"round": round_number, "split": settings.split}))
             write_atomic(file, "".join(lines))
-            by_client[OWN_WORLD] = summarise_worlds(success)
+            own = by_client[OWN_WORLD] = summarise_worlds(success)
+            choice = choice or {"choice": own["mean"]}
         if EVERY_WORLD in settings.at_clients:
-            by_client[EVERY_WORLD] = {"matrix": measure_matrix(self.algorithm, state, read_kept, settings, seed)}
-        return by_client
+            matrix = measure_matrix(self.algorithm, state, self.read_kept(round_number), settings, seed)
+            by_client[EVERY_WORLD] = {"matrix": matrix}
+        if by_client:
+            plain["at_clients"] = by_client
+        mean = plain["overall"]["success"]["mean"]
+        return {"success": mean, **choice, "policy": policy, "digest": file_digest(file), **plain}
 
     def read_kept(self, number: int) -> Callable[[int], Message]:
         """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""

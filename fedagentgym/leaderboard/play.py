@@ -27,7 +27,7 @@ from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.players.endpoint import make_endpoint_agent
-from fedagentgym.agents.presets import get_model, make_agent
+from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import find_below, format_path, write_atomic
@@ -50,10 +50,11 @@ from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_co
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.records import count_episodes, headline_bytes
 from fedagentgym.federation.server import lock_folder
-from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings, prepare_player
+from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
 from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
+from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
@@ -309,11 +310,14 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
         if one.suite.track == "agents":
             opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
             if not one.run.is_finished:
-                settings = prepare_player(load_settings(one.entry, one.suite.ranking.temperature), opened.env)
+                env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
+                if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
+                    made = find_packaged(settings, env)
+                    settings = made or prepare_agent(settings, env.id, env.world_options, None)[0]
                 evaluation = make_evaluation_config(opened, one.entry, one.seed)
                 described = describe_agent(settings).model_copy(update={"settings": evaluation.agent})
-                sets = (OpenedSet("", opened.env, opened.options, evaluation.evaluation),)
-                with contextlib.closing(make_agent(settings, opened.env)) as player:
+                sets = (OpenedSet("", env, opened.options, evaluation.evaluation),)
+                with contextlib.closing(make_agent(settings, env)) as player:
                     run_evaluation(evaluation, one.run.path, player, sets, described, sum_usage(spent))
                 yield one
             spent += [used for used in (read_progress(one.run).usage,) if used is not None]
