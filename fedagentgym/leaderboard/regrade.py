@@ -21,9 +21,9 @@ from fedagentgym.base.progress import make_table
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.statistics import mean
 from fedagentgym.leaderboard.entries import Regraded
-from fedagentgym.leaderboard.held import Held, check_config, make_agent_due, make_due
 from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
+from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
 from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Group, Trajectory
@@ -87,14 +87,8 @@ class Regrading:
 
 
 def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins: Sequence[str] = ()) -> Regrading:
-    """Grade a result again, and write the new one, an archive.
-
-    Args:
-        path: the result.
-        to: the new archive, `NEW.zip`; `DataError` if it exists.
-        suite: a definition outside of the package.
-        plugins: loaded code of the entry, if it has some.
-    """
+    """Grade a result again, and write the new one, an archive. `suite` is a definition outside of the package, `plugins` the
+    loaded code of the entry, if it has some."""
     if to.suffix != ".zip":
         raise OptionError(f"--to {format_path(to)}: a result is an archive, NEW.zip")
     result = Result(path)
@@ -123,24 +117,25 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
     record, where = run.record, name_run(key)
     if record.ranked is None:
         raise DataError(f"{where}: nothing is ranked, so nothing can be graded again")
-    due = (
-        make_due(held, key, check_config(held, key, run, record))
-        if held.is_method
-        else make_agent_due(held, key, record.agent.kind)
-    )
-    texts = dict[str, str]()
+    if held.is_method:
+        due = make_due(held, key, check_config(held, key, run, record))
+    else:
+        due = make_agent_due(held, key, record.agent.kind)
+    split, texts = due.client_split, dict[str, str]()
+    divisions = [] if split is None else [list_worlds(split, apart=apart) for apart in (False, True)]
+    worlds = {one.clients: one for division in divisions for one in division}
 
     def grade(name: str, part: Part) -> tuple[Group, ...]:
-        again, lines = [], []
+        again, lines, expected = [], [], part.expected
         for number, line in enumerate(read_lines(run.path / name)):
             env, about = part.env, dict(line.about)
             if name == WORLDS:
                 env = worlds[tuple(about.get("clients", ()))].open_env(part.split)
-            elif number >= len(part.expected):
+            elif number >= len(expected):
                 raise DataError(f"{where}: {name} holds more episodes than belong there")
-            seed = list(part.expected)[number % len(part.expected)][1] if line.brief else line.trajectory.seed
             if about.get("pool") != env.task_set.pool:
                 raise DataError(f"{where}: {name}: the tasks of {env.id} are others now: play it again")
+            seed = expected[number % len(expected)][1] if line.brief else line.trajectory.seed
             former = replace(line.trajectory, seed=seed)
             graded = _regrade_episode(env, former, due.speaker, line.brief, f"{where}: {name}")
             if graded != former:
@@ -155,10 +150,6 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
         texts[name] = "".join(lines)
         return group_by_task(again)
 
-    split = due.client_split
-    worlds = {} if split is None else {
-        one.clients: one for apart in (False, True) for one in list_worlds(split, apart=apart)
-    }  # fmt: skip
     names = {point.round: f"{EVALUATION}/{point.round:04d}.jsonl" for point in record.curve}
     curve = {} if due.curve is None else {number: grade(name, due.curve) for number, name in names.items()}
     ranked = grade(RANKED, due.ranked)

@@ -12,34 +12,64 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fedagentgym.agents.presets import get_model, starts_from_nothing
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.foreign import check_foreign_agent
+from fedagentgym.agents.models.pretrained import list_shipped
+from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
+from fedagentgym.agents.protocols import Player
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, MissingExtraError, OptionError
 from fedagentgym.base.files import format_path, write_atomic
+from fedagentgym.base.statistics import CONFIDENCE
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
-from fedagentgym.leaderboard.entries import load_settings, make_baseline
-from fedagentgym.leaderboard.held import (
-    CheckedRun,
-    Held,
-    Spoken,
-    check_config,
-    compare_record,
-    make_agent_due,
-    make_due,
-)
+from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
+from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
+from fedagentgym.leaderboard.measures import measure_run
+from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.play import make_evaluation_config
-from fedagentgym.leaderboard.players import check_model, check_own_agent
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, name_twin, open_scenario
+from fedagentgym.leaderboard.suite import (
+    FREE,
+    MOST_ROUNDS,
+    OpenedScenario,
+    Suite,
+    check_budget,
+    list_suites,
+    load_suite,
+    make_config,
+    name_twin,
+    open_scenario,
+)
+from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Group
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.runs.claims import RefutedError, check_run, describe_env
-from fedagentgym.runs.folder import RunFolder, format_document
-from fedagentgym.runs.record import ENDPOINT, RunRecord, Spent, SplitRecord
+from fedagentgym.runs.claims import (
+    TOLERANCE,
+    Due,
+    Examined,
+    Part,
+    RefutedError,
+    check_run,
+    describe_clients,
+    describe_env,
+    measure_groups,
+)
+from fedagentgym.runs.folder import RunFolder, format_document, publish_config
+from fedagentgym.runs.record import ENDPOINT, RunRecord, Spent, SplitRecord, is_learner
+from fedagentgym.runs.replay import describe_speaker
 from fedagentgym.version import __version__
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
@@ -61,6 +91,44 @@ ABOUT = {
     "method": "the policies are what the method learned, under that configuration",
     "about": "who submitted it, when and on which machine it was made",
 }
+
+
+@dataclass(frozen=True)
+class Held:
+    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
+
+    result: Result
+    suite: Suite
+    opened: Mapping[str, OpenedScenario]
+    plugins: tuple[str, ...] = ()
+    configs: dict[RunKey, RunConfig] = field(default_factory=dict)
+    """The checked configuration of every run of the methods track."""
+    runs: dict[RunKey, Examined] = field(default_factory=dict)
+    """The runs whose episodes and numbers were checked."""
+    uncounted: list[RunKey] = field(default_factory=list)
+    """The runs whose recorded costs may be less than their configuration takes."""
+
+    @property
+    def is_method(self) -> bool:
+        return self.suite.track == "methods"
+
+    @property
+    def is_known(self) -> bool:
+        """True if the method belongs to this package, or to plugins that the verifier has loaded."""
+        own = [one.model_copy(update={"path": None}) for one in describe_plugins(self.plugins)]
+        return list(self.result.entry.publish().plugins) == own
+
+    def open(self, key: RunKey) -> OpenedScenario:
+        """The scenario of a run in the world of its seed."""
+        return self.opened[key[0]].at(key[1])
+
+
+class Spoken(NamedTuple):
+    """The verification of the player: how, if for all cells, and if every episode was the same, to the numbers of tokens."""
+
+    about: str
+    everywhere: bool
+    exact: bool
 
 
 def verify(
@@ -108,7 +176,6 @@ def verify(
                 raise RefutedError("digests", f"{run.name}: {others[0]} belongs to no run")
         if [one.name for one in archive.digests.documents] != [ENTRY, SUITE]:
             raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
-    checked = []
     for key in result.keys:
         try:
             with result.open_run(key) as folder:
@@ -117,13 +184,13 @@ def verify(
                 except DataError as error:
                     said = str(error).replace(f"{folder.path}/", "")
                     raise RefutedError("schema", f"{name_run(key)}: {said}") from None
-                checked.append(_check_method(held, key, folder) if held.is_method else _check_agent(held, key, folder))
+                held.runs[key] = (_check_method if held.is_method else _check_agent)(held, key, folder)
         except RefutedError:
             raise
         except DataError as error:
             raise RefutedError("digests", f"{name_run(key)}: {error}") from None
-    spoke = check_model(held, checked, models) if models else check_own_agent(held, checked)
-    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, checked, spoke)))
+    spoke = check_model(held, models) if models else check_own_agent(held)
+    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, spoke)))
 
 
 def _check_entry(held: Held) -> None:
@@ -143,10 +210,27 @@ def _check_entry(held: Held) -> None:
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
+def compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
+    """Check parts of a record that say what was run, not what came out."""
+    for name, value in expected.items():
+        if getattr(record, name) != value:
+            problem = "is not what the suite and the entry give"
+            raise RefutedError("configuration", f"{where}: {name!r} of the record {problem}")
+
+
 # ---- agents track -----------------------------------------------------------------------------------------------------
 
 
-def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
+    """The content of a run of the agents track."""
+    opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
+    config = make_evaluation_config(opened, held.result.entry, key[1])
+    speaker = describe_speaker(find_packaged(settings, opened.env) or settings, kind)
+    ranked = Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed)
+    return Due(settings.name, speaker, ranked, config.evaluation)
+
+
+def _check_agent(held: Held, key: RunKey, run: RunFolder) -> Examined:
     """A run of the agents track: its configuration, its agent and its episodes."""
     opened, where, record = held.open(key), name_run(key), run.record
     try:
@@ -175,13 +259,69 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         raise RefutedError("recomputed", f"{where}: {usage.requests} answers were counted for {turns} turns")
     if usage is not None and usage.uncounted > usage.requests:
         raise RefutedError("recomputed", f"{where}: more answers without numbers of tokens than answers")
-    return CheckedRun(key, found)
+    return found
 
 
 # ---- methods track ----------------------------------------------------------------------------------------------------
 
 
-def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
+    """The content of a run of the methods track."""
+    suite, opened = held.suite, held.open(key)
+    env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
+    ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
+    assert config.evaluation is not None
+    ranked = Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked"))
+    curve = Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation"))
+    rounds = [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
+    speaker, confidence = describe_speaker(config.agent, "model"), config.evaluation.confidence
+    return Due(config.agent.name, speaker, ranked, opened.ranking, curve, rounds, opened.client_split, confidence)
+
+
+def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
+    """Check that the configuration is the one that the suite and the method's changes give.
+
+    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
+    """
+    entry, where, known = held.result.entry, name_run(key), held.is_known
+    place = f"{where}: config.yaml"
+    try:
+        packed = publish_config(run.config)
+        changes, plugins = (entry.changes, held.plugins) if known else ((), ())
+        made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
+    # plugins under the paths that they had where the method was run, which the digest depends on
+    named, there = packed.get("plugins"), tuple(made.plugins)
+    if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
+        there = tuple(map(str, named))
+    expected = made.model_copy(update={"plugins": there})
+    wanted = publish_config(expected.plain())
+    for name in sorted({*wanted, *packed} if known else {*wanted, *packed}.difference(FREE, ["name"])):
+        if canonical_json(packed.get(name)) != canonical_json(wanted.get(name)):
+            raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
+    if known:
+        algorithm = str(expected.algorithm["name"])
+        about = {"name": expected.name, "algorithm": algorithm, "config_digest": expected.digest, "kind": "training"}
+        compare_record(where, record, about)
+    else:
+        rounds = (packed.get("federation") or {}).get("rounds")
+        if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
+            raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
+        federation = expected.federation.model_copy(update={"rounds": rounds})
+        expected = expected.model_copy(update={"federation": federation})
+    if not is_learner(record.agent, expected.agent):
+        raise RefutedError("configuration", f"{where}: the agent of the record is not that of the suite")
+    try:
+        check_budget(held.suite, expected, known=known)
+    except FedAgentGymError as error:
+        raise RefutedError("budget", f"{where}: {error}") from None
+    if expected.federation.rounds > MOST_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
+    return expected
+
+
+def _check_method(held: Held, key: RunKey, run: RunFolder) -> Examined:
     """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
     where, opened, record = name_run(key), held.open(key), run.record
     config = held.configs[key] = check_config(held, key, run, record)
@@ -196,12 +336,13 @@ def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
     if (odd := _find_odd_cost(held.suite, record, config, plan, client_split)) is not None:
         raise RefutedError("budget", f"{where}: {odd}")
     # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
-    is_counted = plan is not None and all(
+    if plan is None or any(
         spent.episodes
-        >= plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
+        < plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
         for spent in (*(point.spent for point in record.curve), record.spent)
-    )
-    return CheckedRun(key, found, is_counted)
+    ):
+        held.uncounted.append(key)
+    return found
 
 
 def _find_odd_cost(
@@ -240,24 +381,174 @@ def _find_odd_cost(
     return None
 
 
+# ---- who spoke --------------------------------------------------------------------------------------------------------
+
+# An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
+# a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
+# that differs counts as it was played again: where that makes the result worse, the agent is not proven to have produced it.
+
+PARALLEL = EvaluationSettings().parallel_episodes
+MOST_DIFFERENT = 0.02
+"""Share of a cell's episodes on one split that may differ if weights are used on another machine; of ten or more, one may."""
+CONFIG = "config.json"
+"""The file by which a folder of weights is known."""
+PROGRAMS = ("expert", "random")
+
+
+class PlayedAgain(NamedTuple):
+    """The episodes of a cell on one split: how many have the same replies, and the first number that is better as it is written
+    than with the episodes as they were played again."""
+
+    where: str
+    same: int
+    total: int
+    flattered: str | None
+
+
+def check_own_agent(held: Held) -> Spoken | None:
+    """Programs and models of this package play again by themselves, if what they need is installed; others cannot be verified."""
+    agent, *others = [run.record.agent for run in held.runs.values()]
+    name, named = agent.settings.get("name"), {one.weights for one in (agent, *others)}
+    if agent.kind == "program" and name in PROGRAMS and isinstance(AGENTS.get_target(name), str):
+        for key in held.runs:
+            found = play_again(held, key, make_agent(agent.settings, held.open(key).env), "program")
+            if found.same != found.total:
+                raise RefutedError("who-spoke", f"{name_run(key)}: {name!r} plays otherwise")
+        return Spoken(f"{name} played the same episodes again", True, True)
+    if held.is_method or agent.kind != "model" or named == {None}:
+        return None
+    models = [one.folder for one in list_shipped() if identify_model(one.folder) in named]
+    try:
+        return check_model(held, models) if models else None
+    except MissingExtraError:
+        return None
+
+
+def check_model(held: Held, places: Sequence[Path]) -> Spoken:
+    """Play again with given weights: they must be those that the result names, and give the same replies.
+
+    Agents track: one model, and it is the one that the result names; of a tiny agent one for each environment. Methods track: of
+    several policies the one that a run names. A folder may hold folders of weights.
+    """
+    first = next(iter(held.runs))
+    agent = held.runs[first].record.agent
+    if agent.kind != "model":
+        raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
+    settings = AgentSettings.load(agent.settings, "agent")
+    check_foreign_agent(settings, "the result")
+    models = list[Path]()
+    for place in places:
+        below = sorted(path.parent for path in place.glob(f"*/{CONFIG}"))
+        models += [place] if (place / CONFIG).is_file() or not below else below
+
+    def make(key: RunKey, model: Path) -> Player:
+        env = held.open(key).env
+        own = held.configs[key].agent if held.is_method else find_packaged(settings, env) or settings
+        return make_agent(own.model_copy(update={"model": str(model)}), env)
+
+    if held.is_method:
+        known = {compute_policy_digest(make(first, model)): model for model in models}
+    else:
+        known = {identify_model(model): model for model in models}
+        if not starts_from_nothing(settings) and len(models) != 1:
+            raise OptionError("a result of the agents track was played by one model: give its folder alone")
+        if not starts_from_nothing(settings) and agent.weights not in known:
+            problem = f"does not hold the weights that the result names, {agent.weights}"
+            raise RefutedError("who-spoke", f"{models[0]} {problem}")
+    ranked, selection = list[PlayedAgain](), list[PlayedAgain]()
+    for key, run in held.runs.items():
+        record = run.record
+        policy = record.agent.weights if not held.is_method else None if record.ranked is None else record.ranked.policy
+        if (model := known.get(policy or "")) is not None:
+            player = make(key, model)
+            ranked.append(play_again(held, key, player, "model"))
+            selection += [play_again(held, key, player, "model", on_val=True)] if held.is_method else []
+    names = ", ".join(map(str, models))
+    if not ranked:
+        raise RefutedError("who-spoke", f"{names}: no run of this result was played by this policy")
+    for one in (*ranked, *selection):
+        if one.total - one.same > max(int(MOST_DIFFERENT * one.total), int(one.total >= 10)):
+            found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
+            raise RefutedError("who-spoke", f"{names} gives {found}")
+    played = [ranked, selection] if selection else [ranked]
+    counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
+    about = f"{len(ranked)} of {len(held.runs)} runs were played again with the weights: {counts[0]} episodes are equal"
+    about += f", and {counts[1]} on val in the ranked rounds" if selection else ""
+    flattered = [one.flattered for one in (*ranked, *selection) if one.flattered is not None]
+    about += f"; {flattered[0]}" if flattered else ""
+    whole = len(ranked) == len(held.runs)
+    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *selection)))
+
+
+def play_again(held: Held, key: RunKey, player: Player, kind: str, *, on_val: bool = False) -> PlayedAgain:
+    """Play the ranked episodes of a run again, or those on the curve's split of its ranked round; compare the replies, the number
+    of tokens of each, and the numbers."""
+    run, suite, opened, env = held.runs[key], held.suite, held.open(key), held.open(key).env
+    written, part, seed = run.ranked, suite.get_ranking(key[0]), derive(key[1], "ranked")
+    if on_val:
+        written, part, seed = run.selection, suite.selection, derive(key[1], "evaluation")
+        env = open_env(env.id, **{**opened.options, "split": part.split})
+    player = with_temperature(player, part.temperature)
+    tasks = [group[0].task for group in written]
+    size = len(tasks) if held.is_method else TASKS_AT_A_TIME[kind]
+    again = list[Group]()
+    for first in range(0, len(tasks), size):
+        several = tasks[first : first + size]
+        again += collect(
+            player, env, several, group_size=part.repeats, seed=seed, parallel=PARALLEL, first=first
+        ).groups
+    pairs = [
+        (one, other) for group, own in zip(written, again, strict=True) for one, other in zip(group, own, strict=True)
+    ]
+    same = sum(
+        [(turn.reply, turn.tokens) for turn in one.turns] == [(turn.reply, turn.tokens) for turn in other.turns]
+        for one, other in pairs
+    )
+    where = f"{name_run(key)} on val" if on_val else name_run(key)
+    before, after = (_measure(held, key, tuple(groups), on_val) for groups in (written, again))
+    for name, value in before.items():
+        gain = after[name] - value if find_metric(name).better == "lower" else value - after[name]
+        if gain > TOLERANCE:
+            flattered = f"{where}: {name} is written as {value:.4g}, played again it is {after[name]:.4g}"
+            return PlayedAgain(where, same, len(pairs), flattered)
+    return PlayedAgain(where, same, len(pairs), None)
+
+
+def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -> dict[str, float]:
+    """The numbers that rank a run with these episodes: the suite's measure, and the success of every category; on val the success
+    alone."""
+    ranked = measure_groups(groups, None, None, CONFIDENCE)
+    if on_val:
+        return {"success": ranked.overall["success"]["mean"]}
+    success = {name: one["success"]["mean"] for name, one in ranked.categories.items()}
+    split, record = held.open(key).client_split, held.runs[key].record
+    clients = () if split is None else describe_clients(split, success)
+    at_clients = {} if record.ranked is None else record.ranked.at_clients
+    update = {"ranked": ranked.model_copy(update={"at_clients": at_clients}), "clients": clients}
+    means = measure_run(held.suite, record.model_copy(update=update), groups).means
+    found = {name: means[name] for name in dict.fromkeys((held.suite.rank_by, "success", "score"))}
+    return found | {f"success in {name}": value for name, value in success.items()}
+
+
 # ---- claims -----------------------------------------------------------------------------------------------------------
 
 
-def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None) -> list[Claim]:
+def _list_claims(held: Held, spoke: Spoken | None) -> list[Claim]:
     """The claims: what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
-    kind = checked[0].found.record.agent.kind
-    ranked = sum(len(group) for one in checked for group in one.found.ranked)
+    checked = list(held.runs.values())
+    kind = checked[0].record.agent.kind
+    ranked = sum(len(group) for one in checked for group in one.ranked)
     about = {"replayed": f" ({ranked:,} episodes)"}
     if held.is_method:
-        rivals = sum(one.found.rivals for one in checked)
-        chosen = sum(len(group) for one in checked for group in one.found.selection)
-        others = sum(one.found.rivals * sum(map(len, one.found.selection)) for one in checked)
+        rivals = sum(one.rivals for one in checked)
+        chosen = sum(len(group) for one in checked for group in one.selection)
+        others = sum(one.rivals * sum(map(len, one.selection)) for one in checked)
         (proven if held.is_known else unproven).append("configuration")
         best = held.suite.ranked_round == "best"
         (unproven if best and rivals else proven).append("selection")
-        (proven if all(one.is_counted for one in checked) else unproven).append("counted")
+        (unproven if held.uncounted else proven).append("counted")
         unproven += ["budget", "spent", "method"]
         about["replayed"] = f" ({ranked:,} ranked episodes, {chosen + others:,} on val)"
         rest = f"the other {rivals:,} rounds, {others:,} episodes, are compared as they are written, not played under weights"
@@ -274,7 +565,7 @@ def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None
         about["complete"] = f" (not played: {', '.join(left_out)})"
     if spoke is not None:
         about["who-spoke"] = f" ({spoke.about})"
-    if cut_short := sum(one.found.cut_short for one in checked):
+    if cut_short := sum(one.cut_short for one in checked):
         about["tokens"] = f" ({cut_short:,} episodes)"
     return [
         Claim(name=name, status="proven" if name in proven else "not provable", about=ABOUT[name] + about.get(name, ""))

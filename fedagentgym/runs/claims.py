@@ -179,36 +179,31 @@ class Played:
 
 def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
     """The record with every number that follows from the episodes: which policy played and what it cost stay as they are."""
-    policies = {point.round: point.policy for point in record.curve}
-    spent = {point.round: point.spent for point in record.curve}
-    rounds = [
-        measure_groups(groups, number, policies[number], due.confidence) for number, groups in played.curve.items()
-    ]
+    points, sure = {point.round: point for point in record.curve}, due.confidence
+    rounds = [measure_groups(groups, number, points[number].policy, sure) for number, groups in played.curve.items()]
     best = max(rounds, key=lambda one: (one.overall["success"]["mean"], -(one.round or 0)), default=None)
-    former = None if record.ranked is None else record.ranked
     by_best = isinstance(due.ranking, RankingSettings) and due.ranking.round == "best"
     chosen = None if best is None else best.round if by_best else rounds[-1].round
-    ranked = measure_groups(played.ranked, chosen, None if former is None else former.policy, due.confidence)
+    ranked = measure_groups(played.ranked, chosen, None if record.ranked is None else record.ranked.policy, sure)
     if played.worlds:
-        own = [
-            (world, mean([float(one.success) for group in groups for one in group])) for world, groups in played.worlds
-        ]
+        episodes = [(world, [one for group in groups for one in group]) for world, groups in played.worlds]
+        own = [(world, mean([float(one.success) for one in several])) for world, several in episodes]
         ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: summarise_worlds(own)}})
     success = {name: estimates["success"]["mean"] for name, estimates in ranked.categories.items()}
     found: dict[str, Any] = {
         "tasks": describe_tasks(due.ranked.env, due.ranked.ids, due.ranking),
         "ranked": ranked,
         "clients": () if due.client_split is None else describe_clients(due.client_split, success),
-        "curve": tuple(make_point(one, spent[one.round or 0]) for one in rounds),
+        "curve": tuple(make_point(one, points[one.round or 0].spent) for one in rounds),
     }
-    if rounds:
+    if best is not None:
         said = {} if record.final is None else {name: getattr(record.final, name) for name in ("at_clients", "beliefs")}
-        chooses = best is not None and due.curve is not None and due.curve.split != TEST_SPLIT
-        found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if best and chooses else None}
+        chooses = due.curve is not None and due.curve.split != TEST_SPLIT
+        found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if chooses else None}
         found["rounds"] = record.spent.rounds
     if record.kind == "evaluation":
-        episodes = [one for group in played.ranked for one in group]
-        found["spent"] = Spent(episodes=len(episodes), env_steps=sum(len(one.turns) for one in episodes))
+        turns = [len(one.turns) for group in played.ranked for one in group]
+        found["spent"] = Spent(episodes=len(turns), env_steps=sum(turns))
     return record.model_copy(update=found)
 
 
@@ -227,18 +222,12 @@ class Examined:
 
 
 def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
-    """Check the episodes and numbers of a finished run; raises `RefutedError` at the first that is false.
-
-    Args:
-        run: its folder.
-        due: what belongs there, by the configuration.
-        where: how messages name the run.
-    """
-    record = run.record
-    files = run.list_evaluations()
-    if [point.round for point in record.curve] != list(due.rounds) or sorted(files) != list(due.rounds):
-        raise RefutedError("complete", f"{where}: rounds {list(due.rounds)} were to be evaluated")
-    policies, ranked = {point.round: point.policy for point in record.curve}, record.ranked
+    """Check the episodes and numbers of a finished run; raises `RefutedError` at the first that is false. Messages name the run
+    by `where`."""
+    record, ranked, rounds = run.record, run.record.ranked, list(due.rounds)
+    policies = {point.round: point.policy for point in record.curve}
+    if list(policies) != rounds or len(policies) != len(record.curve) or sorted(run.list_evaluations()) != rounds:
+        raise RefutedError("complete", f"{where}: rounds {rounds} were to be evaluated")
     if ranked is None:
         raise RefutedError("complete", f"{where}: nothing is ranked")
     played = play_again(run, due, record, where)

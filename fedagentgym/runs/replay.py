@@ -53,14 +53,8 @@ def describe_speaker(settings: AgentSettings, kind: str) -> Speaker:
 def find_difference(
     env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, brief: bool = False
 ) -> str | None:
-    """Replay an episode; returns the first disagreement.
-
-    Args:
-        env: an environment whose pool holds the task.
-        trajectory: the recorded episode.
-        speaker: who wrote the replies; None: unknown, so that the way from replies to actions cannot be checked.
-        brief: it has no observations to compare.
-    """
+    """Replay an episode; returns the first disagreement. If the speaker is None, the way from replies to actions cannot be
+    checked; a brief episode has no observations to compare."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     if trajectory.category != episode.task.category:
         return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
