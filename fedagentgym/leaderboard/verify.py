@@ -180,11 +180,12 @@ def verify(
         try:
             with result.open_run(key) as folder:
                 try:
-                    folder.record  # noqa: B018 - read here, and kept
+                    record = folder.record
                 except DataError as error:
                     said = str(error).replace(f"{folder.path}/", "")
                     raise RefutedError("schema", f"{name_run(key)}: {said}") from None
-                held.runs[key] = (_check_method if held.is_method else _check_agent)(held, key, folder)
+                check = _check_method if held.is_method else _check_agent
+                held.runs[key] = check(held, key, folder, record)
         except RefutedError:
             raise
         except DataError as error:
@@ -230,9 +231,9 @@ def make_agent_due(held: Held, key: RunKey, kind: str) -> Due:
     return Due(settings.name, speaker, ranked, config.evaluation)
 
 
-def _check_agent(held: Held, key: RunKey, run: RunFolder) -> Examined:
+def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
     """A run of the agents track: its configuration, its agent and its episodes."""
-    opened, where, record = held.open(key), name_run(key), run.record
+    opened, where = held.open(key), name_run(key)
     try:
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
         expected = make_evaluation_config(opened, held.result.entry, key[1])
@@ -321,9 +322,9 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
     return expected
 
 
-def _check_method(held: Held, key: RunKey, run: RunFolder) -> Examined:
+def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
     """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
-    where, opened, record = name_run(key), held.open(key), run.record
+    where, opened = name_run(key), held.open(key)
     config = held.configs[key] = check_config(held, key, run, record)
     client_split = opened.client_split
     assert client_split is not None
