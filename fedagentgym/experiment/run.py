@@ -18,6 +18,7 @@ from fedagentgym.algorithms.base import BaseAlgorithm, count_labelled, make_algo
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
 from fedagentgym.base import ranks
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
@@ -50,14 +51,20 @@ from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import Record, best_rounds
 from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
-from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, compute_policy_digest, evaluate, evaluate_sets
+from fedagentgym.learning.evaluation import OpenedSet, compute_policy_digest, evaluate, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.runs.claims import describe_clients, describe_evaluated, describe_tasks, make_point, sum_spent
-from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, WORLDS, RunFolder, to_yaml
+from fedagentgym.runs.claims import (
+    describe_clients,
+    describe_env,
+    describe_evaluated,
+    describe_tasks,
+    make_point,
+    sum_spent,
+)
+from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder, to_yaml
 from fedagentgym.runs.record import (
-    EnvRecord,
     Evaluated,
     Evidence,
     RunRecord,
@@ -68,13 +75,7 @@ from fedagentgym.runs.record import (
 )
 
 CHECKED = (
-    "configuration",
-    "client split",
-    "records",
-    "evaluations",
-    "global states",
-    "client states",
-    "trajectories",
+    *("configuration", "client split", "records", "evaluations", "global states", "client states", "trajectories"),
     "evaluation episodes",
 )
 """Files that the chain of commits fixes by digest; `resume` and `export` check them."""
@@ -136,7 +137,14 @@ def train(
             raise OptionError(
                 "learning.sharding is for one run at a time: leave seeds out, and start a run for each of them"
             )
-        return [finish_or_read(run, observers, on_progress) for run in make_seed_configs(chosen, seeds)]
+        if not seeds or len(set(seeds)) != len(seeds):
+            raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
+        folders = {seed: json.dumps(str(Path(chosen.output.folder) / f"seed{seed}")) for seed in seeds}
+        runs = [load_config(chosen, [f"seed={seed}", f"output.folder={place}"]) for seed, place in folders.items()]
+        for run in runs:  # before any of them begins
+            if RunFolder(Path(run.output.folder)).is_run:
+                check_same(run)
+        return [finish_or_read(run, observers, on_progress) for run in runs]
     return _train_once(chosen, observers, on_progress)
 
 
@@ -149,23 +157,6 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
     if folder.is_run:
         return resume_own(chosen, observers=observers, on_progress=on_progress)
     return _train_once(chosen, observers, on_progress)
-
-
-def make_seed_configs(config: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
-    """The configuration of each seed's run, in folders `seed0`, `seed1`, ... of the run's own; a folder of another run is refused
-    before any of them begins."""
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
-    runs = [_with_seed(config, seed) for seed in seeds]
-    for chosen in runs:
-        if (Path(chosen.output.folder) / "config.yaml").is_file():
-            check_same(chosen)
-    return runs
-
-
-def _with_seed(base: RunConfig, seed: int) -> RunConfig:
-    folder = json.dumps(str(Path(base.output.folder) / f"seed{seed}"))
-    return load_config(base, [f"seed={seed}", f"output.folder={folder}"])
 
 
 def check_same(config: RunConfig) -> None:
@@ -261,35 +252,25 @@ def resume(
             )
     config, plugins = load_stored_config(path, trust, changes)
     begun = resolve_config(read_stored_config(path).plain)
-    if config.federation.rounds != begun.federation.rounds:
-        config = _make_longer(begun, config)
-    with join_ranks(config), ranks.own_folder(path, filled=True) as place:
-        opened = Run.open(config, place, plugins)
-        if config.federation.rounds != begun.federation.rounds:
-            _note_longer(opened)
-        with explain_interruption(lambda: describe_saved_rounds(place)):
-            return replace(opened.finish(observers, on_progress), folder=path)
-
-
-def _make_longer(begun: RunConfig, wanted: RunConfig) -> RunConfig:
-    """A run may be extended if nothing that was computed depended on its length; it cannot be shortened."""
-    before, after = begun.federation.rounds, wanted.federation.rounds
+    before, after = begun.federation.rounds, config.federation.rounds
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
-    if (key := begun.find_length_dependence()) is not None:
-        raise OptionError(
-            f"{ROUNDS} cannot be raised: {key} lets the learning rate decay over all {before} rounds, which have begun so;"
-            f" a run with {key}.steps of its own can be made longer"
-        )
-    longer = {"raised_from": (*begun.federation.raised_from, before)}
-    return wanted.model_copy(update={"federation": wanted.federation.model_copy(update=longer)})
-
-
-def _note_longer(opened: Run) -> None:
-    """Write the longer plan, after checking that the run's rounds belong to it; the run's record is then out of date."""
-    read_chain(opened.folder, opened.inputs)
-    write_atomic(opened.folder / CONFIG, to_yaml(opened.config.plain()))
-    (opened.folder / "result.json").unlink(missing_ok=True)
+    if after > before:  # a run may be extended if nothing that was computed depended on its length
+        if (schedule := begun.find_length_dependence()) is not None:
+            raise OptionError(
+                f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, which have begun"
+                f" so; a run with {schedule}.steps of its own can be made longer"
+            )
+        longer = {"raised_from": (*begun.federation.raised_from, before)}
+        config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})
+    with join_ranks(config), ranks.own_folder(path, filled=True) as place:
+        opened = Run.open(config, place, plugins)
+        if after > before:  # the longer plan, if the run's rounds belong to it; the run's record is then out of date
+            read_chain(place, opened.inputs)
+            write_atomic(place / CONFIG, to_yaml(config.plain()))
+            (place / RECORD).unlink(missing_ok=True)
+        with explain_interruption(lambda: describe_saved_rounds(place)):
+            return replace(opened.finish(observers, on_progress), folder=path)
 
 
 def describe_saved_rounds(folder: Path) -> str:
@@ -336,8 +317,9 @@ class Run:
     @property
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
-        sets = {"evaluation sets": digest(self._describe_sets())} if self._evaluates_sets else {}
-        inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest, **sets}
+        inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest}
+        if described := self._describe_sets():
+            inputs["evaluation sets"] = digest(described)
         rounds = CommitStore(self.folder / "rounds")
         numbers = rounds.list_notes()
         if not numbers:
@@ -348,20 +330,22 @@ class Run:
             return inputs  # the check of the chain reports what is wrong with it
         return extend_inputs(inputs, newest, self.config.list_shorter)
 
-    @property
-    def _evaluates_sets(self) -> bool:
-        return self.config.evaluation is not None and bool(self.config.evaluation.sets)
-
     def _describe_sets(self) -> dict[str, Any]:
-        return {one.name: one.describe() for one in self.sets}
+        """The named evaluation sets, if there are any."""
+        evaluation = self.config.evaluation
+        return {} if evaluation is None or not evaluation.sets else {one.name: one.describe() for one in self.sets}
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
         first = ranks.joined is None or ranks.joined.rank == 0
         here = merge(self.config.plain(), {"output": {"folder": str(self.folder)}})
         tracked = TrackedRun(self.config.output.trackers if first else (), here)
-        if self.config.output.report == "html":
-            ranks.share(self._write_background)
+        report = self.config.output.report == "html"
+        if report:
+            from fedagentgym.experiment.report.background import write_background
+
+            seed = derive(self.config.seed, "evaluation")
+            ranks.share(lambda: write_background(self.folder, self.runtime.client_split, self.sets, seed))
         backend = self.open_backend()
         try:
             evaluation, privacy = self.config.evaluation, self.config.algorithm.get("privacy")
@@ -383,24 +367,23 @@ class Run:
                 from fedagentgym.algorithms.held import call_join
 
                 call_join(self.algorithm, backend, self.config.federation.deadline)
-            finished = run_rounds(self.algorithm, backend, plan)
+            commit, records = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
-        return RunResult(self.folder, ranks.share(lambda: self._write_result(*finished, tracked)))
 
-    def _write_result(self, commit: Commit, records: Sequence[Record], tracked: TrackedRun) -> dict[str, Any]:
-        """Play what ranks the run, and finish its folder."""
-        began = time.monotonic()
-        tasks, ranked = self.rank(records)
-        record = self.build_record(commit, records, tasks, ranked, time.monotonic() - began)
-        plain = record.model_dump(mode="json")
-        RunFolder(self.folder).write_record(record)
-        if self.config.output.report == "html":
-            from fedagentgym.experiment.report.page import write_report
+        def write_result() -> dict[str, Any]:
+            """Play what ranks the run, and finish its folder."""
+            record = self.build_record(commit, records)
+            plain = record.model_dump(mode="json")
+            RunFolder(self.folder).write_record(record)
+            if report:
+                from fedagentgym.experiment.report.page import write_report
 
-            write_report(self.folder, records)
-        tracked.finish(plain)
-        return plain
+                write_report(self.folder, records)
+            tracked.finish(plain)
+            return plain
+
+        return RunResult(self.folder, ranks.share(write_result))
 
     def rank(self, records: Sequence[Record]) -> tuple[TasksRecord | None, Evaluated | None]:
         """Play the tasks that rank the run, with the last round's policy or the best one's; every episode is recorded."""
@@ -409,34 +392,23 @@ class Run:
             return None, None
         (number,) = best_rounds(records) if ranking.round == "best" else {records[-1]["round"]}
         state = CommitStore(self.folder / "rounds").read(number).state
-        settings, seed = (
-            ranking.evaluation,
-            derive(self.config.seed if ranking.seed is None else ranking.seed, "ranked"),
-        )
+        seed = derive(self.config.seed if ranking.seed is None else ranking.seed, "ranked")
         env = open_env(self.config.env.id, **{**self.runtime.client_split.options, "split": ranking.split})
         if ranking.tasks is not None and ranking.tasks > len(env.pool):
-            raise DataError(
-                f"ranking.tasks: the split {ranking.split!r} has {len(env.pool)} tasks, not {ranking.tasks}"
-            )
+            there = f"the split {ranking.split!r} has {len(env.pool)} tasks"
+            raise DataError(f"ranking.tasks: {there}, not {ranking.tasks}")
         player = self.runtime.load_weights(self.algorithm.policy_parameters(state))
-        policy = compute_policy_digest(player)
+        settings, policy = ranking.evaluation, compute_policy_digest(player)
         about = {"split": ranking.split, "round": number, "policy": policy}
         found = evaluate(player, env, settings, seed=seed, file=self.folder / RANKED, about=about)
         ranked = describe_evaluated(found.to_plain(), number, policy)
         if ranking.own_worlds:
-            from fedagentgym.algorithms.worlds import play_worlds, summarise_worlds
-
             played = list(play_worlds(self.algorithm, state, self.read_kept(number), settings, seed))
             lines = (one.format_lines({"split": ranking.split, "round": number}) for one in played)
             write_atomic(self.folder / WORLDS, "".join(lines))
             own = summarise_worlds([(one.world, one.found.overall["success"].mean) for one in played])
             ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: own}})
         return describe_tasks(env, [group[0].task for group in found.groups], ranking), ranked
-
-    def _write_background(self) -> None:
-        from fedagentgym.experiment.report.background import write_background
-
-        write_background(self.folder, self.runtime.client_split, self.sets, derive(self.config.seed, "evaluation"))
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
@@ -460,47 +432,49 @@ class Run:
         return backend
 
     def evaluate(self, round_number: int, state: ServerState, *, backend: Backend) -> dict[str, Any]:
-        """Play the held-out tasks with the policy of a global state; every episode is recorded."""
+        """Play the held-out tasks with the policy of a global state; every episode is recorded, those in the clients' own worlds
+        too. `held_out` are tasks in each client's own mixture, or those that the clients hold back themselves."""
         settings = self.config.evaluation
         assert settings is not None
         agent = self.runtime.load_weights(self.algorithm.policy_parameters(state))
         policy = compute_policy_digest(agent)
-        file = self.folder / "evaluation" / f"{round_number:04d}.jsonl"
+        file = RunFolder(self.folder).get_evaluation(round_number)
         seed = derive(self.config.seed, "evaluation")
         about = {"round": round_number, "policy": policy}
         found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
         plain = found.to_plain()
-        if "misconceptions" in self.agent_note:
-            plain["beliefs"] = self._measure_beliefs(found)
-        choice = found.describe_choice()
-        if settings.at_clients:
-            plain["at_clients"] = self._evaluate_clients(round_number, state, found, file, backend)
-            own = plain["at_clients"].get(OWN_WORLD)
-            choice = choice if own is None or choice else {"choice": own["mean"]}
-        success = plain["overall"]["success"]["mean"]
-        return {"success": success, **choice, "policy": policy, "digest": file_digest(file), **plain}
+        if "misconceptions" in self.agent_note:  # the procedures that the episodes of each category followed
+            from fedagentgym.learning.misconceptions import measure_beliefs
 
-    def _evaluate_clients(
-        self, number: int, state: ServerState, found: SetsEvaluation, file: Path, backend: Backend
-    ) -> dict[str, Any]:
-        """The evaluations client by client; episodes in the clients' own worlds are added to the file."""
-        from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
+            beliefs = {
+                one.name: {name: belief.to_plain() for name, belief in measured.items()}
+                for one in self.sets
+                if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
+            }
+            plain["beliefs"] = beliefs.get("", beliefs)
+        choice, by_client = found.describe_choice(), dict[str, Any]()
+        if "held_out" in settings.at_clients and self.spec.partition.is_held:
+            from fedagentgym.algorithms.held import evaluate_at_clients
 
-        settings, by_client = self.config.evaluation, dict[str, Any]()
-        assert settings is not None
-        seed, read_kept = derive(self.config.seed, "evaluation"), self.read_kept(number)
-        if "held_out" in settings.at_clients:
-            by_client["held_out"] = self._evaluate_at_clients(number, state, found, backend)
+            deadline = self.config.federation.deadline
+            by_client["held_out"] = evaluate_at_clients(self.algorithm, backend, round_number, state, deadline)
+        elif "held_out" in settings.at_clients:
+            by_client["held_out"] = evaluate_mixtures(found, self.runtime.client_split)
         if OWN_WORLD in settings.at_clients:
-            success, lines = [], [read_text(file)]
-            for played in play_worlds(self.algorithm, state, read_kept, settings, seed):
+            lines, success = [read_text(file)], []
+            for played in play_worlds(self.algorithm, state, self.read_kept(round_number), settings, seed):
                 success.append((played.world, played.found.overall["success"].mean))
-                lines.append(played.format_lines({"round": number, "split": settings.split}))
+                lines.append(played.format_lines({"round": round_number, "split": settings.split}))
             write_atomic(file, "".join(lines))
-            by_client[OWN_WORLD] = summarise_worlds(success)
+            own = by_client[OWN_WORLD] = summarise_worlds(success)
+            choice = choice or {"choice": own["mean"]}
         if EVERY_WORLD in settings.at_clients:
-            by_client[EVERY_WORLD] = {"matrix": measure_matrix(self.algorithm, state, read_kept, settings, seed)}
-        return by_client
+            matrix = measure_matrix(self.algorithm, state, self.read_kept(round_number), settings, seed)
+            by_client[EVERY_WORLD] = {"matrix": matrix}
+        if by_client:
+            plain["at_clients"] = by_client
+        mean = plain["overall"]["success"]["mean"]
+        return {"success": mean, **choice, "policy": policy, "digest": file_digest(file), **plain}
 
     def read_kept(self, number: int) -> Callable[[int], Message]:
         """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
@@ -513,88 +487,51 @@ class Run:
 
         return read
 
-    def _evaluate_at_clients(
-        self, round_number: int, state: ServerState, found: SetsEvaluation, backend: Backend
-    ) -> dict[str, Any]:
-        """The global model on held-out tasks in each client's own mixture, or on those that the clients hold back themselves."""
-        if not self.spec.partition.is_held:
-            return evaluate_mixtures(found, self.runtime.client_split)
-        from fedagentgym.algorithms.held import evaluate_at_clients
-
-        return evaluate_at_clients(self.algorithm, backend, round_number, state, self.config.federation.deadline)
-
-    def _measure_beliefs(self, found: SetsEvaluation) -> dict[str, Any]:
-        """The procedures that the episodes of each category followed, if the agent started with misconceptions; of several
-        sets, set by set."""
-        from fedagentgym.learning.misconceptions import measure_beliefs
-
-        beliefs = {
-            one.name: {name: belief.to_plain() for name, belief in measured.items()}
-            for one in self.sets
-            if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
-        }
-        return beliefs.get("", beliefs)
-
-    def build_record(
-        self,
-        commit: Commit,
-        records: Sequence[Record],
-        tasks: TasksRecord | None,
-        ranked: Evaluated | None,
-        seconds: float,
-    ) -> RunRecord:
-        """The record of the finished run; `seconds` is what ranking took."""
-        evaluated = [record for record in records if "evaluation" in record]
-        found = [
-            (describe_evaluated(one["evaluation"], one["round"], one["evaluation"]["policy"]), one) for one in evaluated
-        ]
+    def build_record(self, commit: Commit, records: Sequence[Record]) -> RunRecord:
+        """The record of the finished run; the tasks that rank it are played now."""
+        began = time.monotonic()
+        tasks, ranked = self.rank(records)
+        seconds = time.monotonic() - began + commit.record["seconds_total"]
+        evaluated = [(one["round"], one["evaluation"]) for one in records if "evaluation" in one]
+        found = [describe_evaluated(one, number, one["policy"]) for number, one in evaluated]
         client_split, env = self.runtime.client_split, self.runtime.env
-        protections = {"protections": describe_protections(start=True)} if env.runs_programs else {}
+        protections = describe_protections(start=True) if env.runs_programs else None
         success = {} if ranked is None else {name: one["success"]["mean"] for name, one in ranked.categories.items()}
-        spent = sum_spent(records, commit.round)
-        total = commit.record["seconds_total"] + sum(one["evaluation"]["seconds"] for one in evaluated) + seconds
         return RunRecord(
             kind="training",
             name=self.config.name,
             algorithm=str(self.config.algorithm["name"]),
             seed=self.config.seed,
             config_digest=self.config.digest,
-            env=EnvRecord(
-                id=self.config.env.id,
-                options=type(env).portable_options(client_split.options),
-                pool=client_split.pool.digest,
-                task_set=client_split.task_set.digest,
-                verifier=env.get_verifier_version(),
-                **protections,
-            ),
-            evaluation_sets=self._describe_sets() if self._evaluates_sets else {},
+            env=describe_env(env, client_split.options, client_split, protections),
+            evaluation_sets=self._describe_sets(),
             client_split=SplitRecord(digest=client_split.digest, clients=len(client_split)),
             agent=describe_agent(self.config.agent, self.agent_note).model_copy(update={"kind": "model"}),
             rounds=commit.round,
             state=commit.state.digest,
-            curve=tuple(make_point(one, sum_spent(records, record["round"])) for one, record in found),
+            curve=tuple(make_point(one, sum_spent(records, one.round or 0)) for one in found),
             best_round=next(iter(best_rounds(records)), None),
-            final=found[-1][0] if found else None,
+            final=found[-1] if found else None,
             tasks=tasks,
             ranked=ranked,
             clients=describe_clients(client_split, success) if ranked is not None else (),
-            spent=spent,
+            spent=sum_spent(records, commit.round),
             labelled=count_labelled(self.config.algorithm, client_split),
             **describe_privacy(records, self.algorithm.assumed),
             bytes=commit.record["bytes_total"],
             failures=sum(len(record["failures"]) for record in records),
             evidence=Evidence(commit=commit.digest, rounds=len(records), checked=CHECKED),
-            made=describe_made(total),
+            made=describe_made(seconds + sum(one["seconds"] for _, one in evaluated)),
         )
 
 
 def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[str, Any]:
     """The privacy that the rounds spent, beside what the accountant assumes; nothing of a run that has none."""
-    spent = [record["metrics"] for record in records if "privacy/epsilon" in record["metrics"]]
-    if not spent:
-        return {}
-    found = {name: spent[-1][f"privacy/{name}"] for name in ("epsilon", "delta")}
-    return {"privacy": {**found, "assumed": list(assumed)}}
+    for record in reversed(records):
+        if "privacy/epsilon" in (metrics := record["metrics"]):
+            found = {name: metrics[f"privacy/{name}"] for name in ("epsilon", "delta")}
+            return {"privacy": {**found, "assumed": list(assumed)}}
+    return {}
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
@@ -623,11 +560,9 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
 
 def read_result(folder: Path) -> RunRecord:
     """The record of a finished run, if it matches the configuration and, where they are here, the commits in its folder."""
-    run = RunFolder(folder)
-    record, config = run.record, read_stored_config(folder)
-    chain = read_chain(folder)
+    record, config = RunFolder(folder).record, read_stored_config(folder)
     expected: dict[str, Any] = {"config_digest": config.digest}
-    if chain is not None:
+    if (chain := read_chain(folder)) is not None:
         records, newest = chain.list_records(), chain.newest
         expected |= {
             "rounds": newest.round,
@@ -638,19 +573,16 @@ def read_result(folder: Path) -> RunRecord:
         }
         if config.digest != newest.links.inputs.get(CONFIGURATION):
             raise DataError(f"{folder / CONFIG} is not the configuration that this run was played with")
-        evaluated = [one for one in records if "evaluation" in one]
-        if evaluated:
-            last = evaluated[-1]
-            final = describe_evaluated(last["evaluation"], last["round"], last["evaluation"]["policy"])
-            expected["final"] = final.model_dump(mode="json")
+        if evaluated := [(one["round"], one["evaluation"]) for one in records if "evaluation" in one]:
+            number, last = evaluated[-1]
+            expected["final"] = describe_evaluated(last, number, last["policy"]).model_dump(mode="json")
     elif record.evidence is not None and not (folder / METRICS).is_file():
-        raise DataError(f"{folder / 'result.json'} belongs to a run without a committed round")
+        raise DataError(f"{folder / RECORD} belongs to a run without a committed round")
     plain = record.model_dump(mode="json")
     for name, value in expected.items():
         if canonical_json(plain[name]) != canonical_json(value):
-            raise DataError(
-                f"{folder / 'result.json'}: {name!r} is not what the commits of the run say: one of the two was changed"
-            )
+            problem = "is not what the commits of the run say: one of the two was changed"
+            raise DataError(f"{folder / RECORD}: {name!r} {problem}")
     return record
 
 

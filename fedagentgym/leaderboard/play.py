@@ -27,7 +27,7 @@ from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.models.store import locate_model
 from fedagentgym.agents.players.endpoint import make_endpoint_agent
-from fedagentgym.agents.presets import get_model, make_agent
+from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
 from fedagentgym.base.files import find_below, format_path, write_atomic
@@ -50,10 +50,11 @@ from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_co
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.records import count_episodes, headline_bytes
 from fedagentgym.federation.server import lock_folder
-from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings, prepare_player
+from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
 from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
+from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RunFolder, format_document
 from fedagentgym.runs.record import ENDPOINT, Usage, describe_agent, hide_secrets, publish_settings
@@ -147,33 +148,28 @@ def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
         raise DataError(
             f"{format_path(folder)} is not a run of a suite: {ENTRY} is missing (see `fedagentgym bench run`)"
         )
-    result = Result(folder)
-    suite, entry = result.suite, result.entry
+    suite, entry, where = Result(folder).suite, Result(folder).entry, format_path(folder / ENTRY)
+    if trust is not None and not trust.folder:
+        given = {Path(one).name for one in trust.plugins}
+        for plugin in entry.plugins:
+            if plugin.name not in given and not is_own_plugin(plugin.name):
+                problem = f"names the plugin {plugin.name[:200]!r}, whose code would run here"
+                raise OptionError(f"{where} {problem}: name it yourself (--plugin), {ASK}")
+        if suite.track == "agents":
+            settings = AgentSettings.load(entry.agent or {}, "agent")
+            if settings.name == ENDPOINT:
+                problem = (
+                    "names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
+                )
+                raise OptionError(f"{where} {problem}")
+            check_foreign_agent(settings, where)
+        else:
+            load_plugins(entry.plugin_paths)
+            first = next(iter(suite.scenarios)), suite.seeds[0]
+            check_foreign_config(make_run_config(suite, entry, first), where)
     if trust is not None:
-        _check_trust(suite, entry, format_path(folder / ENTRY), trust)
         load_plugins(entry.plugin_paths)
     return open_entry(suite, entry, folder.resolve().parent.parent)
-
-
-def _check_trust(suite: Suite, entry: Entry, where: str, trust: Trust) -> None:
-    """Refuse to play an entry of others that names code, servers, or what only the user of this machine decides."""
-    if trust.folder:
-        return
-    given = {Path(one).name: one for one in trust.plugins}
-    for plugin in entry.plugins:
-        if plugin.name not in given and not is_own_plugin(plugin.name):
-            raise OptionError(
-                f"{where} names the plugin {plugin.name[:200]!r}, whose code would run here: name it yourself (--plugin), {ASK}"
-            )
-    if suite.track == "agents":
-        settings = AgentSettings.load(entry.agent or {}, "agent")
-        if settings.name == ENDPOINT:
-            problem = "names a server and a key, which only you do: repeat the `fedagentgym bench run` that began it"
-            raise OptionError(f"{where} {problem}")
-        check_foreign_agent(settings, where)
-        return
-    load_plugins(entry.plugin_paths)
-    check_foreign_config(make_run_config(suite, entry, (next(iter(suite.scenarios)), suite.seeds[0])), where)
 
 
 def find_entries(folder: Path) -> list[Path]:
@@ -213,6 +209,7 @@ def begin(one: SuiteRun) -> None:
     """Record what is played. Another entry of the same name is refused once one of its runs is finished; what it left unfinished
     is removed."""
     place, entry = one.folder, one.entry
+    agent = None if entry.agent is None else hide_secrets(entry.agent)
     if (place / ENTRY).is_file() and (place / SUITE).is_file():
         before, runs = Result(place), [run for run in place.glob("*-seed*") if RunFolder(run).is_run]
         same = before.suite.digest == one.suite.digest and before.entry.identity == entry.identity
@@ -224,30 +221,29 @@ def begin(one: SuiteRun) -> None:
         for run in [] if same else runs:
             shutil.rmtree(run)
     write_atomic(place / SUITE, to_yaml(one.suite))
-    write_atomic(
-        place / ENTRY,
-        format_document(entry.model_copy(update={"agent": None if entry.agent is None else hide_secrets(entry.agent)})),
-    )
-
-
-def check_player(suite_run: SuiteRun) -> None:
-    """Refuse an agent that is unknown, whose model is not here, or that cannot ask a server, before anything is written."""
-    if suite_run.suite.track != "agents":
-        return
-    settings = load_settings(suite_run.entry, suite_run.suite.ranking.temperature)
-    AGENTS.get_target(settings.name)
-    model = get_model(settings)
-    if settings.name == ENDPOINT:
-        make_endpoint_agent(settings).close()
-    elif model is not None:
-        locate_model(model)
+    write_atomic(place / ENTRY, format_document(entry.model_copy(update={"agent": agent})))
 
 
 def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = None) -> None:
     """Play every missing run, this many at a time (0: as many as there are cores). Finished runs are kept, and with a `store`
-    written there too, from which a suite goes on on any machine."""
+    written there too, from which a suite goes on on any machine. An agent that is unknown, whose model is not here, or that
+    cannot ask a server is refused before anything is written."""
     for one in entries:
-        check_player(one)
+        if one.suite.track == "agents":
+            settings = load_settings(one.entry, one.suite.ranking.temperature)
+            AGENTS.get_target(settings.name)
+            if settings.name == ENDPOINT:
+                make_endpoint_agent(settings).close()
+            elif (model := get_model(settings)) is not None:
+                locate_model(model)
+
+    def describe_saved() -> str:
+        """The message after an interruption."""
+        finished = sum(len(one.runs) - len(one.missing) for one in entries)
+        places = " ".join(shlex.quote(str(one.folder)) for one in entries[:5])
+        saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
+        return f"{saved}; resume with: fedagentgym bench resume {places}"
+
     with contextlib.ExitStack() as locks:
         for one in entries:
             locks.enter_context(lock_folder(one.folder))
@@ -260,37 +256,24 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
         total, left = sum(len(one.runs) for one in entries), len(missing)
         folders = ", ".join(str(one.folder) for one in entries[:3])
         with (
-            explain_interruption(lambda: _describe_interrupted(entries)),
+            explain_interruption(describe_saved),
             show_progress(folders if len(entries) <= 3 else f"{len(entries)} entries", total=total) as bar,
         ):
             bar.advance(total - left)
             started = time.monotonic()
-            for number, run in enumerate(_play_units(_list_units(entries), workers or count_usable_cores()), start=1):
+            # a hosted model plays its runs one after the other: it has one limit of cost
+            units = list[list[PlannedRun]]()
+            for one in entries:
+                is_hosted = one.suite.track == "agents" and (one.entry.agent or {}).get("name") == ENDPOINT
+                units += [list(one.runs)] if is_hosted and one.missing else [[run] for run in one.missing]
+            units.sort(key=lambda unit: unit[0].seed)  # an interrupted suite has runs that can be compared
+            for number, run in enumerate(_play_units(units, workers or count_usable_cores()), start=1):
                 name, more = f"{run.entry.name} {run.name}", left - number
                 rest = format_duration((time.monotonic() - started) / number * more)
                 if store is not None:
                     exchange(next(one for one in entries if run in one.runs), store)
                 bar.advance(run=name, left=more)
                 bar.write(f"{name}: finished; {count_things(more, 'run')} left{f', about {rest}' if more else ''}")
-
-
-def _describe_interrupted(entries: Sequence[SuiteRun]) -> str:
-    """The message after an interruption."""
-    finished = sum(len(one.runs) - len(one.missing) for one in entries)
-    total = sum(len(one.runs) for one in entries)
-    places = " ".join(shlex.quote(str(one.folder)) for one in entries[:5])
-    saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
-    return f"{saved}; resume with: fedagentgym bench resume {places}"
-
-
-def _list_units(entries: Sequence[SuiteRun]) -> list[list[PlannedRun]]:
-    """The runs to be played, grouped if they must be played one after the other: a hosted model has one limit of cost. By seed,
-    so that an interrupted suite has runs that can be compared."""
-    units: list[list[PlannedRun]] = []
-    for one in entries:
-        is_hosted = one.suite.track == "agents" and (one.entry.agent or {}).get("name") == ENDPOINT
-        units += [list(one.runs)] if is_hosted and one.missing else [[run] for run in one.missing]
-    return sorted(units, key=lambda unit: unit[0].seed)
 
 
 def _play_units(units: Sequence[Sequence[PlannedRun]], workers: int) -> Iterator[PlannedRun]:
@@ -327,29 +310,24 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
         if one.suite.track == "agents":
             opened = open_scenario(one.suite, one.scenario, unit[0].seed).at(one.seed)
             if not one.run.is_finished:
-                play_agent(one, opened, sum_usage(spent))
+                env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
+                if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
+                    made = find_packaged(settings, env)
+                    settings = made or prepare_agent(settings, env.id, env.world_options, None)[0]
+                evaluation = make_evaluation_config(opened, one.entry, one.seed)
+                described = describe_agent(settings).model_copy(update={"settings": evaluation.agent})
+                sets = (OpenedSet("", env, opened.options, evaluation.evaluation),)
+                with contextlib.closing(make_agent(settings, env)) as player:
+                    run_evaluation(evaluation, one.run.path, player, sets, described, sum_usage(spent))
                 yield one
             spent += [used for used in (read_progress(one.run).usage,) if used is not None]
             continue
         folder = f"output.folder={json.dumps(str(one.run.path))}"
         config = load_config(make_run_config(one.suite, one.entry, one.key), [folder])
-        rounds = one.run.path / "rounds"
-        before = [CommitStore(rounds).read_note(number).record for number in CommitStore(rounds).list_notes()]
+        rounds = CommitStore(one.run.path / "rounds")
+        before = [rounds.read_note(number).record for number in rounds.list_notes()]
         finish_or_read(config, [BudgetGuard(one.suite, before)], None)
         yield one
-
-
-def play_agent(one: PlannedRun, opened: OpenedScenario, spent: Usage | None = None) -> None:
-    """Let the agent of an entry play a scenario; `spent` is what a hosted model has used before."""
-    settings = prepare_player(load_settings(one.entry, one.suite.ranking.temperature), opened.env)
-    player = make_agent(settings, opened.env)
-    config = make_evaluation_config(opened, one.entry, one.seed)
-    described = describe_agent(settings).model_copy(update={"settings": config.agent})
-    sets = (OpenedSet("", opened.env, opened.options, config.evaluation),)
-    try:
-        run_evaluation(config, one.run.path, player, sets, described, spent)
-    finally:
-        player.close()
 
 
 class BudgetGuard:
@@ -403,12 +381,11 @@ def exchange(one: SuiteRun, store: Path) -> None:
 def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[Path]:
     """The policies that were ranked, one folder for each run of the methods track: what others verify the words by."""
     check_weights(one, folder)
-    for run in one.runs:
-        if not (run.run.path / "rounds").is_dir():
-            raise DataError(f"{run.run.path} was played elsewhere: its weights are not here")
+    if missing := [run.run.path for run in one.runs if not (run.run.path / "rounds").is_dir()]:
+        raise DataError(f"{missing[0]} was played elsewhere: its weights are not here")
+    best = one.suite.ranked_round == "best"
     for run in one.runs:
         adapter = run.run.config["agent"].get("adapter") is not None
-        best = one.suite.ranked_round == "best"
         export_policy(run.run.path, folder / run.name, best=best, adapter_only=adapter, trust=trust)
     return [folder / run.name for run in one.runs]
 
@@ -416,7 +393,8 @@ def write_weights(one: SuiteRun, folder: Path, trust: Trust = NO_TRUST) -> list[
 def check_weights(one: SuiteRun, folder: Path) -> None:
     """Refuse, before anything is written, to write weights that there are not, or to a place that is taken."""
     if one.suite.track != "methods":
-        problem = "on the agents track, where nothing is trained: there are no weights to write"
-        raise OptionError(f"{one.suite.name} is {problem}")
+        raise OptionError(
+            f"{one.suite.name} is on the agents track, where nothing is trained: there are no weights to write"
+        )
     if folder.exists():
         raise OptionError(f"{format_path(folder)} exists: move it, or name another folder for the weights")

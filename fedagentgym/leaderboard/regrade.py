@@ -9,7 +9,7 @@ another text, or a run of which another round would be ranked now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from fedagentgym.base.progress import make_table
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.statistics import mean
 from fedagentgym.leaderboard.entries import Regraded
-from fedagentgym.leaderboard.held import Held, check_config, make_agent_due, make_due
-from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, RunKey, name_run
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario, to_yaml
+from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
+from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
 from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Group, Trajectory
@@ -49,26 +49,20 @@ class Change:
     success: tuple[bool, bool]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Regrading:
     """The outcome of grading a result again: the changed episodes, and the ranked success of each run before and after."""
 
     path: Path
-    episodes: int
-    changes: tuple[Change, ...]
-    success: Mapping[str, tuple[float, float]]
+    episodes: int = 0
+    changes: list[Change] = field(default_factory=list)
+    success: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for a program."""
         changes = [{**vars(one), "success": list(one.success)} for one in self.changes]
-        before, after = self.means
-        return {
-            "result": str(self.path),
-            "episodes": self.episodes,
-            "changes": changes,
-            "before": before,
-            "after": after,
-        }
+        means = dict(zip(("before", "after"), self.means, strict=True))
+        return {"result": str(self.path), "episodes": self.episodes, "changes": changes, **means}
 
     @property
     def means(self) -> tuple[float, float]:
@@ -80,35 +74,21 @@ class Regrading:
         """The changed episodes as a table, and the means."""
         before, after = (format_fixed(one, 4) for one in self.means)
         changed = count_things(len(self.changes), "episode")
-        head = f"{changed} of {self.episodes:,} changed; success {before} before, {after} after"
+        text = f"{changed} of {self.episodes:,} changed; success {before} before, {after} after; {self.path}"
         if not self.changes:
-            return f"{head}; {self.path}"
-        rows = [
-            (
-                one.run,
-                one.file,
-                f"{one.task} copy {one.sample}",
-                format_fixed(one.before, 3),
-                format_fixed(one.after, 3),
-            )
-            for one in self.changes[:MOST_SHOWN]
-        ]
+            return text
+        rows = []
+        for one in self.changes[:MOST_SHOWN]:
+            rewards = format_fixed(one.before, 3), format_fixed(one.after, 3)
+            rows.append((one.run, one.file, f"{one.task} copy {one.sample}", *rewards))
         more = len(self.changes) - len(rows)
         table = make_table(("run", "file", "episode", "reward before", "after"), rows, text=3)
-        return "\n".join(
-            [str(table), *([f"and {more:,} more: --json lists all"] if more else []), f"{head}; {self.path}"]
-        )
+        return "\n".join([str(table), *([f"and {more:,} more: --json lists all"] if more else []), text])
 
 
 def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins: Sequence[str] = ()) -> Regrading:
-    """Grade a result again, and write the new one, an archive.
-
-    Args:
-        path: the result.
-        to: the new archive, `NEW.zip`; `DataError` if it exists.
-        suite: a definition outside of the package.
-        plugins: loaded code of the entry, if it has some.
-    """
+    """Grade a result again, and write the new one, an archive. `suite` is a definition outside of the package, `plugins` the
+    loaded code of the entry, if it has some."""
     if to.suffix != ".zip":
         raise OptionError(f"--to {format_path(to)}: a result is an archive, NEW.zip")
     result = Result(path)
@@ -118,67 +98,58 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
     if own.digest != result.suite.digest:
         raise DataError(f"{format_path(path)} was played under another definition of {own.name}: its tasks are others")
     held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
-    changes, success, counted = list[Change](), dict[str, tuple[float, float]](), 0
+    found = Regrading(to)
 
     def grade() -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        nonlocal counted
         for key in result.keys:
             with result.open_run(key) as run:
-                files, found, episodes, ranked = _regrade_run(held, key, run)
-            changes.extend(found)
-            success[name_run(key)] = ranked
-            counted += episodes
+                files = _regrade_run(held, key, run, found)
             yield name_run(key), files
 
     of = result.digest if result.archive is not None else "sha256:" + 64 * "0"
-    entry = result.entry.publish().model_copy(update={"regraded": Regraded(of=of, by=f"fedagentgym {__version__}")})
-    write_archive(to, {SUITE: to_yaml(own).encode(), ENTRY: format_document(entry).encode()}, grade())
-    return Regrading(to, counted, tuple(changes), success)
+    regraded = Regraded(of=of, by=f"fedagentgym {__version__}")
+    write_archive(to, format_documents(own, result.entry.model_copy(update={"regraded": regraded})), grade())
+    return found
 
 
-def _regrade_run(
-    held: Held, key: RunKey, run: RunFolder
-) -> tuple[dict[str, bytes], list[Change], int, tuple[float, float]]:
-    """The files of a run with new grades, the changes, the number of episodes, and the ranked success before and after."""
+def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> dict[str, bytes]:
+    """The files of a run with new grades; what changed is added to `found`."""
     record, where = run.record, name_run(key)
     if record.ranked is None:
         raise DataError(f"{where}: nothing is ranked, so nothing can be graded again")
-    due = (
-        make_due(held, key, check_config(held, key, run, record))
-        if held.is_method
-        else make_agent_due(held, key, record.agent)
-    )
-    texts, changes, counted = dict[str, str](), list[Change](), 0
+    if held.is_method:
+        due = make_due(held, key, check_config(held, key, run, record))
+    else:
+        due = make_agent_due(held, key, record.agent)
+    split, texts = due.client_split, dict[str, str]()
+    divisions = [] if split is None else [list_worlds(split, apart=apart) for apart in (False, True)]
+    worlds = {one.clients: one for division in divisions for one in division}
 
     def grade(name: str, part: Part) -> tuple[Group, ...]:
-        nonlocal counted
-        again, lines = [], []
+        again, lines, expected = [], [], part.expected
         for number, line in enumerate(read_lines(run.path / name)):
             env, about = part.env, dict(line.about)
             if name == WORLDS:
                 env = worlds[tuple(about.get("clients", ()))].open_env(part.split)
-            elif number >= len(part.expected):
+            elif number >= len(expected):
                 raise DataError(f"{where}: {name} holds more episodes than belong there")
-            seed = list(part.expected)[number % len(part.expected)][1] if line.brief else line.trajectory.seed
             if about.get("pool") != env.task_set.pool:
                 raise DataError(f"{where}: {name}: the tasks of {env.id} are others now: play it again")
+            seed = expected[number % len(expected)][1] if line.brief else line.trajectory.seed
             former = replace(line.trajectory, seed=seed)
             graded = _regrade_episode(env, former, due.speaker, line.brief, f"{where}: {name}")
             if graded != former:
                 solved = (former.success, graded.success)
-                changes.append(Change(where, name, former.task, former.sample, former.reward, graded.reward, solved))
+                change = Change(where, name, former.task, former.sample, former.reward, graded.reward, solved)
+                found.changes.append(change)
             if env.get_verifier_version() is not None:
                 about["verifier"] = env.get_verifier_version()
             lines.append(format_line(graded, about, brief=line.brief) + "\n")
             again.append(graded)
-        counted += len(again)
+        found.episodes += len(again)
         texts[name] = "".join(lines)
         return group_by_task(again)
 
-    split = due.client_split
-    worlds = {} if split is None else {
-        one.clients: one for apart in (False, True) for one in list_worlds(split, apart=apart)
-    }  # fmt: skip
     names = {point.round: f"{EVALUATION}/{point.round:04d}.jsonl" for point in record.curve}
     curve = {} if due.curve is None else {number: grade(name, due.curve) for number, name in names.items()}
     ranked = grade(RANKED, due.ranked)
@@ -189,19 +160,19 @@ def _regrade_run(
         for line, one in zip(read_lines(run.path / WORLDS), (one for group in groups for one in group), strict=True):
             by_clients.setdefault(tuple(line.about["clients"]), []).append(one)
         own = [(worlds[clients], group_by_task(members)) for clients, members in by_clients.items()]
-    found = compute_numbers(record, due, Played(curve, ranked, own))
-    assert found.ranked is not None
-    if found.ranked.round != record.ranked.round:
+    made = compute_numbers(record, due, Played(curve, ranked, own))
+    assert made.ranked is not None
+    if made.ranked.round != record.ranked.round:
         raise DataError(
-            f"{where}: by the new grades round {found.ranked.round} is ranked, and the episodes are of round"
+            f"{where}: by the new grades round {made.ranked.round} is ranked, and the episodes are of round"
             f" {record.ranked.round}: play it again"
         )
+    found.success[where] = record.ranked.overall["success"]["mean"], made.ranked.overall["success"]["mean"]
     verifier = due.ranked.env.get_verifier_version()
-    before, after = record.ranked.overall["success"]["mean"], found.ranked.overall["success"]["mean"]
-    found = found.model_copy(update={"env": record.env.model_copy(update={"verifier": verifier})})
-    files = {RECORD: format_document(found).encode(), CONFIG: read_bytes(run.path / CONFIG)}
+    made = made.model_copy(update={"env": record.env.model_copy(update={"verifier": verifier})})
+    files = {RECORD: format_document(made).encode(), CONFIG: read_bytes(run.path / CONFIG)}
     ordered = [RANKED, *([WORLDS] if due.own_worlds else []), *names.values()]
-    return {**files, **{name: texts[name].encode() for name in ordered}}, changes, counted, (before, after)
+    return files | {name: texts[name].encode() for name in ordered}
 
 
 def _regrade_episode(env: Any, former: Trajectory, speaker: Speaker, brief: bool, where: str) -> Trajectory:

@@ -144,10 +144,8 @@ class Result:
     @cached_property
     def keys(self) -> tuple[RunKey, ...]:
         """The finished runs that are here, in the order of the suite; others after them."""
-        if self.archive is not None:
-            names = list(self.archive.runs)
-        else:
-            names = [place.parent.name for place in self.path.glob(f"*/{RECORD}")]
+        here = [place.parent.name for place in self.path.glob(f"*/{RECORD}")]
+        names = here if self.archive is None else self.archive.runs
         found = [parse_run(name, format_path(self.path)) for name in names]
         found = found if self.only is None else [self.only]
         order = [(scenario, seed) for scenario in self.suite.scenarios for seed in self.suite.seeds]
@@ -218,7 +216,6 @@ class Result:
 
 def pack(result: Result, path: Path) -> str:
     """Write the archive of a result; returns its digest. It is complete or absent."""
-    documents = {SUITE: to_yaml(result.suite).encode(), ENTRY: format_document(result.entry.publish()).encode()}
 
     def publish() -> Iterator[tuple[str, Mapping[str, bytes]]]:
         for key in result.keys:
@@ -227,21 +224,22 @@ def pack(result: Result, path: Path) -> str:
 
     if not result.keys:
         raise DataError(f"{format_path(result.path)} holds no finished run")
-    return write_archive(path, documents, publish())
+    return write_archive(path, format_documents(result.suite, result.entry), publish())
+
+
+def format_documents(suite: Suite, entry: Entry) -> dict[str, bytes]:
+    """The documents of a result's archive."""
+    return {SUITE: to_yaml(suite).encode(), ENTRY: format_document(entry.publish()).encode()}
 
 
 def join(parts: Sequence[Result], path: Path) -> str:
-    """One archive of the archives of single runs of an entry, in the order of the suite; nothing is packed again."""
+    """One archive of the archives of single runs of an entry, in this order, which is the suite's; nothing is packed again."""
     first = parts[0]
     for part in parts[1:]:
         if part.suite.digest != first.suite.digest or part.entry.publish() != first.entry.publish():
             raise DataError(f"{format_path(part.path)} is of another suite or entry than {format_path(first.path)}")
-    order = {(scenario, seed): place for place, (scenario, seed) in enumerate(
-        (scenario, seed) for scenario in first.suite.scenarios for seed in first.suite.seeds
-    )}  # fmt: skip
-    ordered = sorted(parts, key=lambda part: order.get(part.keys[0], len(order)))
-    documents = {SUITE: to_yaml(first.suite).encode(), ENTRY: format_document(first.entry.publish()).encode()}
-    return join_archives(path, documents, [part.archive for part in ordered if part.archive is not None])
+    archives = [part.archive for part in parts if part.archive is not None]
+    return join_archives(path, format_documents(first.suite, first.entry), archives)
 
 
 # ---- finding results ----------------------------------------------------------------------------------------------------
@@ -256,11 +254,12 @@ class SuiteEntries:
 
     def tabulate(self) -> dict[str, dict[str, Values]]:
         """The ranked measure of every entry, by scenario: `values[seed, task]`."""
-        found = {entry.name: entry.numbers.tabulate(self.suite.rank_by) for entry in self.entries}
+        found = {}
         for entry in self.entries:
-            if found[entry.name] is None:
+            if (values := entry.numbers.tabulate(self.suite.rank_by)) is None:
                 raise DataError(f"{format_path(entry.path)}: {self.suite.rank_by!r} cannot be found from its runs")
-        return {name: values for name, values in found.items() if values is not None}
+            found[entry.name] = values
+        return found
 
     @property
     def key(self) -> str:
@@ -288,23 +287,22 @@ def find_results(place: Path) -> list[Path]:
 def read_suites(places: Iterable[Path], verified: Path | None = None) -> list[SuiteEntries]:
     """The results in these places, by suite; agents first, then methods, each by name. `verified` is the folder of what the
     reader found about them."""
-    found: dict[str, list[Result]] = {}
+    groups: dict[str, list[Result]] = {}
     for path in dict.fromkeys(path.resolve() for place in places for path in find_results(place)):
         entry = Result(path, verified)
         suite = entry.suite
-        found.setdefault(f"{suite.track} {suite.name} {suite.version:06d}", []).append(entry)
-    return [_group(entries) for _, entries in sorted(found.items())]
-
-
-def _group(entries: Sequence[Result]) -> SuiteEntries:
-    ordered = sorted(entries, key=lambda entry: entry.name)
-    first = ordered[0]
-    for entry in ordered[1:]:
-        if entry.suite.digest != first.suite.digest:
-            raise DataError(f"{entry.path} was played under another definition of {entry.suite.name} than {first.path}")
-    for before, after in pairwise(ordered):
-        if before.name == after.name:
-            raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
-    # descriptions that come with results may say anything: the package's own are shown where it has the suite
-    own = load_suite(first.suite.name) if first.suite.name in list_suites() else None
-    return SuiteEntries(own if own is not None and own.digest == first.suite.digest else first.suite, ordered)
+        groups.setdefault(f"{suite.track} {suite.name} {suite.version:06d}", []).append(entry)
+    found = []
+    for _, group in sorted(groups.items()):
+        entries = sorted(group, key=lambda entry: entry.name)
+        first, suite = entries[0], entries[0].suite
+        for entry in entries[1:]:
+            if entry.suite.digest != suite.digest:
+                raise DataError(f"{entry.path} was played under another definition of {suite.name} than {first.path}")
+        for before, after in pairwise(entries):
+            if before.name == after.name:
+                raise DataError(f"{before.path} and {after.path} are both called {after.name}: leave one out")
+        # descriptions that come with results may say anything: the package's own are shown where it has the suite
+        own = load_suite(suite.name) if suite.name in list_suites() else suite
+        found.append(SuiteEntries(own if own.digest == suite.digest else suite, entries))
+    return found

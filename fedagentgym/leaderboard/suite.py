@@ -26,7 +26,6 @@ again; a model plays tasks that were in no training set.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import secrets
@@ -40,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import yaml
 from pydantic import Field, model_validator
 
-from fedagentgym.base.encoding import digest
+from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import format_fixed
@@ -58,23 +57,15 @@ if TYPE_CHECKING:
 Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
-DESCRIPTIONS = (
-    "title",
-    "about",
-    "expected",
-    "paper",
-    "baselines",
-    "pairs",
-    "spread",
-    "control",
-    "minutes",
-    "hardware",
-    "secret",
-)
-"""The parts of a suite that do not decide what is played."""
+_TEXTS = ("title", "about", "expected", "paper", "baselines", "pairs", "spread", "control", "minutes", "hardware")
+DESCRIPTIONS: dict[str, Any] = {
+    **dict.fromkeys((*_TEXTS, "secret"), True),
+    "scenarios": {"__all__": {"about", "because"}},
+    "replicates": {"__all__": {"agent"}},
+}
+"""The parts of a suite that do not decide what is played; agents differ between processors."""
 STREAM_STEP = 1_000_000
 """The number by which a run's seed is raised for every further random stream of one method."""
-SALT_BYTES = 32
 SEED_BITS = 48
 MOST_ROUNDS = 1_000_000
 
@@ -240,16 +231,14 @@ class Suite(Settings):
             raise ValueError("seeds are different numbers from 0 on")
         if odd := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
             raise ValueError(f"scenario {odd[0]!r}: because is the reason for methods_differ: false")
-        if self.pass_powers and max(self.pass_powers) > self.ranking.repeats:
-            highest, repeats = max(self.pass_powers), self.ranking.repeats
-            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
-        if self.track == "agents":
-            self._check_agents()
-        else:
-            self._check_methods()
+        if (highest := max(self.pass_powers, default=0)) > self.ranking.repeats:
+            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {self.ranking.repeats}")
         return self
 
-    def _check_agents(self) -> None:
+    @model_validator(mode="after")
+    def _check_agents(self) -> Self:
+        if self.track == "methods":
+            return self
         for name, scenario in self.scenarios.items():
             if scenario.env is None or scenario.changes:
                 raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
@@ -261,8 +250,12 @@ class Suite(Settings):
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
         if self.control is not None or self.spread is not None or self.ranked_round != "best":
             raise ValueError("control, spread and ranked_round are of the methods track, where runs vary")
+        return self
 
-    def _check_methods(self) -> None:
+    @model_validator(mode="after")
+    def _check_methods(self) -> Self:
+        if self.track == "agents":
+            return self
         if self.config is None:
             raise ValueError("on the methods track a suite names a configuration")
         if self.selection.split == TEST_SPLIT:
@@ -281,40 +274,38 @@ class Suite(Settings):
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
-            problem = "on the methods track the agent is the suite's, a baseline is a method"
-            raise ValueError(f"baseline {bad[0]!r}: {problem}")
-        self._check_control()
-        for one in self.expected:
-            if isinstance(one, Expectation):
-                self._check_expectation(one)
-            elif self.spread is not None:
-                raise ValueError(
-                    f"expected: {one[:60]!r}: where `spread` is given, name two entries and how they differ"
-                )
+            raise ValueError(
+                f"baseline {bad[0]!r}: on the methods track the agent is the suite's, a baseline is a method"
+            )
+        if self.control is not None:
+            first, second = (self.baselines.get(name) for name in self.control)
+            if first is None or second is None:
+                raise ValueError(f"control names two baselines, {join_names(self.control)} are not")
+            if first.changes != second.changes or first.stream == second.stream:
+                raise ValueError(f"control: {join_names(self.control)} must be the same changes under two streams")
+        return self
 
-    def _check_control(self) -> None:
-        if self.control is None:
-            return
-        found = [self.baselines.get(name) for name in self.control]
-        first, second = found
-        if first is None or second is None:
-            raise ValueError(f"control names two baselines, {join_names(self.control)} are not")
-        if first.changes != second.changes or first.stream == second.stream:
-            raise ValueError(f"control: {join_names(self.control)} must be the same changes under two streams")
-
-    def _check_expectation(self, one: Expectation) -> None:
+    @model_validator(mode="after")
+    def _check_expected(self) -> Self:
         """Refuse what cannot be decided: a difference, or a margin of equality, that these seeds would mostly miss."""
-        if odd := [name for name in one.scenarios if name not in self.scenarios]:
-            raise ValueError(f"expected: {odd[0]!r} is no scenario")
-        if odd := [name for name in (one.first, one.second) if name not in self.baselines]:
-            raise ValueError(f"expected: {odd[0]!r} is no baseline")
-        if one.relation == "equal to" and one.by is not None:
-            raise ValueError(f"expected: {one}: equality is within smallest_difference, leave out `by`")
-        if self.power is None:
-            raise ValueError(f"expected: {one}: give `spread`, the standard deviation of a difference of two runs")
-        if (one.by or self.smallest_difference) < self.power:
-            least = "nothing" if math.isinf(self.power) else f"{format_fixed(100 * self.power, 1)} points"
-            raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
+        for one in self.expected if self.track == "methods" else ():
+            if not isinstance(one, Expectation):
+                if self.spread is not None:
+                    problem = "where `spread` is given, name two entries and how they differ"
+                    raise ValueError(f"expected: {one[:60]!r}: {problem}")
+                continue
+            if odd := [name for name in one.scenarios if name not in self.scenarios]:
+                raise ValueError(f"expected: {odd[0]!r} is no scenario")
+            if odd := [name for name in (one.first, one.second) if name not in self.baselines]:
+                raise ValueError(f"expected: {odd[0]!r} is no baseline")
+            if one.relation == "equal to" and one.by is not None:
+                raise ValueError(f"expected: {one}: equality is within smallest_difference, leave out `by`")
+            if self.power is None:
+                raise ValueError(f"expected: {one}: give `spread`, the standard deviation of a difference of two runs")
+            if (one.by or self.smallest_difference) < self.power:
+                least = "nothing" if math.isinf(self.power) else f"{format_fixed(100 * self.power, 1)} points"
+                raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
+        return self
 
     @property
     def comparisons(self) -> list[tuple[str, str, str]]:
@@ -339,39 +330,13 @@ class Suite(Settings):
 
     @property
     def digest(self) -> str:
-        """The digest of what is played, without descriptions, baselines, and agents, which differ between processors."""
-        plain = self.model_dump(mode="json")
-        for key in DESCRIPTIONS:
-            plain.pop(key)
-        for scenario in plain["scenarios"].values():
-            scenario.pop("about")
-            scenario.pop("because")
-        for replicate in plain["replicates"].values():
-            replicate.pop("agent")
-        return digest(plain)
+        """The digest of what is played, without `DESCRIPTIONS`."""
+        return digest(self.model_dump(mode="json", exclude=DESCRIPTIONS))
 
     def get_ranking(self, scenario: str) -> Ranking:
-        """Return how the tasks of a scenario are played for the ranked number.
-
-        Args:
-            scenario: Name of the scenario.
-
-        Returns:
-            `split`, `tasks`, `repeats` and `temperature`.
-        """
+        """The settings by which the tasks of a scenario are played for the ranked number."""
         tasks = self.scenarios[scenario].tasks
         return self.ranking if tasks is None else self.ranking.model_copy(update={"tasks": tasks})
-
-    def list_world_changes(self, seed: int) -> list[str]:
-        """Return the changes that make the world of a seed.
-
-        Args:
-            seed: One of the suite's seeds.
-
-        Returns:
-            Assignments, none if all seeds have the same world.
-        """
-        return [change.replace("{seed}", str(self.first_world + seed)) for change in self.world]
 
 
 def list_suites() -> tuple[str, ...]:
@@ -463,10 +428,6 @@ class OpenedScenario:
         return list(self.env.pool.ids[:tasks] if tasks is not None else self.env.pool.ids)
 
     @property
-    def definition(self) -> Scenario:
-        return self.suite.scenarios[self.name]
-
-    @property
     def ranking(self) -> RankingSettings:
         """The settings by which a run of this scenario is ranked, under the scenario's seed."""
         return make_ranking(self.suite, self.name, self.seed)
@@ -486,20 +447,14 @@ class OpenedScenario:
         """The scenario as `bench show --check` prints it."""
         options = type(self.env).portable_options(self.options)
         clients = {} if self.client_split is None else {"clients": len(self.client_split)}
-        tasks = self.tasks.model_dump(mode="json")
-        return {
-            "name": self.name,
-            "env": self.env.id,
-            "options": options,
-            **tasks,
-            **self.digests.model_dump(),
-            **clients,
-        }
+        tasks = {**self.tasks.model_dump(mode="json"), **self.digests.model_dump()}
+        return {"name": self.name, "env": self.env.id, "options": options, **tasks, **clients}
 
     def check(self) -> None:
         """Refuse other tasks than those that the suite was published with."""
         published = self.suite.replicates.get(self.seed)
-        listed = self.definition if published is None else published.scenarios.get(self.name, TaskDigests())
+        own = self.suite.scenarios[self.name]
+        listed = own if published is None else published.scenarios.get(self.name, TaskDigests())
         for name in TaskDigests.model_fields:
             expected, here = getattr(listed, name), getattr(self.digests, name)
             if expected not in (None, here):
@@ -560,12 +515,8 @@ def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
 
 
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
-    """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published. Data
-    that are published are not opened.
-
-    Raises:
-        DataError: If a split has no task, or fewer than are to be played.
-    """
+    """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published, which
+    are not opened; a split with fewer than are to be played is refused."""
     from fedagentgym.envs import open_env
     from fedagentgym.envs.registry import ENVIRONMENTS
 
@@ -600,20 +551,28 @@ def make_config(
     plugins: Sequence[str] = (),
     stream: int = 0,
 ) -> RunConfig:
-    """The configuration of a run; a method that changes the suite's part is refused."""
-    from fedagentgym.experiment.config import load_config
-    from fedagentgym.experiment.stored import check_foreign_config
+    """The configuration of a run; a suite that names code is refused, and a method that changes the suite's part."""
+    from fedagentgym.experiment.config import list_presets, load_config
+    from fedagentgym.experiment.stored import check_foreign_config, is_own_plugin
 
     chosen = suite.seeds[0] if seed is None else seed
-    run_seed = chosen + STREAM_STEP * stream
-    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *suite.list_world_changes(chosen), f"seed={run_seed}"]
+    world = [change.replace("{seed}", str(suite.first_world + chosen)) for change in suite.world]
+    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *world, f"seed={chosen + STREAM_STEP * stream}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     evaluation = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     ranking = f"ranking={make_ranking(suite, scenario, chosen).model_dump_json()}"
     quiet = ["output.sampled_episodes=0", "output.report=none", "output.trackers=[]", "output.keep_rounds=1"]
     if any("plugins" in assign({}, change) for change in method):
         raise OptionError(f"{suite.name}: a method's code is named by --plugin, its changes name no plugins")
-    base = load_config(choose_base(suite, fixed), [*fixed, "evaluation=null", *evaluation, ranking, *quiet])
+    config = suite.config
+    assert config is not None
+    if isinstance(config, str) and (preset := config.partition(":")[0]) not in list_presets():
+        raise unknown_name_error(f"preset that {suite.name} names", preset, list_presets())
+    named = [] if isinstance(config, str) else config.get("plugins") or []
+    names_code = not isinstance(named, list) or any(not is_own_plugin(str(one)) for one in named)
+    if names_code or any("plugins" in assign({}, change) for change in fixed):
+        raise OptionError(f"{suite.name}: a suite names no code: give its plugins yourself (--plugin)")
+    base = load_config(config, [*fixed, "evaluation=null", *evaluation, ranking, *quiet])
     check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()
@@ -623,22 +582,6 @@ def make_config(
             f"{suite.name}: a method changes {join_names(FREE)} and nothing else, {touched[0]!r} belongs to the suite"
         )
     return found
-
-
-def choose_base(suite: Suite, changes: Sequence[str]) -> str | dict[str, Any]:
-    """The configuration that a suite is about, which others may have written: a preset, or one that names no code."""
-    from fedagentgym.experiment.config import list_presets
-    from fedagentgym.experiment.stored import is_own_plugin
-
-    config = suite.config
-    assert config is not None
-    if isinstance(config, str) and config.partition(":")[0] not in list_presets():
-        raise unknown_name_error(f"preset that {suite.name} names", config.partition(":")[0], list_presets())
-    plugins = [] if isinstance(config, str) else config.get("plugins") or []
-    named = not isinstance(plugins, list) or any(not is_own_plugin(str(one)) for one in plugins)
-    if named or any("plugins" in assign({}, change) for change in changes):
-        raise OptionError(f"{suite.name}: a suite names no code: give its plugins yourself (--plugin)")
-    return config
 
 
 def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None:
@@ -671,13 +614,12 @@ class Secret(NamedTuple):
     @property
     def digest(self) -> str:
         """The part that is published in advance."""
-        text = f"fedagentgym twin\n{self.suite}\n{self.salt}\n{self.seed}\n"
-        return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+        return bytes_digest(f"fedagentgym twin\n{self.suite}\n{self.salt}\n{self.seed}\n".encode())
 
 
 def draw_secret(suite: Suite) -> Secret:
     """A new secret, from the operating system's randomness."""
-    return Secret(suite.name, secrets.token_hex(SALT_BYTES), secrets.randbits(SEED_BITS))
+    return Secret(suite.name, secrets.token_hex(32), secrets.randbits(SEED_BITS))
 
 
 def read_secret(path: Path) -> Secret:
@@ -715,15 +657,3 @@ def make_twin(suite: Suite, secret: Secret) -> Suite:
         else:
             scenario["changes"] = [*scenario.get("changes", []), f"env.options.seed={secret.seed}"]
     return Suite.load(plain)
-
-
-def check_disclosure(suite: Suite, twin: Twin) -> Secret:
-    """The secret of a twin that a later version publishes, if it matches the digest."""
-    if twin.disclosed_salt is None or twin.disclosed_seed is None:
-        raise OptionError(f"the twin of {suite.name} has not been disclosed yet")
-    secret = Secret(suite.name, twin.disclosed_salt, twin.disclosed_seed)
-    if secret.digest != twin.digest:
-        raise DataError(
-            f"what is disclosed of the twin of {suite.name} is not what was promised: {secret.digest} != {twin.digest}"
-        )
-    return secret

@@ -12,39 +12,64 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fedagentgym.agents.presets import get_model, starts_from_nothing
+from fedagentgym.agents import AGENTS
+from fedagentgym.agents.foreign import check_foreign_agent
+from fedagentgym.agents.models.pretrained import list_shipped
+from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
+from fedagentgym.agents.protocols import Player
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError, MissingExtraError, OptionError
 from fedagentgym.base.files import format_path, write_atomic
+from fedagentgym.base.statistics import CONFIDENCE
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
-from fedagentgym.leaderboard.entries import load_settings, make_baseline
-from fedagentgym.leaderboard.held import (
-    CheckedRun,
-    Held,
-    Spoken,
-    check_config,
-    compare_record,
-    make_agent_due,
-    make_due,
-)
+from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
+from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
+from fedagentgym.leaderboard.measures import measure_run
+from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.play import make_evaluation_config
-from fedagentgym.leaderboard.players import check_model, check_packaged, check_program, find_models
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
+    FREE,
+    MOST_ROUNDS,
+    OpenedScenario,
     Suite,
+    check_budget,
     list_suites,
     load_suite,
+    make_config,
     name_twin,
     open_scenario,
 )
-from fedagentgym.runs.claims import RefutedError, check_run
-from fedagentgym.runs.folder import RunFolder, format_document
-from fedagentgym.runs.record import ENDPOINT, EnvRecord, RunRecord, Spent, SplitRecord
+from fedagentgym.learning.evaluation import compute_policy_digest, with_temperature
+from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import Group
+from fedagentgym.partitions.client_split import ClientSplit
+from fedagentgym.runs.claims import (
+    TOLERANCE,
+    Due,
+    Examined,
+    Part,
+    RefutedError,
+    check_run,
+    describe_clients,
+    describe_env,
+    measure_groups,
+)
+from fedagentgym.runs.folder import RunFolder, format_document, publish_config
+from fedagentgym.runs.record import ENDPOINT, AgentRecord, RunRecord, Spent, SplitRecord, is_learner
+from fedagentgym.runs.replay import describe_speaker
 from fedagentgym.version import __version__
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
@@ -68,6 +93,44 @@ ABOUT = {
 }
 
 
+@dataclass(frozen=True)
+class Held:
+    """A result with the suite against which it is held; `plugins` is the method's code that the verifier has loaded."""
+
+    result: Result
+    suite: Suite
+    opened: Mapping[str, OpenedScenario]
+    plugins: tuple[str, ...] = ()
+    configs: dict[RunKey, RunConfig] = field(default_factory=dict)
+    """The checked configuration of every run of the methods track."""
+    runs: dict[RunKey, Examined] = field(default_factory=dict)
+    """The runs whose episodes and numbers were checked."""
+    uncounted: list[RunKey] = field(default_factory=list)
+    """The runs whose recorded costs may be less than their configuration takes."""
+
+    @property
+    def is_method(self) -> bool:
+        return self.suite.track == "methods"
+
+    @property
+    def is_known(self) -> bool:
+        """True if the method belongs to this package, or to plugins that the verifier has loaded."""
+        own = [one.model_copy(update={"path": None}) for one in describe_plugins(self.plugins)]
+        return list(self.result.entry.publish().plugins) == own
+
+    def open(self, key: RunKey) -> OpenedScenario:
+        """The scenario of a run in the world of its seed."""
+        return self.opened[key[0]].at(key[1])
+
+
+class Spoken(NamedTuple):
+    """The verification of the player: how, if for all cells, and if every episode was the same, to the numbers of tokens."""
+
+    about: str
+    everywhere: bool
+    exact: bool
+
+
 def verify(
     path: Path, *, suite: Suite | None = None, models: Sequence[Path] = (), plugins: Sequence[str] = ()
 ) -> Verification:
@@ -77,82 +140,58 @@ def verify(
     have played, `plugins` the already loaded code of the method.
     """
     result = Result(path)
-    digest = _open(result)
-    own = _check_suite(result, suite)
-    due = _list_due(result, own)
+    archive = result.archive
+    try:
+        digest = "sha256:" + 64 * "0" if archive is None else archive.digest
+    except DataError as error:
+        raise RefutedError("digests", str(error)) from None
+    try:
+        entry, name = result.entry, result.suite.name
+    except FedAgentGymError as error:
+        raise RefutedError("schema", str(error)) from None
+    try:
+        if archive is not None and entry != entry.publish():
+            raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
+    except OptionError as error:
+        raise RefutedError("configuration", f"the entry's agent: {error}") from None
+    # the definition to check against is the package's, or the verifier's own; never the submitted one
+    if suite is None and name not in list_suites():
+        raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
+    own = load_suite(name) if suite is None else suite
+    if result.suite.digest != own.digest or name != own.name:
+        there = f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...)"
+        raise RefutedError("suite", f"{there}, the suite is {own.name}, version {own.version} ({own.digest[:19]}...)")
+    # every scenario under every seed; on the agents track of the scenarios that were played
+    scenarios = [one for one in own.scenarios if own.track == "methods" or one in result.scenarios] or own.scenarios
+    due = [(scenario, seed) for scenario in scenarios for seed in own.seeds]
     if list(result.keys) != due:
-        odd = next(
-            (name_run(key) for key in due if key not in result.keys), "a run that belongs to no scenario and seed"
-        )
+        missing = [name_run(key) for key in due if key not in result.keys]
+        odd = missing[0] if missing else "a run that belongs to no scenario and seed"
         raise RefutedError("complete", f"runs: {odd} is missing or wrong: {len(result.keys)} of {len(due)}")
-    opened = {name: open_scenario(own, name) for name in result.scenarios}
-    held = Held(result, own, opened, tuple(plugins))
+    held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
     _check_entry(held)
-    _check_names(result)
-    checked = []
+    if archive is not None:  # an archive holds nothing besides that a reader might take for checked
+        for run in archive.digests.runs:
+            if others := [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]:
+                raise RefutedError("digests", f"{run.name}: {others[0]} belongs to no run")
+        if [one.name for one in archive.digests.documents] != [ENTRY, SUITE]:
+            raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
     for key in result.keys:
         try:
-            with result.open_run(key) as run:
-                checked.append(_check_method(held, key, run) if held.is_method else _check_agent(held, key, run))
+            with result.open_run(key) as folder:
+                try:
+                    record = folder.record
+                except DataError as error:
+                    said = str(error).replace(f"{folder.path}/", "")
+                    raise RefutedError("schema", f"{name_run(key)}: {said}") from None
+                check = _check_method if held.is_method else _check_agent
+                held.runs[key] = check(held, key, folder, record)
         except RefutedError:
             raise
         except DataError as error:
             raise RefutedError("digests", f"{name_run(key)}: {error}") from None
-    spoke = (
-        check_model(held, checked, find_models(models))
-        if models
-        else check_program(held, checked) or check_packaged(held, checked)
-    )
-    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, checked, spoke)))
-
-
-def _open(result: Result) -> str:
-    """The digest of a result whose documents can be read; of a folder that of its entry, which no verification is kept for."""
-    try:
-        digest = result.archive.digest if result.archive is not None else "sha256:" + 64 * "0"
-    except DataError as error:
-        raise RefutedError("digests", str(error)) from None
-    try:
-        entry, _ = result.entry, result.suite
-    except FedAgentGymError as error:
-        raise RefutedError("schema", str(error)) from None
-    try:
-        if result.archive is not None and entry != entry.publish():
-            raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
-    except OptionError as error:
-        raise RefutedError("configuration", f"the entry's agent: {error}") from None
-    return digest
-
-
-def _check_suite(result: Result, own: Suite | None) -> Suite:
-    """The definition to check against: the package's, or the verifier's own; never the submitted one."""
-    name = result.suite.name
-    if own is None and name not in list_suites():
-        raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
-    suite = load_suite(name) if own is None else own
-    if result.suite.digest != suite.digest or result.suite.name != suite.name:
-        raise RefutedError(
-            "suite",
-            f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...), the suite is"
-            f" {suite.name}, version {suite.version} ({suite.digest[:19]}...)",
-        )
-    return suite
-
-
-def _check_names(result: Result) -> None:
-    """An archive holds the files of runs, and nothing besides, that a reader might take for checked."""
-    for run in () if result.archive is None else result.archive.digests.runs:
-        odd = [one.name for one in run.files if not _PART_OF_A_RUN.fullmatch(one.name)]
-        if odd:
-            raise RefutedError("digests", f"{run.name}: {odd[0]} belongs to no run")
-    if result.archive is not None and [one.name for one in result.archive.digests.documents] != [ENTRY, SUITE]:
-        raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
-
-
-def _list_due(result: Result, suite: Suite) -> list[RunKey]:
-    """Every scenario under every seed; on the agents track of the scenarios that were played."""
-    played = [name for name in suite.scenarios if suite.track == "methods" or name in result.scenarios]
-    return [(scenario, seed) for scenario in played or suite.scenarios for seed in suite.seeds]
+    spoke = check_model(held, models) if models else check_own_agent(held)
+    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, spoke)))
 
 
 def _check_entry(held: Held) -> None:
@@ -172,13 +211,29 @@ def _check_entry(held: Held) -> None:
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
+def compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
+    """Check parts of a record that say what was run, not what came out."""
+    for name, value in expected.items():
+        if getattr(record, name) != value:
+            problem = "is not what the suite and the entry give"
+            raise RefutedError("configuration", f"{where}: {name!r} of the record {problem}")
+
+
 # ---- agents track -----------------------------------------------------------------------------------------------------
 
 
-def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
+    """The content of a run of the agents track."""
+    opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
+    config = make_evaluation_config(opened, held.result.entry, key[1])
+    speaker = describe_speaker(find_packaged(settings, opened.env) or settings, agent.kind, agent)
+    ranked = Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed)
+    return Due(settings.name, speaker, ranked, config.evaluation)
+
+
+def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
     """A run of the agents track: its configuration, its agent and its episodes."""
     opened, where = held.open(key), name_run(key)
-    record = _read_record(run, where)
     try:
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
         expected = make_evaluation_config(opened, held.result.entry, key[1])
@@ -196,108 +251,118 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
         raise RefutedError("configuration", f"{where}: a {kind} agent has no weights")
     if many and agent.weights is None:
         raise RefutedError("configuration", f"{where}: a tiny agent names the weights that it played with")
-    env = opened.env
-    options = type(env).portable_options(opened.options)
-    about = EnvRecord(
-        id=env.id,
-        options=options,
-        pool=env.pool.digest,
-        task_set=env.task_set.digest,
-        verifier=env.get_verifier_version(),
-    )
+    about = describe_env(opened.env, opened.options)
     compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
     found = check_run(run, make_agent_due(held, key, agent), where)
     turns, usage = record.spent.env_steps, record.usage
-    odd = None
     if (usage is not None) != (kind == "hosted"):
-        odd = "only a hosted model has a count of requests, and every one has"
-    elif usage is not None and usage.requests != turns:
-        odd = f"{usage.requests} answers were counted for {turns} turns"
-    elif usage is not None and usage.uncounted > usage.requests:
-        odd = "more answers without numbers of tokens than answers"
-    if odd is not None:
-        raise RefutedError("recomputed", f"{where}: {odd}")
-    return CheckedRun(key, found)
-
-
-def _read_record(run: RunFolder, where: str) -> RunRecord:
-    try:
-        return run.record
-    except DataError as error:
-        raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
+        raise RefutedError("recomputed", f"{where}: only a hosted model has a count of requests, and every one has")
+    if usage is not None and usage.requests != turns:
+        raise RefutedError("recomputed", f"{where}: {usage.requests} answers were counted for {turns} turns")
+    if usage is not None and usage.uncounted > usage.requests:
+        raise RefutedError("recomputed", f"{where}: more answers without numbers of tokens than answers")
+    return found
 
 
 # ---- methods track ----------------------------------------------------------------------------------------------------
 
 
-def _check_method(held: Held, key: RunKey, run: RunFolder) -> CheckedRun:
+def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
+    """The content of a run of the methods track."""
+    suite, opened = held.suite, held.open(key)
+    env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
+    ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
+    assert config.evaluation is not None
+    ranked = Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked"))
+    curve = Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation"))
+    rounds = [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
+    speaker, confidence = describe_speaker(config.agent, "model"), config.evaluation.confidence
+    return Due(config.agent.name, speaker, ranked, opened.ranking, curve, rounds, opened.client_split, confidence)
+
+
+def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
+    """Check that the configuration is the one that the suite and the method's changes give.
+
+    A method from a plugin is not loaded: then the suite's part is compared, and the rest is accepted.
+    """
+    entry, where, known = held.result.entry, name_run(key), held.is_known
+    place = f"{where}: config.yaml"
+    try:
+        packed = publish_config(run.config)
+        changes, plugins = (entry.changes, held.plugins) if known else ((), ())
+        made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
+    except FedAgentGymError as error:
+        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
+    # plugins under the paths that they had where the method was run, which the digest depends on
+    named, there = packed.get("plugins"), tuple(made.plugins)
+    if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
+        there = tuple(map(str, named))
+    expected = made.model_copy(update={"plugins": there})
+    wanted = publish_config(expected.plain())
+    for name in sorted({*wanted, *packed} if known else {*wanted, *packed}.difference(FREE, ["name"])):
+        if canonical_json(packed.get(name)) != canonical_json(wanted.get(name)):
+            raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
+    if known:
+        algorithm = str(expected.algorithm["name"])
+        about = {"name": expected.name, "algorithm": algorithm, "config_digest": expected.digest, "kind": "training"}
+        compare_record(where, record, about)
+    else:
+        rounds = (packed.get("federation") or {}).get("rounds")
+        if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
+            raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
+        federation = expected.federation.model_copy(update={"rounds": rounds})
+        expected = expected.model_copy(update={"federation": federation})
+    if not is_learner(record.agent, expected.agent):
+        raise RefutedError("configuration", f"{where}: the agent of the record is not that of the suite")
+    try:
+        check_budget(held.suite, expected, known=known)
+    except FedAgentGymError as error:
+        raise RefutedError("budget", f"{where}: {error}") from None
+    if expected.federation.rounds > MOST_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
+    return expected
+
+
+def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
     """A run of the methods track: its configuration, its episodes, the choice of its round, and its costs."""
     where, opened = name_run(key), held.open(key)
-    record = _read_record(run, where)
     config = held.configs[key] = check_config(held, key, run, record)
-    suite, client_split = held.suite, opened.client_split
+    client_split = opened.client_split
     assert client_split is not None
-    about = EnvRecord(
-        id=opened.env.id,
-        options=type(opened.env).portable_options(client_split.options),
-        pool=client_split.pool.digest,
-        task_set=client_split.task_set.digest,
-        verifier=opened.env.get_verifier_version(),
-        protections=record.env.protections,
-    )
+    about = describe_env(opened.env, client_split.options, client_split, record.env.protections)
     split = SplitRecord(digest=client_split.digest, clients=len(client_split))
-    compare_record(
-        where, record, {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
-    )
+    said = {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
+    compare_record(where, record, said)
     found = check_run(run, make_due(held, key, config), where)
     plan = plan_work(config) if held.is_known else None
-    labelled = None if plan is None else count_labelled(config.algorithm, client_split)
-    if (odd := _find_odd_cost(suite, record, config) or _find_odd_work(plan, record, labelled)) is not None:
+    if (odd := _find_odd_cost(held.suite, record, config, plan, client_split)) is not None:
         raise RefutedError("budget", f"{where}: {odd}")
     # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
-    is_counted = plan is not None and all(
+    if plan is None or any(
         spent.episodes
-        >= plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
-        for spent in _list_spent(record)
-    )
-    return CheckedRun(key, found, is_counted)
+        < plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
+        for spent in (*(point.spent for point in record.curve), record.spent)
+    ):
+        held.uncounted.append(key)
+    return found
 
 
-def _list_spent(record: RunRecord) -> list[Spent]:
-    """The recorded costs up to every evaluated round, and in all."""
-    return [*(point.spent for point in record.curve), record.spent]
-
-
-def _find_odd_work(plan: WorkPlan | None, record: RunRecord, labelled: int | None) -> str | None:
-    """A sentence if the recorded costs exceed what the configuration takes, or other counts that follow from it are wrong."""
-    for number, spent in enumerate(_list_spent(record), start=1):
-        if spent.looks != min(number, len(record.curve)):
-            return f"{spent.looks} evaluations are recorded until round {spent.rounds}, there are {number}"
-        work = None if plan is None else plan.count_until(spent.rounds)
-        if work is not None and spent.episodes > (most := work.episodes + work.scored):
-            return f"{spent.episodes:,} episodes are recorded until round {spent.rounds}, it takes {most:,}"
-        if work is not None and spent.optimizer_steps > (most := work.optimizer_steps):
-            return f"{spent.optimizer_steps:,} optimizer steps are recorded until round {spent.rounds}, of {most:,}"
-    if labelled is not None and record.labelled != labelled:
-        return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
-    return None
-
-
-def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | None:
-    """A sentence if the costs do not grow, do not end where the run ends, or exceed the budget."""
+def _find_odd_cost(
+    suite: Suite, record: RunRecord, config: RunConfig, plan: WorkPlan | None, client_split: ClientSplit
+) -> str | None:
+    """A sentence if the costs do not grow, do not end where the run ends, exceed the budget or what the configuration takes."""
     spent, points = record.spent, record.curve
-    for before, after in pairwise(_list_spent(record)):
+    for before, after in pairwise((*(point.spent for point in points), spent)):
         if any(getattr(before, name) > getattr(after, name) for name in Spent.model_fields):
             return f"less is recorded as spent at round {after.rounds} than at round {before.rounds}"
     if any(point.spent.rounds != point.round for point in points) or spent.rounds != config.federation.rounds:
         return "the rounds that were spent are not those that were played"
     if points[-1].round == spent.rounds and points[-1].spent != spent:
         return "its curve ends with other numbers than its recorded costs"
-    taken = {"rounds": spent.rounds, "episodes": spent.episodes, "bytes": spent.bytes}
-    for name, value in taken.items():
-        most = getattr(suite.budget, name)
-        if most is not None and value > most:
-            return f"{value:,} {name} were spent, the suite admits {most:,}"
+    for name in ("rounds", "episodes", "bytes"):
+        value, limit = getattr(spent, name), getattr(suite.budget, name)
+        if limit is not None and value > limit:
+            return f"{value:,} {name} were spent, the suite admits {limit:,}"
     privacy = config.algorithm.get("privacy")
     settings = privacy if isinstance(privacy, Mapping) else config.algorithm
     accounts = bool(settings.get("secret", True)) and (settings is privacy or {"epsilon", "delta"} <= set(settings))
@@ -305,27 +370,187 @@ def _find_odd_cost(suite: Suite, record: RunRecord, config: RunConfig) -> str | 
         return "an epsilon is written, but this method keeps nothing private, or draws its noise from the seed"
     if record.privacy is None and accounts and config.federation.rounds:
         return "the privacy that this method spends is missing"
+    for number, until in enumerate((*(point.spent for point in points), spent), start=1):
+        if until.looks != min(number, len(points)):
+            return f"{until.looks} evaluations are recorded until round {until.rounds}, there are {number}"
+        work = None if plan is None else plan.count_until(until.rounds)
+        if work is not None and until.episodes > (most := work.episodes + work.scored):
+            return f"{until.episodes:,} episodes are recorded until round {until.rounds}, it takes {most:,}"
+        if work is not None and until.optimizer_steps > (most := work.optimizer_steps):
+            return f"{until.optimizer_steps:,} optimizer steps are recorded until round {until.rounds}, of {most:,}"
+    if plan is not None and record.labelled != (labelled := count_labelled(config.algorithm, client_split)):
+        return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
     return None
+
+
+# ---- who spoke --------------------------------------------------------------------------------------------------------
+
+# An agent's replies follow from its weights, the prompt and the episode's random stream. Arithmetic on another machine may change
+# a token now and then, after which the rest of an episode differs; so a small share of a cell's episodes may differ. An episode
+# that differs counts as it was played again: where that makes the result worse, the agent is not proven to have produced it.
+
+PARALLEL = EvaluationSettings().parallel_episodes
+MOST_DIFFERENT = 0.02
+"""Share of a cell's episodes on one split that may differ if weights are used on another machine; of ten or more, one may."""
+CONFIG = "config.json"
+"""The file by which a folder of weights is known."""
+PROGRAMS = ("expert", "random")
+
+
+class PlayedAgain(NamedTuple):
+    """The episodes of a cell on one split: how many have the same replies, and the first number that is better as it is written
+    than with the episodes as they were played again."""
+
+    where: str
+    same: int
+    total: int
+    flattered: str | None
+
+
+def check_own_agent(held: Held) -> Spoken | None:
+    """Programs and models of this package play again by themselves, if what they need is installed; others cannot be verified."""
+    agent, *others = [run.record.agent for run in held.runs.values()]
+    name, named = agent.settings.get("name"), {one.weights for one in (agent, *others)}
+    if agent.kind == "program" and name in PROGRAMS and isinstance(AGENTS.get_target(name), str):
+        for key in held.runs:
+            found = play_again(held, key, make_agent(agent.settings, held.open(key).env), "program")
+            if found.same != found.total:
+                raise RefutedError("who-spoke", f"{name_run(key)}: {name!r} plays otherwise")
+        return Spoken(f"{name} played the same episodes again", True, True)
+    if held.is_method or agent.kind != "model" or named == {None}:
+        return None
+    models = [one.folder for one in list_shipped() if identify_model(one.folder) in named]
+    try:
+        return check_model(held, models) if models else None
+    except MissingExtraError:
+        return None
+
+
+def check_model(held: Held, places: Sequence[Path]) -> Spoken:
+    """Play again with given weights: they must be those that the result names, and give the same replies.
+
+    Agents track: one model, and it is the one that the result names; of a tiny agent one for each environment. Methods track: of
+    several policies the one that a run names. A folder may hold folders of weights.
+    """
+    first = next(iter(held.runs))
+    agent = held.runs[first].record.agent
+    if agent.kind != "model":
+        raise RefutedError("who-spoke", f"{agent.kind} agents have no weights that could be given")
+    settings = AgentSettings.load(agent.settings, "agent")
+    check_foreign_agent(settings, "the result")
+    models = list[Path]()
+    for place in places:
+        below = sorted(path.parent for path in place.glob(f"*/{CONFIG}"))
+        models += [place] if (place / CONFIG).is_file() or not below else below
+
+    def make(key: RunKey, model: Path) -> Player:
+        env = held.open(key).env
+        own = held.configs[key].agent if held.is_method else find_packaged(settings, env) or settings
+        return make_agent(own.model_copy(update={"model": str(model)}), env)
+
+    if held.is_method:
+        known = {compute_policy_digest(make(first, model)): model for model in models}
+    else:
+        known = {identify_model(model): model for model in models}
+        if not starts_from_nothing(settings) and len(models) != 1:
+            raise OptionError("a result of the agents track was played by one model: give its folder alone")
+        if not starts_from_nothing(settings) and agent.weights not in known:
+            problem = f"does not hold the weights that the result names, {agent.weights}"
+            raise RefutedError("who-spoke", f"{models[0]} {problem}")
+    ranked, selection = list[PlayedAgain](), list[PlayedAgain]()
+    for key, run in held.runs.items():
+        record = run.record
+        policy = record.agent.weights if not held.is_method else None if record.ranked is None else record.ranked.policy
+        if (model := known.get(policy or "")) is not None:
+            player = make(key, model)
+            ranked.append(play_again(held, key, player, "model"))
+            selection += [play_again(held, key, player, "model", on_val=True)] if held.is_method else []
+    names = ", ".join(map(str, models))
+    if not ranked:
+        raise RefutedError("who-spoke", f"{names}: no run of this result was played by this policy")
+    for one in (*ranked, *selection):
+        if one.total - one.same > max(int(MOST_DIFFERENT * one.total), int(one.total >= 10)):
+            found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
+            raise RefutedError("who-spoke", f"{names} gives {found}")
+    played = [ranked, selection] if selection else [ranked]
+    counts = [f"{sum(one.same for one in part)} of {sum(one.total for one in part)}" for part in played]
+    about = f"{len(ranked)} of {len(held.runs)} runs were played again with the weights: {counts[0]} episodes are equal"
+    about += f", and {counts[1]} on val in the ranked rounds" if selection else ""
+    flattered = [one.flattered for one in (*ranked, *selection) if one.flattered is not None]
+    about += f"; {flattered[0]}" if flattered else ""
+    whole = len(ranked) == len(held.runs)
+    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *selection)))
+
+
+def play_again(held: Held, key: RunKey, player: Player, kind: str, *, on_val: bool = False) -> PlayedAgain:
+    """Play the ranked episodes of a run again, or those on the curve's split of its ranked round; compare the replies, the number
+    of tokens of each, and the numbers."""
+    run, suite, opened, env = held.runs[key], held.suite, held.open(key), held.open(key).env
+    written, part, seed = run.ranked, suite.get_ranking(key[0]), derive(key[1], "ranked")
+    if on_val:
+        written, part, seed = run.selection, suite.selection, derive(held.configs[key].seed, "evaluation")
+        env = open_env(env.id, **{**opened.options, "split": part.split})
+    player = with_temperature(player, part.temperature)
+    tasks = [group[0].task for group in written]
+    size = len(tasks) if held.is_method else TASKS_AT_A_TIME[kind]
+    again = list[Group]()
+    for first in range(0, len(tasks), size):
+        several = tasks[first : first + size]
+        again += collect(
+            player, env, several, group_size=part.repeats, seed=seed, parallel=PARALLEL, first=first
+        ).groups
+    pairs = [
+        (one, other) for group, own in zip(written, again, strict=True) for one, other in zip(group, own, strict=True)
+    ]
+    same = sum(
+        [(turn.reply, turn.tokens) for turn in one.turns] == [(turn.reply, turn.tokens) for turn in other.turns]
+        for one, other in pairs
+    )
+    where = f"{name_run(key)} on val" if on_val else name_run(key)
+    before, after = (_measure(held, key, tuple(groups), on_val) for groups in (written, again))
+    for name, value in before.items():
+        gain = after[name] - value if find_metric(name).better == "lower" else value - after[name]
+        if gain > TOLERANCE:
+            flattered = f"{where}: {name} is written as {value:.4g}, played again it is {after[name]:.4g}"
+            return PlayedAgain(where, same, len(pairs), flattered)
+    return PlayedAgain(where, same, len(pairs), None)
+
+
+def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -> dict[str, float]:
+    """The numbers that rank a run with these episodes: the suite's measure, and the success of every category; on val the success
+    alone."""
+    ranked = measure_groups(groups, None, None, CONFIDENCE)
+    if on_val:
+        return {"success": ranked.overall["success"]["mean"]}
+    success = {name: one["success"]["mean"] for name, one in ranked.categories.items()}
+    split, record = held.open(key).client_split, held.runs[key].record
+    clients = () if split is None else describe_clients(split, success)
+    at_clients = {} if record.ranked is None else record.ranked.at_clients
+    update = {"ranked": ranked.model_copy(update={"at_clients": at_clients}), "clients": clients}
+    means = measure_run(held.suite, record.model_copy(update=update), groups).means
+    found = {name: means[name] for name in dict.fromkeys((held.suite.rank_by, "success", "score"))}
+    return found | {f"success in {name}": value for name, value in success.items()}
 
 
 # ---- claims -----------------------------------------------------------------------------------------------------------
 
 
-def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None) -> list[Claim]:
+def _list_claims(held: Held, spoke: Spoken | None) -> list[Claim]:
     """The claims: what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
-    kind = checked[0].found.record.agent.kind
-    ranked = sum(len(group) for one in checked for group in one.found.ranked)
+    checked = list(held.runs.values())
+    kind = checked[0].record.agent.kind
+    ranked = sum(len(group) for one in checked for group in one.ranked)
     about = {"replayed": f" ({ranked:,} episodes)"}
     if held.is_method:
-        rivals = sum(one.found.rivals for one in checked)
-        chosen = sum(len(group) for one in checked for group in one.found.selection)
-        others = sum(one.found.rivals * sum(map(len, one.found.selection)) for one in checked)
+        rivals = sum(one.rivals for one in checked)
+        chosen = sum(len(group) for one in checked for group in one.selection)
+        others = sum(one.rivals * sum(map(len, one.selection)) for one in checked)
         (proven if held.is_known else unproven).append("configuration")
         best = held.suite.ranked_round == "best"
         (unproven if best and rivals else proven).append("selection")
-        (proven if all(one.is_counted for one in checked) else unproven).append("counted")
+        (unproven if held.uncounted else proven).append("counted")
         unproven += ["budget", "spent", "method"]
         about["replayed"] = f" ({ranked:,} ranked episodes, {chosen + others:,} on val)"
         rest = f"the other {rivals:,} rounds, {others:,} episodes, are compared as they are written, not played under weights"
@@ -342,7 +567,7 @@ def _list_claims(held: Held, checked: Sequence[CheckedRun], spoke: Spoken | None
         about["complete"] = f" (not played: {', '.join(left_out)})"
     if spoke is not None:
         about["who-spoke"] = f" ({spoke.about})"
-    if cut_short := sum(one.found.cut_short for one in checked):
+    if cut_short := sum(one.cut_short for one in checked):
         about["tokens"] = f" ({cut_short:,} episodes)"
     return [
         Claim(name=name, status="proven" if name in proven else "not provable", about=ABOUT[name] + about.get(name, ""))

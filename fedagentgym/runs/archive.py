@@ -39,23 +39,8 @@ MOST_LIST = 1 << 22
 MOST_RUN = 1 << 30
 """Maximum size of an unpacked file in bytes, and of all files of a run."""
 _CHUNK = 1 << 16
-_FAULTS = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-)
-"""Whatever the libraries raise when they read an archive that nobody packed."""
 FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
-
-
 Listed = dict[str, Any]
 """A part of the list of digests before it is checked."""
 
@@ -114,16 +99,8 @@ def is_archive(path: Path) -> bool:
 
 
 def write_archive(path: Path, documents: Mapping[str, bytes], runs: Iterable[tuple[str, Mapping[str, bytes]]]) -> str:
-    """Write a new archive; it is complete or absent.
-
-    Args:
-        path: where; `DataError` if something is there, or a name cannot be that of a file.
-        documents: by name.
-        runs: the files of each run, by name; taken one run after the other, so that no two are in memory.
-
-    Returns:
-        The archive's digest, that of its list of digests.
-    """
+    """Write a new archive of documents and of the files of each run, by name; returns its digest, that of its list of digests. It
+    is complete or absent, and no two runs are in memory at once. A name that cannot be that of a file is refused."""
 
     def compress() -> Iterator[tuple[Listed, bytes]]:
         for run, files in runs:
@@ -324,8 +301,21 @@ class Archive:
                         f"{self.where}, {run}: {found.name[:120]!r} of {found.size:,} bytes is there, a plain file {due.name} of"
                         f" {due.bytes:,} belongs there"
                     )
-                wanted = due.name in left
-                self._copy(stream, due, folder / due.name if wanted else None, run)
+                state, rest = hashlib.sha256(), due.bytes
+                with contextlib.ExitStack() as stack:
+                    out = None
+                    if due.name in left:
+                        (folder / due.name).parent.mkdir(exist_ok=True)
+                        out = stack.enter_context((folder / due.name).open("xb"))
+                    while rest and (data := stream.read(min(rest, _CHUNK))):
+                        rest -= len(data)
+                        state.update(data)
+                        if out is not None:
+                            out.write(data)
+                padding = -due.bytes % tarfile.BLOCKSIZE
+                digest = f"sha256:{state.hexdigest()}"
+                if rest or stream.read(padding) != bytes(padding) or digest != due.digest:
+                    raise DataError(f"{self.where}, {run}: {due.name} is not the file that {LIST} names")
                 left.discard(due.name)
                 if not left and only is not None:
                     return
@@ -337,23 +327,6 @@ class Archive:
                     f"{self.where}, {run}: something follows the files that {LIST} names, or their end is missing"
                 )
 
-    def _copy(self, stream: _Stream, due: ListedFile, place: Path | None, run: str) -> None:
-        """Take a file from the stream, and write it if it has a place."""
-        state, left = hashlib.sha256(), due.bytes
-        with contextlib.ExitStack() as stack:
-            out = None
-            if place is not None:
-                place.parent.mkdir(exist_ok=True)
-                out = stack.enter_context(place.open("xb"))
-            while left and (data := stream.read(min(left, _CHUNK))):
-                left -= len(data)
-                state.update(data)
-                if out is not None:
-                    out.write(data)
-        padding = -due.bytes % tarfile.BLOCKSIZE
-        if left or stream.read(padding) != bytes(padding) or f"sha256:{state.hexdigest()}" != due.digest:
-            raise DataError(f"{self.where}, {run}: {due.name} is not the file that {LIST} names")
-
     @contextlib.contextmanager
     def _one_fault(self) -> Iterator[None]:
         """Whatever a library says of a damaged archive is one sentence."""
@@ -361,7 +334,7 @@ class Archive:
             yield
         except DataError:
             raise
-        except _FAULTS as error:
+        except Exception as error:
             raise DataError(f"{self.where} is damaged, or no archive of runs: {type(error).__name__}") from None
 
 
@@ -369,17 +342,11 @@ class _Stream:
     """The parts of an unpacked file as something that can be read from."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts, self._part, self._at = parts, b"", 0
+        self._parts, self._waiting = parts, b""
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer at the end."""
-        found = []
-        while size > 0:
-            if self._at == len(self._part):
-                self._part, self._at = next(filter(None, self._parts), b""), 0
-                if not self._part:
-                    break
-            found.append(self._part[self._at : self._at + size])
-            self._at += len(found[-1])
-            size -= len(found[-1])
-        return b"".join(found)
+        while len(self._waiting) < size and (part := next(self._parts, None)) is not None:
+            self._waiting += part
+        found, self._waiting = self._waiting[:size], self._waiting[size:]
+        return found

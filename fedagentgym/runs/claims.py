@@ -17,15 +17,16 @@ from fedagentgym.algorithms.worlds import World, list_worlds, summarise_worlds
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.statistics import CONFIDENCE, mean
+from fedagentgym.base.streams import derive
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
-from fedagentgym.learning.episodes import Line, group_by_task, read_lines
+from fedagentgym.learning.episodes import Line, format_line, group_by_task, read_lines
 from fedagentgym.learning.evaluation import summarise
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
 from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
-from fedagentgym.runs.record import ClientRecord, CurvePoint, Evaluated, RunRecord, Spent, TasksRecord
-from fedagentgym.runs.replay import Expected, Speaker, find_difference, find_gap, find_odd_line, is_cut_short
+from fedagentgym.runs.record import ClientRecord, CurvePoint, EnvRecord, Evaluated, RunRecord, Spent, TasksRecord
+from fedagentgym.runs.replay import Speaker, find_difference
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
@@ -108,6 +109,21 @@ def describe_tasks(env: TextEnv, ids: Sequence[str], ranking: RankingSettings | 
     )
 
 
+def describe_env(
+    env: TextEnv, options: Mapping[str, Any], client_split: ClientSplit | None = None, protections: str | None = None
+) -> EnvRecord:
+    """The environment for a record, with its own tasks, or those that are divided among clients."""
+    tasks = env if client_split is None else client_split
+    return EnvRecord(
+        id=env.id,
+        options=type(env).portable_options(options),
+        pool=tasks.pool.digest,
+        task_set=tasks.task_set.digest,
+        verifier=env.get_verifier_version(),
+        protections=protections,
+    )
+
+
 # ---- what belongs into a run ------------------------------------------------------------------------------------------
 
 
@@ -122,8 +138,10 @@ class Part:
     seed: int
 
     @property
-    def expected(self) -> Expected:
-        return Expected(self.ids, self.repeats, self.seed)
+    def expected(self) -> list[tuple[str, int, int]]:
+        """The task, the seed and the sample of each episode."""
+        places = [(task, derive(self.seed, "episode", place)) for place, task in enumerate(self.ids)]
+        return [(task, seed, sample) for task, seed in places for sample in range(self.repeats)]
 
 
 @dataclass(frozen=True)
@@ -161,36 +179,31 @@ class Played:
 
 def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
     """The record with every number that follows from the episodes: which policy played and what it cost stay as they are."""
-    policies = {point.round: point.policy for point in record.curve}
-    spent = {point.round: point.spent for point in record.curve}
-    rounds = [
-        measure_groups(groups, number, policies[number], due.confidence) for number, groups in played.curve.items()
-    ]
+    points, sure = {point.round: point for point in record.curve}, due.confidence
+    rounds = [measure_groups(groups, number, points[number].policy, sure) for number, groups in played.curve.items()]
     best = max(rounds, key=lambda one: (one.overall["success"]["mean"], -(one.round or 0)), default=None)
-    former = None if record.ranked is None else record.ranked
     by_best = isinstance(due.ranking, RankingSettings) and due.ranking.round == "best"
     chosen = None if best is None else best.round if by_best else rounds[-1].round
-    ranked = measure_groups(played.ranked, chosen, None if former is None else former.policy, due.confidence)
+    ranked = measure_groups(played.ranked, chosen, None if record.ranked is None else record.ranked.policy, sure)
     if played.worlds:
-        own = [
-            (world, mean([float(one.success) for group in groups for one in group])) for world, groups in played.worlds
-        ]
+        episodes = [(world, [one for group in groups for one in group]) for world, groups in played.worlds]
+        own = [(world, mean([float(one.success) for one in several])) for world, several in episodes]
         ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: summarise_worlds(own)}})
     success = {name: estimates["success"]["mean"] for name, estimates in ranked.categories.items()}
     found: dict[str, Any] = {
         "tasks": describe_tasks(due.ranked.env, due.ranked.ids, due.ranking),
         "ranked": ranked,
         "clients": () if due.client_split is None else describe_clients(due.client_split, success),
-        "curve": tuple(make_point(one, spent[one.round or 0]) for one in rounds),
+        "curve": tuple(make_point(one, points[one.round or 0].spent) for one in rounds),
     }
-    if rounds:
+    if best is not None:
         said = {} if record.final is None else {name: getattr(record.final, name) for name in ("at_clients", "beliefs")}
-        chooses = best is not None and due.curve is not None and due.curve.split != TEST_SPLIT
-        found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if best and chooses else None}
+        chooses = due.curve is not None and due.curve.split != TEST_SPLIT
+        found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if chooses else None}
         found["rounds"] = record.spent.rounds
     if record.kind == "evaluation":
-        episodes = [one for group in played.ranked for one in group]
-        found["spent"] = Spent(episodes=len(episodes), env_steps=sum(len(one.turns) for one in episodes))
+        turns = [len(one.turns) for group in played.ranked for one in group]
+        found["spent"] = Spent(episodes=len(turns), env_steps=sum(turns))
     return record.model_copy(update=found)
 
 
@@ -209,18 +222,12 @@ class Examined:
 
 
 def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
-    """Check the episodes and numbers of a finished run; raises `RefutedError` at the first that is false.
-
-    Args:
-        run: its folder.
-        due: what belongs there, by the configuration.
-        where: how messages name the run.
-    """
-    record = run.record
-    files = run.list_evaluations()
-    if [point.round for point in record.curve] != list(due.rounds) or sorted(files) != list(due.rounds):
-        raise RefutedError("complete", f"{where}: rounds {list(due.rounds)} were to be evaluated")
-    policies, ranked = {point.round: point.policy for point in record.curve}, record.ranked
+    """Check the episodes and numbers of a finished run; raises `RefutedError` at the first that is false. Messages name the run
+    by `where`."""
+    record, ranked, rounds = run.record, run.record.ranked, list(due.rounds)
+    policies = {point.round: point.policy for point in record.curve}
+    if list(policies) != rounds or len(policies) != len(record.curve) or sorted(run.list_evaluations()) != rounds:
+        raise RefutedError("complete", f"{where}: rounds {rounds} were to be evaluated")
     if ranked is None:
         raise RefutedError("complete", f"{where}: nothing is ranked")
     played = play_again(run, due, record, where)
@@ -240,49 +247,75 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
 
 def play_again(run: RunFolder, due: Due, record: RunRecord, where: str) -> Played:
     """Every episode of a run, each checked: it belongs there, is written as an episode is, and a replay agrees with it."""
-    cut, curve = 0, dict[int, tuple[Group, ...]]()
+    cut, ranked = 0, record.ranked
+    assert ranked is not None
 
-    def take(lines: Iterator[Line], name: str, part: Part, about: Mapping[str, Any]) -> tuple[Group, ...]:
+    def take(name: str, parts: Mapping[str, tuple[Part, Mapping[str, Any]]]) -> list[tuple[Group, ...]]:
+        """The groups of each part of a file; its episodes have the fields of the part, and follow one another."""
         nonlocal cut
-        episodes = _check_part(f"{where}: {name}", lines, due, part, about)
-        cut += sum(is_cut_short(part.env, one) for one in episodes)
-        return group_by_task(episodes)
+        lines, groups = _read(run, name, where), list[tuple[Group, ...]]()
+        for more, (part, about) in parts.items():
+            place, env, episodes = f"{where}: {name}{more}", part.env, list[Trajectory]()
+            verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
+            said = {
+                "env": env.id,
+                "pool": env.task_set.pool,
+                "agent": due.agent,
+                **verifier,
+                "split": part.split,
+                **about,
+            }
+            for task, seed, sample in part.expected:
+                if (line := next(lines, None)) is None:
+                    problem = f"{len(part.expected)} episodes belong here, found {len(episodes)}"
+                    raise RefutedError("complete", f"{place}: {problem}")
+                found = replace(line.trajectory, seed=seed) if line.brief else line.trajectory
+                here = f"{place}, episode {len(episodes) + 1}"
+                if (found.task, found.seed, found.sample) != (task, seed, sample):
+                    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
+                    wanted = f"{task} with seed {seed}, copy {sample}"
+                    raise RefutedError("complete", f"{here}: {wanted}, belongs here, found {there}")
+                here += f" ({found.task}, copy {found.sample})"
+                for field, value in said.items():
+                    if (written := line.about.get(field)) != value:
+                        problem = f"{field!r} is {str(written)[:60]!r}, it should be {str(value)[:60]!r}"
+                        raise RefutedError("schema", f"{here}: {problem}")
+                if format_line(found, said, brief=line.brief) != line.text:
+                    problem = "the line is not written as an episode is: a field is added, doubled or of another kind"
+                    raise RefutedError("schema", f"{here}: {problem}")
+                if (difference := find_difference(env, found, due.speaker, brief=line.brief)) is not None:
+                    raise RefutedError("replayed", f"{here}: {difference}")
+                # ended before the environment ended it: its context was full, which cannot be checked
+                cut += not found.terminated and len(found.actions) < env.max_turns
+                episodes.append(found)
+            groups.append(group_by_task(episodes))
+        if next(lines, None) is not None:
+            raise RefutedError("complete", f"{where}: {name}: there are more episodes than belong here")
+        return groups
 
+    curve = {}
     for point in record.curve:
         assert due.curve is not None
-        name = f"{EVALUATION}/{point.round:04d}.jsonl"
-        lines = _read(run, name, where)
-        curve[point.round] = take(lines, name, due.curve, {"round": point.round, "policy": point.policy})
-        _check_end(f"{where}: {name}", lines)
-    assert record.ranked is not None
-    about: dict[str, Any] = {"round": record.ranked.round, "policy": record.ranked.policy}
-    if record.kind == "evaluation":
-        about = {"temperature": due.ranking.temperature, "policy": record.ranked.policy}
-    lines = _read(run, RANKED, where)
-    ranked = take(lines, RANKED, due.ranked, about)
-    _check_end(f"{where}: {RANKED}", lines)
-    worlds = []
-    if due.own_worlds:
-        lines = _read(run, WORLDS, where)
-        for world in _list_worlds(run, due, where):
-            part = replace(due.ranked, env=world.open_env(due.ranked.split))
-            more = {"round": record.ranked.round, **world.describe()}
-            worlds.append((world, take(lines, f"{WORLDS}, {world.name}", part, more)))
-        _check_end(f"{where}: {WORLDS}", lines)
-    return Played(curve, ranked, worlds, cut)
-
-
-def _list_worlds(run: RunFolder, due: Due, where: str) -> tuple[World, ...]:
-    """The worlds that were played. Clients whose worlds are equal are played once, or each with a policy of its own: the first
-    line states which."""
+        about = {"round": point.round, "policy": point.policy}
+        (curve[point.round],) = take(f"{EVALUATION}/{point.round:04d}.jsonl", {"": (due.curve, about)})
+    key, value = ("temperature", due.ranking.temperature) if record.kind == "evaluation" else ("round", ranked.round)
+    (groups,) = take(RANKED, {"": (due.ranked, {key: value, "policy": ranked.policy})})
+    if not due.own_worlds:
+        return Played(curve, groups, (), cut)
+    # clients whose worlds are equal are played once, or each with a policy of its own: the first line states which
     assert due.client_split is not None
-    together = list_worlds(due.client_split, apart=False)
+    worlds = list_worlds(due.client_split, apart=False)
     first = next(_read(run, WORLDS, where), None)
-    apart = first is not None and first.about.get("clients") != list(together[0].clients)
-    return list_worlds(due.client_split, apart=True) if apart else together
-
-
-# ---- episodes ---------------------------------------------------------------------------------------------------------
+    if first is not None and first.about.get("clients") != list(worlds[0].clients):
+        worlds = list_worlds(due.client_split, apart=True)
+    parts = {
+        f", {world.name}": (
+            replace(due.ranked, env=world.open_env(due.ranked.split)),
+            {"round": ranked.round, **world.describe()},
+        )
+        for world in worlds
+    }
+    return Played(curve, groups, list(zip(worlds, take(WORLDS, parts), strict=True)), cut)
 
 
 def _read(run: RunFolder, name: str, where: str) -> Iterator[Line]:
@@ -293,34 +326,6 @@ def _read(run: RunFolder, name: str, where: str) -> Iterator[Line]:
         yield from read_lines(run.path / name)
     except FedAgentGymError as error:
         raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
-
-
-def _check_part(place: str, lines: Iterator[Line], due: Due, part: Part, about: Mapping[str, Any]) -> list[Trajectory]:
-    """Take the expected episodes from the lines, and raise unless they are in the written form, with replays that agree."""
-    verifier = part.env.get_verifier_version()
-    verified_by = {} if verifier is None else {"verifier": verifier}
-    said = {"env": part.env.id, "pool": part.env.task_set.pool, "agent": due.agent, **verified_by, "split": part.split}
-    said |= about
-    found: list[Trajectory] = []
-    for number, wanted in enumerate(part.expected, start=1):
-        line = next(lines, None)
-        if line is None:
-            raise RefutedError("complete", f"{place}: {len(part.expected)} episodes belong here, found {len(found)}")
-        trajectory = replace(line.trajectory, seed=wanted[1]) if line.brief else line.trajectory
-        if (gap := find_gap(wanted, trajectory)) is not None:
-            raise RefutedError("complete", f"{place}, episode {number}: {gap}")
-        here = f"{place}, episode {number} ({trajectory.task}, copy {trajectory.sample})"
-        if (odd := find_odd_line(line, trajectory, said)) is not None:
-            raise RefutedError("schema", f"{here}: {odd}")
-        if (difference := find_difference(part.env, trajectory, due.speaker, brief=line.brief)) is not None:
-            raise RefutedError("replayed", f"{here}: {difference}")
-        found.append(trajectory)
-    return found
-
-
-def _check_end(place: str, lines: Iterator[Line]) -> None:
-    if next(lines, None) is not None:
-        raise RefutedError("complete", f"{place}: there are more episodes than belong here")
 
 
 def compare(place: str, expected: Any, found: Any) -> None:

@@ -123,10 +123,7 @@ class RunFolder:
 
         Episodes of the learning curve and of clients' own worlds are brief: a replay gives back what they leave out.
         """
-        found = {
-            RECORD: read_bytes(self.path / RECORD),
-            CONFIG: to_yaml(publish_config(self.config)).encode(),
-        }
+        found = {RECORD: read_bytes(self.path / RECORD), CONFIG: to_yaml(publish_config(self.config)).encode()}
         found |= {name: read_bytes(self.path / name) for name in (RANKED, METRICS) if (self.path / name).is_file()}
         brief = [self.path / WORLDS] if (self.path / WORLDS).is_file() else []
         for file in [*brief, *self.list_evaluations().values()]:

@@ -250,44 +250,30 @@ class RunRecord(Settings):
 
 
 def describe_made(seconds: float) -> Made:
-    """This machine, now, and a run that took so long."""
+    """This machine, now, and a run that took so long; `revision` mentions files of the repository that were changed since."""
     versions = {"fedagentgym": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    revision, root = None, Path(__file__).parents[2]
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=, changed"]
+        revision = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     return Made(
         date=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
         seconds=seconds,
         versions=versions,
         machine={"system": platform.system(), "machine": platform.machine(), "cores": str(count_usable_cores())},
-        revision=find_revision(),
+        revision=revision,
     )
-
-
-def find_revision() -> str | None:
-    """The git revision of a package that runs from its repository; files that were changed since are mentioned."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=, changed"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
 
 
 # ---- agents -----------------------------------------------------------------------------------------------------------
 
 MANNERS = ("concurrency", "retries", "timeout", "pause", "cost_cap", "input_price", "output_price", "key_variable")
 """Options of a hosted model about requests and prices, which do not affect its answers."""
-
-
-def drop_manners(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without a hosted model's options about requests and prices."""
-    options = settings.get("options")
-    if settings.get("name") != ENDPOINT or not isinstance(options, Mapping):
-        return dict(settings)
-    return {**settings, "options": {key: value for key, value in options.items() if key not in MANNERS}}
 
 
 def hide_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,8 +290,9 @@ def hide_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 def publish_settings(settings: AgentSettings) -> dict[str, Any]:
     """The given settings of an agent by which it answers: without secrets, without how a server is asked, and with the name of a
     model's folder in place of its path."""
-    plain = drop_manners(hide_secrets(settings.model_dump(mode="json", exclude_unset=True)))
-    model = get_model(settings)
+    plain, model = hide_secrets(settings.model_dump(mode="json", exclude_unset=True)), get_model(settings)
+    if settings.name == ENDPOINT and "options" in plain:
+        plain["options"] = {key: value for key, value in plain["options"].items() if key not in MANNERS}
     if "model" in plain and model is not None and settings.name != ENDPOINT and find_model(model) is None:
         folder = Path(model).expanduser()
         plain["model"] = folder.resolve().name if folder.is_dir() else model
@@ -336,9 +323,6 @@ def is_learner(record: AgentRecord, settings: AgentSettings) -> bool:
     if packaged is None:
         kept = {"kind": "model"} | ({"weights": record.weights} if starts_from_nothing(settings) else {})
         return record.identity == describe_agent(settings).model_copy(update=kept).identity
+    about = {"model": get_model(settings), "weights": record.weights, "revision": packaged.source}
     plain = settings.model_dump(mode="json", exclude_unset=True)
-    expected = AgentRecord(kind="model", settings=plain, model=get_model(settings), revision=packaged.source)
-    return (
-        record.weights is not None
-        and record.identity == expected.model_copy(update={"weights": record.weights}).identity
-    )
+    return record.weights is not None and record.identity == {"kind": "model", "settings": plain, **about}

@@ -6,7 +6,7 @@ the reply, or with an end that the environment does not give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +14,6 @@ from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
-from fedagentgym.base.streams import derive
-from fedagentgym.learning.episodes import Line, format_line
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Trajectory, Turn
 
@@ -53,53 +51,11 @@ def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None
     return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The expected episodes: tasks in order, each with the repeats, under the seeds that follow from one."""
-
-    ids: Sequence[str]
-    repeats: int
-    seed: int
-
-    def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        for place, task in enumerate(self.ids):
-            for sample in range(self.repeats):
-                yield task, derive(self.seed, "episode", place), sample
-
-    def __len__(self) -> int:
-        return len(self.ids) * self.repeats
-
-
-def find_gap(due: tuple[str, int, int], found: Trajectory) -> str | None:
-    """The way in which an episode is not the expected one: missing, repeated, of another task or seed."""
-    if (found.task, found.seed, found.sample) == due:
-        return None
-    task, seed, sample = due
-    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
-    return f"{task} with seed {seed}, copy {sample}, belongs here, found {there}"
-
-
-def find_odd_line(line: Line, trajectory: Trajectory, about: Mapping[str, Any]) -> str | None:
-    """The difference of a line from the canonical form of its episode with these fields."""
-    if {name: line.about.get(name) for name in about} != dict(about):
-        odd = next(name for name in about if line.about.get(name) != about[name])
-        return f"{odd!r} is {str(line.about.get(odd))[:60]!r}, it should be {str(about[odd])[:60]!r}"
-    if format_line(trajectory, about, brief=line.brief) != line.text:
-        return "the line is not written as an episode is: a field is added, doubled or of another kind"
-    return None
-
-
 def find_difference(
     env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, brief: bool = False
 ) -> str | None:
-    """Replay an episode; returns the first disagreement.
-
-    Args:
-        env: an environment whose pool holds the task.
-        trajectory: the recorded episode.
-        speaker: who wrote the replies; None: unknown, so that the way from replies to actions cannot be checked.
-        brief: it has no observations to compare.
-    """
+    """Replay an episode; returns the first disagreement. If the speaker is None, the way from replies to actions cannot be
+    checked; a brief episode has no observations to compare."""
     (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
     if trajectory.category != episode.task.category:
         return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
@@ -147,7 +103,7 @@ def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> 
 
 
 def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
-    """True if the action is the one in the reply, and its tokens are counted."""
+    """The fault if the action is not the one in the reply, and its tokens are counted."""
     if speaker.parser is None or env.takes == "reply":
         action, form = turn.reply, True
     else:
@@ -159,8 +115,3 @@ def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
     if not 0 <= turn.tokens <= speaker.most_tokens:
         return f"{turn.tokens} tokens are written, at most {speaker.most_tokens} can be counted"
     return None
-
-
-def is_cut_short(env: TextEnv, trajectory: Trajectory) -> bool:
-    """True if an episode ended before the environment ended it: its context was full, which cannot be checked."""
-    return not trajectory.terminated and len(trajectory.actions) < env.max_turns

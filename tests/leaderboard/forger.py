@@ -13,10 +13,10 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.leaderboard.held import Held, make_agent_due, make_due
 from fedagentgym.leaderboard.play import make_run_config
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, RunKey, parse_run
 from fedagentgym.leaderboard.suite import Suite, open_scenario
+from fedagentgym.leaderboard.verify import Held, make_agent_due, make_due
 from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.runs.archive import Archive, write_archive
