@@ -63,6 +63,7 @@ results: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m fedagentgym.cli.reference > docs/reference/commands.md
 	$(BIN)/fedagentgym settings --markdown > docs/reference/settings.md
+	$(BIN)/fedagentgym envs --markdown > docs/reference/options.md
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/site/results-page --link https://github.com/fedagentgym/fedagentgym/tree/main/leaderboard/results
 

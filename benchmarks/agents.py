@@ -16,6 +16,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.policy_step import StepTiming, Workload, time_steps
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.progress import show_progress
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
@@ -48,10 +49,9 @@ HOUSE_SIZE = "1m"
 
 def run(quick: bool = False) -> list[Measurement]:
     """Tokens per second of three model sizes, and whole policy steps beside TRL's."""
-    from fedagentgym.envs import ENVIRONMENTS
 
-    house: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny")
-    problems: TextEnv = ENVIRONMENTS.get("fedagentgym/Math-v0")(split="train")
+    house: TextEnv = open_env("fedagentgym/ALFWorld-v0", split="train", size="tiny")
+    problems: TextEnv = open_env("fedagentgym/Math-v0", split="train")
     sizes = ["0.1m"] if quick else list(_list_sizes())
     with use_one_thread(), show_progress("language models at play", len(sizes)) as bar:
         peak = measure_peak()
@@ -108,10 +108,9 @@ def _measure_parts(size: str, plan: SizePlan, env: TextEnv, peak: float) -> list
 
 def _measure_house_step(size: str, quick: bool) -> list[Measurement]:
     """A policy step of several turns in tiny houses."""
-    from fedagentgym.envs import ENVIRONMENTS
 
     work = Workload(2, 4, 3, 6) if quick else HOUSE_STEP
-    env: TextEnv = ENVIRONMENTS.get("fedagentgym/ALFWorld-v0")(split="train", size="tiny", max_turns=work.turns)
+    env: TextEnv = open_env("fedagentgym/ALFWorld-v0", split="train", size="tiny", max_turns=work.turns)
     sides = time_steps(partial(_make_policy, size, env), env, work, 2)
     return _compare_steps(f"{size}: policy step in houses, {work.turns} turns", sides, None)
 

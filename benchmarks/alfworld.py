@@ -27,8 +27,10 @@ from fedagentgym.envs.alfworld.game import CATEGORIES
 from fedagentgym.envs.alfworld.gamefiles import write_game
 from fedagentgym.envs.alfworld.plans import find_shortest_plan
 from fedagentgym.envs.alfworld.real import RealEngine
-from fedagentgym.envs.core import Episode, TextEnv
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import Episode
 
 REPEATS = 200
 ROOMS = 50
@@ -38,7 +40,7 @@ PUBLISHED_GAMES = 3_827
 
 def run(quick: bool = False) -> list[Measurement]:
     """Speed of both engines on full-size houses of every type, then memory and the index of a large folder."""
-    env = ALFWorldEnv(size="full")
+    env = open_env(ALFWorldEnv, size="full")
     games, steps = (2, 10) if quick else (12, 40)
     tasks = [_find_task(env, CATEGORIES[number % 6], number // 6) for number in range(games)]
     return [
@@ -120,7 +122,7 @@ def _measure_many_episodes(count: int) -> Measurement:
 
 def _measure_growth(count: int) -> float:
     """The megabytes that episodes take once all rooms are known."""
-    env = ALFWorldEnv(size="full")
+    env = open_env(ALFWorldEnv, size="full")
     env.reset_many([env.pool.ids[-1 - number] for number in range(ROOMS)], range(ROOMS))
     before = _get_allocated_megabytes()
     ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
@@ -142,7 +144,9 @@ def _measure_index(count: int) -> list[Measurement]:
     """Opening the kept index of as many games as are published; a few games stand in for all, copied."""
     with tempfile.TemporaryDirectory(dir=_ensure_folder(cache_folder("alfworld"))) as temporary:
         folder = Path(temporary)
-        source = write_game(ALFWorldEnv(size="tiny").pool[0].payload, folder / "train", trial="trial_0").parent
+        source = write_game(
+            open_env(ALFWorldEnv, size="tiny").pool[0].payload, folder / "train", trial="trial_0"
+        ).parent
         for number in range(1, count):
             shutil.copytree(source, source.with_name(f"trial_{number}"))
         with show_progress("reading a folder of games", 1) as bar:
@@ -177,7 +181,7 @@ def run_houses(quick: bool = False) -> list[Measurement]:
         ("small", "at least 95 within 50 turns"),
         ("full", "at least 95 within 50 turns"),
     ):
-        env = ALFWorldEnv(size=size, split="all")
+        env = open_env(ALFWorldEnv, size=size, split="all")
         numbers = range(0, len(env.pool), 10 if quick else 1)
         start = time.perf_counter()
         tasks = [env.pool[number] for number in numbers]

@@ -16,6 +16,7 @@ import gymnasium
 
 from benchmarks.measurement import Measurement, Yardstick
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.verifiers.code import Call, Checks, CodeVerifier
 from fedagentgym.envs.verifiers.math import MathVerifier
 from fedagentgym.envs.verifiers.qa import grade_qa
@@ -27,7 +28,7 @@ def run_core(quick: bool = False) -> list[Measurement]:
     """A step of a thousand environments through Gymnasium's vector API and step_many."""
     count, steps = (200, 5) if quick else (1000, 10)
     vector = gymnasium.make_vec("fedagentgym/Guess-v0", num_envs=count, vectorization_mode="sync")
-    env = GuessEnv()
+    env = open_env(GuessEnv)
     ids = [env.pool.ids[number % len(env.pool)] for number in range(count)]
     actions = tuple(f"guess {1 + number % 10}" for number in range(count))
 

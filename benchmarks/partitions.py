@@ -18,7 +18,7 @@ from benchmarks import ROOT
 from benchmarks.measurement import Measurement, Yardstick
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import TaskIds
+from fedagentgym.envs.tasks import TaskIds
 
 ENV = "fedagentgym/Guess-v0"
 SHARES = (0.783, 0.140, 0.031, 0.029, 0.017)

@@ -27,7 +27,8 @@ from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
     from fedagentgym.agents.engines.torch_policy import TorchPolicy
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 
 LEARNING_RATE = 1e-5

@@ -25,7 +25,8 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import cache_folder, data_folder
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.view import Episode
 from fedagentgym.envs.webshop.env import WebShopEnv
 
 PLAYERS = 8
@@ -45,7 +46,7 @@ def run(quick: bool = False) -> list[Measurement]:
 
 def _measure_small(repeats: int, unit: Yardstick) -> list[Measurement]:
     built = _run_in_process("time_construction()", {})
-    env = WebShopEnv()
+    env = open_env(WebShopEnv)
     queries = [env.pool[place % len(env.pool)].payload.instruction for place in range(0, repeats * 7, 7)]
     tasks = [env.pool[place % len(env.pool)] for place in range(repeats)]
     starts: list[Episode] = env.reset_many(tasks, [0] * repeats)
@@ -212,7 +213,7 @@ def measure_memory() -> dict[str, float]:
 def time_construction(products: int | None = None) -> dict[str, float]:
     """Open a shop and time it."""
     began = time.process_time()
-    env = WebShopEnv(products=products)
+    env = open_env(WebShopEnv, products=products)
     seconds = time.process_time() - began
     env.reset(seed=0)
     return {"seconds": seconds, **measure_memory()}
@@ -222,10 +223,10 @@ def time_build(products: int) -> dict[str, float]:
     """Make a shop that was not there, in two parts."""
     import resource
 
-    from fedagentgym.envs.webshop.stock import ShopOptions, get_index, open_shop_data
+    from fedagentgym.envs.webshop.stock import ShopChoice, get_index, open_shop_data
 
     began = time.process_time()
-    stock = open_shop_data(ShopOptions(products=products))
+    stock = open_shop_data(ShopChoice(products=products))
     middle = time.process_time()
     get_index(stock)
     end = time.process_time()
@@ -240,7 +241,7 @@ def time_build(products: int) -> dict[str, float]:
 
 def time_searches(products: int, seed: int) -> dict[str, float]:
     """Search for a hundred random goals, as steps; the first search warms up and is not timed."""
-    env = WebShopEnv(products=products)
+    env = open_env(WebShopEnv, products=products)
     draw = stream(seed, "benchmark searches")
     picked = [env.pool[draw.integers(len(env.pool))] for _ in range(SEARCHES)]
     seconds = 0.0
@@ -269,7 +270,7 @@ def run_figures(quick: bool = False) -> list[Measurement]:
     measured: list[Measurement] = []
     with show_progress("comparing shops", len(shops)) as bar:
         for name, options in shops.items():
-            env = WebShopEnv(**options)
+            env = open_env(WebShopEnv, **options)
             measured += [
                 Measurement(f"{name}: {m.name}", m.value, m.unit)
                 for m in _measure_shop(env, QUICK_PLAYS if quick else PLAYS)
@@ -336,7 +337,7 @@ def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Me
     tasks = env.pool.ids[:5000:50]
     targets = len({env.pool[task].payload.row for task in tasks})
     for attack in ATTACKS:
-        client = WebShopEnv(tasks=tasks, variant={"kind": "lookalikes", "attack": attack}, **options)
+        client = open_env(WebShopEnv, tasks=tasks, variant={"kind": "lookalikes", "attack": attack}, **options)
         shop, ahead = client.site.shop, 0
         goals = {f"LK{task.payload.asin}": task.payload for task in client.pool}
         for copy in shop.extra:
@@ -350,7 +351,7 @@ def _measure_lookalikes(env: WebShopEnv, options: dict[str, Any]) -> Iterator[Me
 def _measure_human_goals() -> list[Measurement]:
     """The real goals that people wrote; the set of 1,000 products has only 13."""
     try:
-        env = WebShopEnv(data="installed", goals="human", split="test")
+        env = open_env(WebShopEnv, data="installed", goals="human", split="test")
     except DataError:
         return []
     score, solved, _ = measure_expert(env, len(env.pool))

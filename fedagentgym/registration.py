@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedagentgym.agents.presets import AgentFactory
     from fedagentgym.agents.text.prompts import Template
     from fedagentgym.algorithms.base import BaseAlgorithm
+    from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.trackers import Tracker
     from fedagentgym.federation.aggregation import AggregationRule
     from fedagentgym.federation.clients import OpenBackend
@@ -191,24 +192,22 @@ def register_algorithm(name: str, target: str | type[BaseAlgorithm[Any]], *, rep
 
 def make_env(
     env_id: str, *, client_split: ClientSplit | str | Path | None = None, client: int | None = None, **options: Any
-) -> gymnasium.Env[str, str]:
+) -> TextEnv:
     """The entry point for `gymnasium.make`. With `client_split=` and `client=`: the tasks and the variant of one client, and
     beside them only options that change no task."""
-    from fedagentgym.envs.options import check_options
-
     if (client_split is None) != (client is None):
         raise OptionError("client_split= and client= belong together: give both or neither")
-    if client_split is not None and client is not None:
-        from fedagentgym.partitions.client_split import ClientSplit, resolve_client_kwargs
+    if client_split is None or client is None:
+        from fedagentgym.envs.make import open_env
 
-        if not isinstance(client_split, ClientSplit | str | Path):
-            raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
-        if isinstance(client, bool) or not isinstance(client, SupportsIndex):
-            raise OptionError(f"client= is the number of a client, got {show_value(client)}")
-        options = resolve_client_kwargs(env_id, client_split, client, options)
-    cls = ENVIRONMENTS.get(env_id)
-    made: gymnasium.Env[str, str] = cls(**check_options(cls, env_id, options))
-    return made
+        return open_env(env_id, **options)
+    from fedagentgym.partitions.client_split import ClientSplit, open_split_client
+
+    if not isinstance(client_split, ClientSplit | str | Path):
+        raise OptionError(f"client_split= is a split or the path of its file, got {show_value(client_split)}")
+    if isinstance(client, bool) or not isinstance(client, SupportsIndex):
+        raise OptionError(f"client= is the number of a client, got {show_value(client)}")
+    return open_split_client(env_id, client_split, client, options)
 
 
 def _register_with_gymnasium(env_id: str) -> None:

@@ -17,10 +17,12 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.rendering import Renderer, RowState, TurnInput
 from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.protocols import get_action_tail
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class TokenAgent:
         """
         if env.takes == "reply":
             return ParsedReply(reply, True)
-        return parse(reply, self.parser, self.template.think, env.published_action_tail)
+        return parse(reply, self.parser, self.template.think, get_action_tail(env))
 
     def close(self) -> None:
         """Close the policy."""

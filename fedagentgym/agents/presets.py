@@ -17,7 +17,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
 from fedagentgym.base.settings import merge
-from fedagentgym.envs.core import EnvLike, open_env
+from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     import torch
 
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 FinishReason = Literal["stop", "length", "context"]
 """The reason why a reply ended: a stop token, ``max_new_tokens``, or a full context (then nothing was generated)."""

@@ -22,7 +22,8 @@ from fedagentgym.algorithms.transfer import pool_from_records, reread
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.protocols import ComparesAnswers
+from fedagentgym.envs.tasks import Task
 from fedagentgym.learning.advantages import Deviation
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.rollouts import Rollouts, collect
@@ -227,7 +228,8 @@ class Scorer:
             return
         env = self._open_env(list(records.values()))
         for task, (own,) in zip(env.pool, self._play(env, seed).groups, strict=True):
-            self._believed[task.id] = env.with_belief(task, own.turns[-1].reply if own.turns else "")
+            reply = own.turns[-1].reply if own.turns else ""
+            self._believed[task.id] = env.with_belief(task, reply) if isinstance(env, ComparesAnswers) else None
 
     def may_check(self, question: Mapping[str, Any]) -> bool:
         """Return whether this client checks a question's candidates against the gold."""

@@ -17,8 +17,7 @@ from fedagentgym.agents.models.store import identify_model
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings, make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError, RefusedError
-from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.options import refuse_foreign_options
+from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.registry import find_env_id
 
 SANDBOX = "sandbox"
@@ -116,7 +115,7 @@ def check_recipe(spec: ExperimentSpec) -> None:
             if agent.model is not None and not _MODEL_NAME.fullmatch(agent.model):
                 raise DataError(f"{key}: a model is named by its digest or name, not by a path of this machine")
     for env_id, options in _list_envs(spec):
-        refuse_foreign_options(ENVIRONMENTS.get(env_id), options, where)
+        read_options(env_id, options).refuse_foreign(where)
 
 
 def _list_envs(spec: ExperimentSpec) -> list[tuple[str, Mapping[str, Any]]]:
@@ -127,7 +126,7 @@ def _list_envs(spec: ExperimentSpec) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _accept_missing(spec: ExperimentSpec, accept: Collection[str]) -> ExperimentSpec:
     """The recipe with the protections that the owner lets be missing, where programs run."""
-    if not accept or SANDBOX not in ENVIRONMENTS.get(find_env_id(spec.env.id)).owner_options:
+    if not accept or env_class(find_env_id(spec.env.id)).Options.get_marks().get(SANDBOX) != "owner":
         return spec
     options = {**spec.env.options, SANDBOX: {"accept": list(accept)}}
     return spec.model_copy(update={"env": spec.env.model_copy(update={"options": options})})

@@ -25,6 +25,7 @@ from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
@@ -280,7 +281,7 @@ class EnvSettings(Settings):
         description="environment id, such as fedagentgym/ALFWorld-v0, or ALFWorld"
     )
     split: str = Field(default="train", description="split whose tasks the clients share; never one for evaluation")
-    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as size: tiny")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the environment, such as size: tiny")
 
 
 class PartitionSettings(Settings):
@@ -346,9 +347,7 @@ class ExperimentSpec(Settings):
 
     def without_local_data(self) -> ExperimentSpec:
         """The spec without options that name files: a server names none of a client's machine."""
-        options = (
-            ENVIRONMENTS.get(self.env.id).portable_options(self.env.options) if self.env.id in ENVIRONMENTS else {}
-        )
+        options = read_options(self.env.id, self.env.options).portable if self.env.id in ENVIRONMENTS else {}
         return self.model_copy(update={"env": self.env.model_copy(update={"options": options})})
 
     def to_plain(self) -> dict[str, Any]:

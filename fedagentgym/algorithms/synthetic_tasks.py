@@ -20,7 +20,7 @@ from fedagentgym.base.ranks import share
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.envs.verifiers.formats import THINK, last_block
 
 if TYPE_CHECKING:

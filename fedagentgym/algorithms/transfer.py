@@ -19,13 +19,13 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import to_plain_payload
+from fedagentgym.envs.tasks import to_plain_payload
 from fedagentgym.learning.trajectory import Trajectory, Turn, make_segments, number_segments, to_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
-    from fedagentgym.envs.task import Task
+    from fedagentgym.envs.tasks import Task
 
 TASK_BYTES = 1 << 15
 

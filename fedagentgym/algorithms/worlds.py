@@ -20,6 +20,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.statistics import mean
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import read_options
 from fedagentgym.envs.variants import Plain, draw_newcomers
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import Message
@@ -42,7 +43,7 @@ class World:
 
     def describe(self) -> dict[str, Any]:
         """The fields of an episode's line by which it can be played again."""
-        options = self.client_split.env_class.portable_options(self.client_split.options)
+        options = read_options(self.client_split.record.env_id, self.client_split.options).portable
         return {"set": f"{OWN_WORLD}-{self.name}", "clients": list(self.clients), "options": options, **self._keywords}
 
     def open_env(self, split: str) -> TextEnv:

@@ -89,6 +89,13 @@ def require_type(what: str, value: object, *kinds: type) -> None:
         raise OptionError(f"{what}, got {show_value(value)}")
 
 
+def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
+    """The value if it is one of the allowed ones."""
+    if value not in allowed:
+        raise OptionError(f"{kind} is one of {join_names(allowed)}, got {value!r}")
+    return value
+
+
 MOST_TOLD = 300
 """Maximum number of characters of another library's error that a message repeats."""
 

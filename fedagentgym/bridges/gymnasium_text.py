@@ -22,8 +22,9 @@ import gymnasium
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.options import EnvOptions, task
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, lay_out_tasks
+from fedagentgym.envs.tasks import Task, lay_out_tasks
 from fedagentgym.envs.view import View
 
 __all__ = ["GymnasiumTextEnv"]
@@ -45,15 +46,17 @@ class State(NamedTuple):
     admissible: tuple[str, ...] | None = None
 
 
-class GymnasiumTextEnv(TextEnv):
+class GymnasiumTextOptions(EnvOptions):
+    """The option of environments made of gymnasium's."""
+
+    seed: int = task(0, description="seed of the tasks")
+
+
+class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
     """Base class of environments made of a gymnasium environment: derive a class, set the class attributes, register it.
 
     If the environment does not use text, write `render_observation` and `parse_action` too. A task is a category, which chooses
     the options of `gymnasium.make`, and a seed of its reset. The environment has to be deterministic given that seed.
-
-    Args:
-        seed: Seed of the tasks.
-        **options: Options of every `TextEnv`.
 
     Attributes:
         gymnasium_id: Class attribute, id of the gymnasium environment.
@@ -72,11 +75,9 @@ class GymnasiumTextEnv(TextEnv):
     reward_names = ("accuracy/return",)
     default_max_turns = 100
 
-    def __init__(self, *, seed: int = 0, **options: Any) -> None:
-        self.seed = seed
+    def set_up(self) -> None:
         self._live: OrderedDict[State, gymnasium.Env[Any, Any]] = OrderedDict()
         self._idle: dict[str, list[gymnasium.Env[Any, Any]]] = {}
-        super().__init__(**options)
 
     # ---- what a subclass may define -------------------------------------------------------------------------------
 
@@ -134,11 +135,11 @@ class GymnasiumTextEnv(TextEnv):
             split=split,
             ids=ids,
             categories=[names[place.number % len(names)] for place in places],
-            payload=lambda position: derive(self.seed, "gymnasium", *places[position]) % (1 << 31),
+            payload=lambda position: derive(self.options.seed, "gymnasium", *places[position]) % (1 << 31),
             source={
                 "generator": self.gymnasium_id,
                 "version": gymnasium.__version__,
-                "seed": self.seed,
+                "seed": self.options.seed,
                 "categories": {name: repr(sorted(options.items())) for name, options in self.categories.items()},
             },
         )

@@ -15,7 +15,8 @@ from fedagentgym.agents.players.conversation import Conversation
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
-from fedagentgym.envs.core import TextEnv, open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.registry import find_env_id
 
 inspect_ai: Any = require("inspect_ai", "inspect")

@@ -23,8 +23,10 @@ from pydantic import ConfigDict, Field, create_model
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import EnvLike, Episode, TextEnv, open_env
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.tasks import shorten_env_id
+from fedagentgym.envs.view import Episode
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:

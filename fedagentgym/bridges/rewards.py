@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import DataError, OptionError, show_value
-from fedagentgym.envs.core import EnvLike, TextEnv, open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.partitions.client_split import ClientSplit
 
 __all__ = ["TaskReward", "make_reward"]

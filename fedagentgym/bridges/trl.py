@@ -25,7 +25,9 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import EnvLike, Episode, TextEnv, open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.view import Episode
 from fedagentgym.learning.rollouts import collect
 
 if TYPE_CHECKING:

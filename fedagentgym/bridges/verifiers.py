@@ -21,7 +21,8 @@ from pydantic import Field
 from fedagentgym.agents.players.conversation import Conversation
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.imports import require
-from fedagentgym.envs.core import TextEnv, open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.registry import find_env_id
 
 vf: Any = require("verifiers.v1", "verifiers")

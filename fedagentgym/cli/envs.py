@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import textwrap
 from typing import Any
@@ -12,28 +11,31 @@ import click
 from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, parse_assignments
+from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, option, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.registry import find_env_id
 
 SHOWN_SPLITS = ("train", "val", "test")
-NOT_SAID = ("split", "tasks", "pool", "variant", "render_mode")
-"""Keywords of an environment that have command-line options of their own, or none."""
 
 
 @click.command()
 @click.argument("name", required=False, help="Only this environment.")
 @ENV_SET
 @PLUGINS
+@option("--markdown", is_flag=True, help="Their options, as a page of documentation.")
 @JSON
-def envs(name: str | None, env_set: tuple[str, ...], as_json: bool) -> None:
+def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bool) -> None:
     """List the environments, a line each; with a name, describe that one."""
     load_installed_plugins()
     chosen = [find_env_id(name)] if name is not None else list(ENVIRONMENTS.names())
+    if markdown and not as_json:
+        from fedagentgym.cli.options_reference import write_options
+
+        click.echo(write_options(chosen), nl=False)
+        return
     found = [describe(env_id, parse_assignments(env_set)) for env_id in chosen]
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(found, indent=2, default=str))
         return
     if name is None:
         _list_all(found)
@@ -55,7 +57,7 @@ def _show_details(entry: dict[str, Any]) -> None:
     """The description of an environment, one property per line."""
     splits = ", ".join(f"{split} {size:,}" for split, size in entry["splits"].items())
     categories = ", ".join(f"{category} {count:,}" for category, count in entry["categories"].items())
-    options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
+    options = ", ".join(f"{name}={json.dumps(one['default'], default=str)}" for name, one in entry["options"].items())
     rows = {
         "": entry["summary"],
         "takes": f"a {entry['takes']} a turn, at most {count_things(entry['max_turns'], 'turn')}",
@@ -88,18 +90,10 @@ def describe(env_id: str, options: dict[str, Any]) -> dict[str, Any]:
         "categories": env.pool.categories,
         "variants": [variant.kind for variant in env.variants],
         "help": env.action_help,
-        "options": _list_options(type(env)),
+        "options": {
+            name: {"default": field.default, "mark": env.options.get_marks()[name], "about": field.description or ""}
+            for name, field in type(env.options).model_fields.items()
+        },
         "rewards": list(env.reward_names),
         "pool_digest": env.pool.digest,
     }
-
-
-def _list_options(cls: type[TextEnv]) -> dict[str, Any]:
-    """The keywords of an environment and their defaults as text; its own before those that all environments share."""
-    found: dict[str, Any] = {}
-    for base in cls.__mro__:
-        if issubclass(base, TextEnv) and "__init__" in vars(base):
-            for parameter in inspect.signature(base.__init__).parameters.values():
-                if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in NOT_SAID:
-                    found.setdefault(parameter.name, json.dumps(parameter.default, default=str))
-    return found

@@ -57,21 +57,21 @@ def label(
     env_set: tuple[str, ...],
 ) -> None:
     """Label a pool: play every task a few times and record how often it was solved."""
-    from fedagentgym.envs.core import Handicap
+    from fedagentgym.envs.protocols import Handicap, get_handicap
     from fedagentgym.partitions.labels import LabelPlan, handicap_expert, label_pool, pack_labels, read_labels
 
     options = parse_assignments(env_set)
     opened = open_named_env(env, {**options, "split": split})
     split = opened.canonical_split(split)
     if agent in ("handicapped", "random"):
-        usual = opened.handicap
+        usual = get_handicap(opened)
         chance = 1.0 if agent == "random" else usual.error if error is None else error
         handicap = Handicap(error=chance, turns=usual.turns if turns is None else turns)
         policy: dict[str, Any] = {"name": agent, **handicap.model_dump()}
         play = handicap_expert(opened, handicap, seed, attempts)
     else:
         policy, play = _make_player(agent, opened, seed, attempts, temperature)
-    plan = LabelPlan(policy, opened.portable_options(options), seed=seed, attempts=attempts, threshold=threshold)
+    plan = LabelPlan(policy, opened.options.portable, seed=seed, attempts=attempts, threshold=threshold)
     done, total = 0, len(opened.pool)
     with (
         explain_interruption(

@@ -27,7 +27,7 @@ from fedagentgym.cli.options import (
     parse_assignments,
 )
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.version import __version__
 
 SPLIT_FILE = "client_split.json"
@@ -73,8 +73,9 @@ def write_package(
     wheel: Path | None = None,
 ) -> None:
     """Write the folder, all of it or nothing."""
-    if env.names_local_data(options):
-        raise OptionError(f"{env.id}: the server would need data of this machine: {', '.join(env.local_options)}")
+    if env.options.names_local_data:
+        places = ", ".join(name for name, mark in env.options.get_marks().items() if mark == "local")
+        raise OptionError(f"{env.id}: the server would need data of this machine: {places}")
     if wheel is not None and not (wheel.is_file() and wheel.name.startswith("fedagentgym-") and wheel.suffix == ".whl"):
         raise DataError(f"{wheel} is no wheel of fedagentgym: `make wheel` or `pip wheel --no-deps .` makes one")
     name = _make_name(env)

@@ -28,11 +28,12 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     parse_assignments,
 )
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.protocols import ShownToPeople, present
 from fedagentgym.envs.scripted import fill_slot
 from fedagentgym.envs.transcripts import format_transcript
 from fedagentgym.envs.verifiers.formats import ANSWER, TAGS, THINK
-from fedagentgym.envs.view import SLOT, View
+from fedagentgym.envs.view import SLOT, Episode, View
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Player
@@ -128,7 +129,7 @@ class PlaySession:
     def __init__(self, env: TextEnv, screen: Console, *, watched: bool = False) -> None:
         self.env, self.screen = env, screen
         self._hints = not watched
-        self._lists_choices = not watched or type(env).present is not TextEnv.present
+        self._lists_choices = not watched or isinstance(env, ShownToPeople)
         self.past: list[tuple[Episode, str]] = []
         self._takes_code = env.takes == "reply" and bool(getattr(env, "code_replies", False))
 
@@ -182,7 +183,7 @@ class PlaySession:
                 self._list_choices(len(self.env.episode.view.admissible or ()))
             case "history":
                 for number, (episode, action) in enumerate(self.past, start=1):
-                    shown, _ = self.env.present(episode.view)
+                    shown, _ = present(self.env, episode.view)
                     self.say(f"[dim]{number}[/] {escape(shown)}\n[bold]> {escape(action)}[/]")
             case "save":
                 self._save(argument.strip())
@@ -225,7 +226,7 @@ class PlaySession:
     def show(self, episode: Episode) -> None:
         """Print the state of the episode and the available actions."""
         view = episode.view
-        shown, _ = self.env.present(view)
+        shown, _ = present(self.env, view)
         self.say(f"\n[bold cyan]{episode.turn}[/] {escape(shown)}")
         if not view.valid:
             self.say("[yellow]not recognised[/]")
@@ -244,7 +245,7 @@ class PlaySession:
         view = self.env.episode.view
         if view.admissible is None:
             return
-        _, labels = self.env.present(view)
+        _, labels = present(self.env, view)
         width = self.screen.width - 2
         lines = format_choices(labels, width) if most is None else format_choices(labels, width, most)
         for line in lines:
@@ -308,7 +309,7 @@ def resolve_line(line: str, env: TextEnv, view: View) -> str:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(actions):
         chosen = actions[int(text) - 1]
         return line if SLOT.search(chosen) else chosen
-    _, labels = env.present(view)
+    _, labels = present(env, view)
     said = [action for action, label in zip(actions, labels, strict=True) if text.lower() in _list_names(action, label)]
     if len(said) == 1:
         return said[0]

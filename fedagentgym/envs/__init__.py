@@ -11,17 +11,21 @@ if __name__ != "fedagentgym.envs":
 
 if TYPE_CHECKING:
     from fedagentgym.envs.alfworld.gamefiles import write_game_files as write_game_files
-    from fedagentgym.envs.core import Episode as Episode
     from fedagentgym.envs.core import TextEnv as TextEnv
-    from fedagentgym.envs.core import open_env as open_env
+    from fedagentgym.envs.make import open_env as open_env
     from fedagentgym.envs.misconceptions import MisleadableEnv as MisleadableEnv
     from fedagentgym.envs.misconceptions import Procedures as Procedures
+    from fedagentgym.envs.options import EnvOptions as EnvOptions
+    from fedagentgym.envs.options import local as local
+    from fedagentgym.envs.options import owner as owner
+    from fedagentgym.envs.options import play as play
+    from fedagentgym.envs.options import task as task
     from fedagentgym.envs.pool import TaskPool as TaskPool
     from fedagentgym.envs.reasoning.math import calculate as calculate
     from fedagentgym.envs.registry import DATA_SETS as DATA_SETS
     from fedagentgym.envs.registry import ENVIRONMENTS as ENVIRONMENTS
-    from fedagentgym.envs.task import Task as Task
-    from fedagentgym.envs.task import TaskSet as TaskSet
+    from fedagentgym.envs.tasks import Task as Task
+    from fedagentgym.envs.tasks import TaskSet as TaskSet
     from fedagentgym.envs.transcripts import format_transcript as format_transcript
     from fedagentgym.envs.transcripts import read_transcript as read_transcript
     from fedagentgym.envs.transcripts import replay as replay
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.verifiers.math import grade_math as grade_math
     from fedagentgym.envs.verifiers.qa import grade_choice as grade_choice
     from fedagentgym.envs.verifiers.qa import grade_qa as grade_qa
+    from fedagentgym.envs.view import Episode as Episode
     from fedagentgym.envs.view import View as View
     from fedagentgym.envs.wrappers import ShowInstructions as ShowInstructions
 
@@ -42,19 +47,21 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".alfworld.gamefiles": ("write_game_files",),
-        ".core": ("Episode", "TextEnv", "open_env"),
+        ".core": ("TextEnv",),
+        ".make": ("open_env",),
         ".misconceptions": ("MisleadableEnv", "Procedures"),
+        ".options": ("EnvOptions", "local", "owner", "play", "task"),
         ".pool": ("TaskPool",),
         ".reasoning.math": ("calculate",),
         ".registry": ("DATA_SETS", "ENVIRONMENTS"),
-        ".task": ("Task", "TaskSet"),
+        ".tasks": ("Task", "TaskSet"),
         ".transcripts": ("format_transcript", "read_transcript", "replay"),
         ".variants": ("ClientVariant", "Variant"),
         ".verifiers": ("Verdict",),
         ".verifiers.code": ("Call", "Checks", "grade_code"),
         ".verifiers.math": ("MathVerifier", "grade_math"),
         ".verifiers.qa": ("grade_choice", "grade_qa"),
-        ".view": ("View",),
+        ".view": ("Episode", "View"),
         ".wrappers": ("ShowInstructions",),
     },
 )

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.options import EnvOptions, task
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, TaskIds
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task, TaskIds
+from fedagentgym.envs.view import Episode, View
 
 RANGES = {"small": 10, "medium": 30, "large": 100}
 SIZES = {"train": 600, "val": 60, "test": 60, "warmup": 120}
 GENERATOR_VERSION = 1
-_COMMANDS = {high: tuple(f"guess {number}" for number in range(1, high + 1)) for high in RANGES.values()}
-_NUMBERS = {command: number for number, command in enumerate(_COMMANDS[max(_COMMANDS)], start=1)}
 
 
 class HiddenNumber(NamedTuple):
@@ -28,7 +26,7 @@ class HiddenNumber(NamedTuple):
     number: int
 
 
-class State(NamedTuple):
+class GuessState(NamedTuple):
     """The numbers that remain possible, given the answers so far."""
 
     hidden: HiddenNumber
@@ -36,7 +34,13 @@ class State(NamedTuple):
     high: int
 
 
-class GuessEnv(TextEnv):
+class GuessOptions(EnvOptions):
+    """The numbers that are hidden."""
+
+    seed: int = task(0, description="seed of the hidden numbers")
+
+
+class GuessEnv(TextEnv[GuessOptions]):
     """Find a hidden number by asking.
 
     **Tasks.** A number between 1 and 10, 30 or 100 (categories `small`, `medium`, `large`).
@@ -53,10 +57,6 @@ class GuessEnv(TextEnv):
     default_max_turns = 8
     shares_pools = True
     reward_names = ("accuracy/guess",)
-
-    def __init__(self, *, seed: int = 0, **options: Any) -> None:
-        self.seed = seed
-        super().__init__(**options)
 
     def load_pool(self, split: str) -> TaskPool:
         """Numbers drawn for (seed, split, index); `all` is every split after the other."""
@@ -76,31 +76,42 @@ class GuessEnv(TextEnv):
             ids=ids,
             categories=[category for category, _ in drawn],
             payload=lambda index: drawn[index][1],
-            source={"generator": "guess", "version": GENERATOR_VERSION, "seed": self.seed},
+            source={"generator": "guess", "version": GENERATOR_VERSION, "seed": self.options.seed},
             hardness=lambda index: float(np.log2(drawn[index][1].high)),
         )
 
     def _draw(self, split: str, index: int) -> tuple[str, HiddenNumber]:
-        draw = stream(self.seed, "guess", split, index)
+        draw = stream(self.options.seed, "guess", split, index)
         category = draw.pick(tuple(RANGES))
         return category, HiddenNumber(RANGES[category], 1 + draw.integers(RANGES[category]))
 
-    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+    def begin(self, task: Task, seed: int) -> tuple[GuessState, View]:
         hidden = HiddenNumber(*task.payload)
         opening = f"I think of a number between 1 and {hidden.high}. Which one is it?"
-        return State(hidden, 1, hidden.high), View(opening, _COMMANDS[hidden.high])
+        return GuessState(hidden, low=1, high=hidden.high), View(observation=opening, admissible=list_guesses(hidden))
 
-    def advance(self, state: State, action: str) -> tuple[State, View]:
+    def advance(self, state: GuessState, action: str) -> tuple[GuessState, View]:
         hidden, low, high = state
-        guess = _NUMBERS.get(action.strip(), 0)
-        if not 0 < guess <= hidden.high:
-            return state, _make_view("That is not a guess.", hidden.high, valid=False)
+        guesses = list_guesses(hidden)
+        if action.strip() not in guesses:
+            return state, View(observation="That is not a guess.", admissible=guesses, valid=False)
+        guess = int(action.split()[1])
+        if guess == hidden.number:
+            won = View(
+                observation=f"Yes, it is {guess}!",
+                admissible=guesses,
+                reward=1.0,
+                score=1.0,
+                success=True,
+                done=True,
+                rewards={"accuracy/guess": 1.0},
+            )
+            return GuessState(hidden, low=guess, high=guess), won
         if guess < hidden.number:
-            return State(hidden, max(low, guess + 1), high), _make_higher_view(guess, hidden.high)
-        if guess > hidden.number:
-            return State(hidden, low, min(high, guess - 1)), _make_lower_view(guess, hidden.high)
-        won = View(f"Yes, it is {guess}!", _COMMANDS[hidden.high], 1.0, 1.0, True, True, True, {"accuracy/guess": 1.0})
-        return State(hidden, guess, guess), won
+            answer, state = "higher", GuessState(hidden, low=max(low, guess + 1), high=high)
+        else:
+            answer, state = "lower", GuessState(hidden, low=low, high=min(high, guess - 1))
+        return state, View(observation=f"It is {answer} than {guess}.", admissible=guesses)
 
     def vocabulary(self) -> Iterable[str]:
         said = "I think of a number between and . Which one is it ? That not guess Yes , ! It higher than lower"
@@ -110,24 +121,14 @@ class GuessEnv(TextEnv):
         return BisectionExpert()
 
 
-@cache
-def _make_view(text: str, high: int, valid: bool = True) -> View:
-    return View(text, _COMMANDS[high], valid=valid)
-
-
-@cache
-def _make_higher_view(guess: int, high: int) -> View:
-    return _make_view(f"It is higher than {guess}.", high)
-
-
-@cache
-def _make_lower_view(guess: int, high: int) -> View:
-    return _make_view(f"It is lower than {guess}.", high)
+def list_guesses(hidden: HiddenNumber) -> tuple[str, ...]:
+    """The actions that are possible."""
+    return tuple(f"guess {number}" for number in range(1, hidden.high + 1))
 
 
 class BisectionExpert:
     """Guesses the middle of the remaining range: at most seven guesses for a hundred numbers."""
 
     def act(self, episode: Episode) -> str:
-        state: State = episode.state
+        state: GuessState = episode.state
         return f"guess {(state.low + state.high) // 2}"

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.envs.core import Expert, TextEnv
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.core import OptionsType, TextEnv
+from fedagentgym.envs.protocols import Expert
+from fedagentgym.envs.tasks import Task
 
 
 class Procedures(NamedTuple):
@@ -27,7 +28,7 @@ class Procedures(NamedTuple):
     others: tuple[str, ...]
 
 
-class MisleadableEnv(TextEnv):
+class MisleadableEnv(TextEnv[OptionsType]):
     """Base class of environments in which one procedure can be mistaken for another; it writes two further methods.
 
     `fedagentgym.learning.make_misled_experts` demonstrates such mistakes, to start agents with misconceptions.

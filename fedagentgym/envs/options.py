@@ -1,171 +1,239 @@
-"""The options of an environment class: their types and defaults, and which of them decide its tasks.
+"""The options of an environment: one class, whose fields say what each option is and what it decides.
 
-An option decides the tasks of an environment unless its class lists it among its `play_options`: how observations are shown,
-how long an episode is, how a reply is graded. Beside a client split only such options can be given.
+    class ShopOptions(EnvOptions):
+        size: Literal["tiny", "small"] = task("small", description="number of products")
+        show_images: bool = play(False, description="whether pages have pictures")
+        data: str | None = local(None, description="folder of your own products")
+
+`task` decides which tasks there are; so does a field without a mark. `play` decides how they are played: only such options can be
+given beside a client split. `local` is a place on this machine and `owner` a decision of its owner; neither is ever stored, sent,
+or taken from others. Everything that is asked about options follows from this class: keywords of `gymnasium.make`, what a split,
+a record and a digest hold, what is transmitted, the reference page, and the nearest name of a misspelt one.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import Any, Literal, Self, get_args
 
-from fedagentgym.base.encoding import canonical_json, to_plain_numbers
-from fedagentgym.base.errors import DataError, OptionError, find_closest_name, join_names, show_value
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from fedagentgym.base.encoding import canonical_json
+from fedagentgym.base.errors import (
+    DataError,
+    OptionError,
+    find_closest_name,
+    join_names,
+    show_value,
+    unknown_name_error,
+)
+from fedagentgym.base.settings import Settings
 
-SELECTING = ("split", "tasks", "pool", "variant")
-"""Options of every environment that choose among its tasks, or change how a client sees them."""
-
-
-class Option(NamedTuple):
-    """The annotation of a keyword option, and its default (`inspect.Parameter.empty` if there is none)."""
-
-    annotation: Any
-    default: Any
-
-
-def list_options(cls: type) -> Mapping[str, Option]:
-    """The keyword options of a class, and of the base classes to which it passes its `**options`."""
-    return _collect_options(cls)
+Mark = Literal["task", "play", "local", "owner"]
+INSTALLED = "installed"
+"""The value of a `local` option that names the data set which `fedagentgym data` installs: it means the same everywhere."""
 
 
-@cache
-def _collect_options(cls: type) -> Mapping[str, Option]:
-    found: dict[str, Option] = {}
-    for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        init = vars(base)["__init__"]
-        parameters = inspect.signature(init).parameters.values()
-        hints = get_type_hints(init)
-        for parameter in parameters:
-            if parameter.kind is parameter.KEYWORD_ONLY or (
-                parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
-            ):
-                found.setdefault(parameter.name, Option(hints.get(parameter.name, Any), parameter.default))
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            break
-    return found
+def task(default: Any, *, description: str, **limits: Any) -> Any:
+    """Declare an option that decides which tasks there are.
 
+    Args:
+        default: Its value if it is not given.
+        description: What it is, for the reference.
+        **limits: Limits of the value, as pydantic's `Field` takes them, such as `ge=1`.
 
-def list_play_options(cls: type) -> frozenset[str]:
-    """The options that a class and its base classes declare not to change any task."""
-    return frozenset(name for base in cls.__mro__ for name in getattr(base, "play_options", ()))
-
-
-def check_options(cls: type, env_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with NumPy's numbers as Python's; an unknown keyword or a value of the wrong type is refused in one
-    sentence, before anything is built."""
-    accepted = list_options(cls)
-    checked = {name: to_plain_numbers(value) for name, value in options.items()}
-    for name, value in checked.items():
-        if name not in accepted:
-            guess = find_closest_name(name, accepted)
-            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(accepted, 30)}"
-            raise OptionError(f"{env_id} has no option {name!r}: {hint}")
-        _check_type(cls, env_id, name, value)
-    return checked
-
-
-def _check_type(cls: type, env_id: str, name: str, value: Any) -> None:
-    from pydantic import ValidationError
-
-    adapter = _make_adapter(cls, name)
-    if adapter is None:
-        return
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise OptionError(
-            f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})"
-        ) from None
-
-
-@cache
-def _make_adapter(cls: type, name: str) -> TypeAdapter[Any] | None:
-    """Return what checks the values of an option; None if its annotation cannot be checked."""
-    from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter
-    from pydantic.errors import PydanticUserError
-
-    annotation = list_options(cls)[name].annotation
-    try:
-        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
-    except PydanticUserError:
-        return TypeAdapter(annotation)
-    except PydanticSchemaGenerationError:
-        return None
-
-
-# ---- the options that decide tasks ------------------------------------------------------------------------------
-
-
-def resolve_task_options(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option that decides tasks with its value, given or by default; the places of data on this machine are left out."""
-    known, play = list_options(cls), list_play_options(cls)
-    defaults = {name: one.default for name, one in known.items() if one.default is not inspect.Parameter.empty}
-    chosen = {
-        name: value for name, value in {**defaults, **options}.items() if name not in SELECTING and name not in play
-    }
-    portable: dict[str, Any] = cls.portable_options(chosen)
-    return portable
-
-
-def refuse_foreign_options(cls: type[Any], options: Mapping[str, Any], where: str, *, paths: bool = False) -> None:
-    """Raise if options that others chose hold what only the user of this machine decides; paths of data on it only if `paths`
-    are allowed."""
-    for part, own in cls.list_parts(options):
-        kept = part.portable_options(own)
-        for name in own:
-            if name in part.owner_options or (name in part.local_options and name not in kept and not paths):
-                what = "a path on this machine" if name in part.local_options else "a protection of this machine"
-                raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
-
-
-def keep_plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that can be written as JSON; of others, such as functions, the digest of the pool must suffice."""
-    return {name: value for name, value in options.items() if _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        canonical_json(value)
-    except DataError:
-        return False
-    return True
-
-
-def add_options(cls: type[Any], fixed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a client split, updated with options that leave its tasks as they are.
-
-    Options that decide no task and the places of data can be added; others can be repeated. Whether data is the same
-    is for the digest of the pool to say.
+    Returns:
+        The field, for the body of a class derived from `EnvOptions`.
     """
-    wanted = to_plain_numbers(dict(given))
-    before, after = resolve_task_options(cls, fixed), resolve_task_options(cls, {**fixed, **wanted})
-    for name, value in wanted.items():
-        if name in SELECTING:
-            raise OptionError(f"{name}= is decided by the split: leave it out")
-        if name in after and name in list_options(cls) and not _are_equal(before.get(name), after[name]):
-            raise OptionError(
-                f"{name}={_show(value)} would change the tasks of the split, which was made with "
-                f"{name}={_show(before.get(name))}: leave it out, or make a split with it "
-                f"(federate({cls.id!r}, env={{{name!r}: ...}}))"
-            )
-    return {**fixed, **wanted}
+    return Field(default, description=description, json_schema_extra={"mark": "task"}, **limits)
 
 
-def _are_equal(first: Any, second: Any) -> bool:
-    try:
-        return canonical_json(first) == canonical_json(second)
-    except DataError:
-        return bool(first is second or first == second)
+def play(default: Any, *, description: str, **limits: Any) -> Any:
+    """Declare an option that decides how tasks are played or shown, and changes none of them.
+
+    Args:
+        default: Its value if it is not given.
+        description: What it is, for the reference.
+        **limits: Limits of the value, as pydantic's `Field` takes them, such as `ge=1`.
+
+    Returns:
+        The field, for the body of a class derived from `EnvOptions`.
+    """
+    return Field(default, description=description, json_schema_extra={"mark": "play"}, **limits)
 
 
-def _show(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def local(default: Any, *, description: str, **limits: Any) -> Any:
+    """Declare an option that is a place on this machine; the digest of a pool identifies the data that is found there.
+
+    Args:
+        default: Its value if it is not given.
+        description: What it is, for the reference.
+        **limits: Limits of the value, as pydantic's `Field` takes them, such as `ge=1`.
+
+    Returns:
+        The field, for the body of a class derived from `EnvOptions`.
+    """
+    return Field(default, description=description, json_schema_extra={"mark": "local"}, **limits)
+
+
+def owner(default: Any, *, description: str, **limits: Any) -> Any:
+    """Declare an option that only the owner of a machine decides, such as which protections may be missing; it changes no task.
+
+    Args:
+        default: Its value if it is not given.
+        description: What it is, for the reference.
+        **limits: Limits of the value, as pydantic's `Field` takes them, such as `ge=1`.
+
+    Returns:
+        The field, for the body of a class derived from `EnvOptions`.
+    """
+    return Field(default, description=description, json_schema_extra={"mark": "owner"}, **limits)
+
+
+class EnvOptions(Settings):
+    """Base class of the options of environments, and the options that all of them have.
+
+    Derive a class with a field for each option, and name it in brackets, `class MazeEnv(TextEnv[MazeOptions])`: `self.options`
+    are the checked values.
+
+    Examples:
+        >>> from fedagentgym.envs import EnvOptions, play, task
+        >>> class MazeOptions(EnvOptions):
+        ...     rooms: int = task(4, ge=2, description="number of rooms")
+        ...     shows_map: bool = play(False, description="whether observations show a map")
+        >>> MazeOptions(rooms=9, shows_map=True).deciding
+        {'rooms': 9}
+    """
+
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+    max_turns: int | None = play(
+        None, ge=1, description="actions after which an episode is truncated; null: as many as the environment says"
+    )
+    reward: Literal["score", "success10"] = play(
+        "score",
+        description="what is paid: what the environment says, or with success10 10 for a solved episode and nothing else",
+    )
+    order: Literal["drawn", "once"] = play(
+        "drawn",
+        description="the task of a reset without one: drawn with replacement, or once each in the order of the pool, from the"
+        " one that the seed numbers",
+    )
+    render_mode: Literal["human", "ansi"] | None = play(
+        None,
+        description="ansi: `render()` returns the goal, the steps since the reset and the choices; human: that is"
+        " printed as it happens",
+    )
+
+    @classmethod
+    def read(cls, env_id: str, given: Mapping[str, Any]) -> Self:
+        """The checked options of an environment; `OptionError` or `UnknownNameError` in one sentence."""
+        try:
+            return cls.model_validate(dict(given))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+        path = [str(part) for part in fault["loc"]]
+        name, value = path[0] if path else "", fault["input"]
+        if fault["type"] == "extra_forbidden":
+            known = list(cls.model_fields)
+            guess = find_closest_name(name, known)
+            hint = f"did you mean {guess!r}?" if guess else f"it takes {join_names(known, 30)}"
+            raise OptionError(f"{env_id} has no option {name!r}: {hint}")
+        if isinstance(given.get(name), str) and (words := _list_words(cls.model_fields[name].annotation)):
+            raise unknown_name_error(name, given[name], words)
+        message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it is")
+        message = message.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+        if not name:
+            raise OptionError(f"{env_id}: {message}")
+        raise OptionError(f"{env_id}, option {name!r}: {message[:1].lower()}{message[1:]} (got {show_value(value)})")
+
+    @classmethod
+    @cache
+    def get_marks(cls) -> Mapping[str, Mark]:
+        """The mark of every option."""
+        marks = {}
+        for name, field in cls.model_fields.items():
+            extra = field.json_schema_extra
+            marks[name] = extra["mark"] if isinstance(extra, dict) and "mark" in extra else "task"
+        return marks  # type: ignore[return-value]
+
+    def count_turns(self, usual: int) -> int:
+        """Return the maximum number of turns of an episode.
+
+        Args:
+            usual: The environment's `default_max_turns`.
+
+        Returns:
+            `max_turns`, given or by default; override this if it depends on other options.
+        """
+        return self.max_turns or usual
+
+    def list_parts(self) -> Sequence[EnvOptions]:
+        """These options, and those of other environments that they contain; override this if there are some."""
+        return (self,)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that were given, as they are."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The given options that only this environment has: what identifies its world."""
+        return {name: value for name, value in self.given.items() if name not in EnvOptions.model_fields}
+
+    @property
+    def portable(self) -> dict[str, Any]:
+        """The given options that mean the same on every machine, as plain values: what files and messages hold."""
+        return self._keep(self.model_fields_set, ("task", "play"))
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Every option that decides tasks with its value, given or by default: what names a set of tasks."""
+        return self._keep(self.get_marks(), ("task",))
+
+    @property
+    def names_local_data(self) -> bool:
+        """True if data on this machine is named, which may change while a process runs."""
+        return any(
+            mark == "local" and getattr(part, name) is not None
+            for part in self.list_parts()
+            for name, mark in part.get_marks().items()
+        )
+
+    def refuse_foreign(self, where: str, *, paths: bool = False) -> None:
+        """Raise if options that others chose hold one that only the user of this machine decides; a place of data only if no
+        `paths` are allowed."""
+        for part in self.list_parts():
+            for name in type(part).model_fields:
+                mark, value = part.get_marks()[name], getattr(part, name)
+                is_path = mark == "local" and not (isinstance(value, str) and value == INSTALLED)
+                if name in part.model_fields_set and (mark == "owner" or (is_path and not paths)):
+                    what = "a path on this machine" if is_path else "a protection of this machine"
+                    raise DataError(f"{where}: {name!r} concerns {what}, which only its user decides: give it yourself")
+
+    def _keep(self, names: Any, marks: Sequence[Mark]) -> dict[str, Any]:
+        """The plain values of options with these marks; values that are none, such as functions, are left to the digest of what
+        they lead to."""
+        kept = {}
+        for name, mark in self.get_marks().items():
+            value = getattr(self, name)
+            installed = mark == "local" and isinstance(value, str) and value == INSTALLED
+            if name in names and (mark in marks or installed):
+                try:
+                    plain = to_jsonable_python(value)
+                    canonical_json(plain)
+                except (PydanticSerializationError, DataError):
+                    continue
+                kept[name] = plain
+        return kept
+
+
+def _list_words(annotation: Any) -> tuple[str, ...]:
+    """The words that a field of these alone takes."""
+    kinds = [one for one in (get_args(annotation) or ()) if one is not type(None)]
+    if kinds and all(isinstance(one, str) for one in kinds):
+        return tuple(kinds)
+    return _list_words(kinds[0]) if len(kinds) == 1 else ()

@@ -8,8 +8,6 @@ its tasks, and is loaded (or found in memory) when it is read.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
@@ -17,8 +15,8 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +26,7 @@ from fedagentgym.base.errors import DataError, OptionError, require_type, show_v
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.registry import format_env_words
-from fedagentgym.envs.task import (
+from fedagentgym.envs.tasks import (
     Task,
     TaskIds,
     Value,
@@ -48,6 +46,17 @@ class EpisodeStarter(Protocol):
     """The part of an environment that opening episodes needs."""
 
     def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> Sequence[Any]: ...
+
+
+class PoolOrigin(Protocol):
+    """The reference to what a pool was loaded from: it is pickled as this, and loaded again."""
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+    def load(self) -> TaskPool: ...
+
+    def open_env(self, pool: TaskPool) -> EpisodeStarter: ...
 
 
 class PromptTemplate(Protocol):
@@ -516,60 +525,9 @@ def _restore(
     return pool
 
 
-# ---- pools that environments share ------------------------------------------------------------------------------------
-
-
-MOST_POOLS = 16
-_INDEPENDENT = ("split", "tasks", "pool", "max_turns", "reward", "order", "render_mode")
-"""Options of every environment on which no pool depends; the split is passed separately."""
-
-_pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
-_lock = threading.RLock()
-
-
-class PoolOrigin(NamedTuple):
-    """The environment class, the options and the split that a pool was loaded with."""
-
-    environment: type
-    options: Mapping[str, Any]
-    split: str
-
-    def load(self) -> TaskPool:
-        """The pool again: the shared one, or loaded from its data."""
-        made: Any = self.environment(**{**self.options, "split": self.split})
-        pool: TaskPool = made.pool
-        return pool
-
-    def open_env(self, pool: TaskPool) -> Any:
-        """The environment with these options, playing this pool or a part of it."""
-        return self.environment(**{**self.options, "split": self.split, "pool": pool})
-
-
-def select_pool_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an environment on which its pool may depend."""
-    return {name: value for name, value in options.items() if name not in _INDEPENDENT}
-
-
 def describe_pool_words(pool: TaskPool) -> str:
     """The command-line words that open this pool's environment with its split, as far as the pool knows them."""
     origin = pool.origin
     options = {} if origin is None else dict(origin.options)
     options.pop("variant", None)
     return f"{format_env_words(pool.env, options)}{'' if pool.split == 'train' else f' --split {pool.split}'}"
-
-
-def find_or_load_pool(origin: PoolOrigin, load: Callable[[], TaskPool]) -> TaskPool:
-    """The pool of this origin: the one in memory, or the one that `load` returns."""
-    try:
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in origin.options.items()}
-        key = (origin.environment, origin.split, canonical_json(plain))
-    except DataError:  # an option that is no plain value, such as a function: such options cannot be compared
-        return load()
-    with _lock:
-        if key in _pools:
-            _pools.move_to_end(key)
-            return _pools[key]
-        pool = _pools[key] = load()
-        if len(_pools) > MOST_POOLS:
-            _pools.popitem(last=False)
-        return pool

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedagentgym.base.imports import Registry
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.tasks import shorten_env_id
 
 ENVIRONMENTS = Registry(
     "environment",

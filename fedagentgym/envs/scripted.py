@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream, stream
-from fedagentgym.envs.core import Episode, Expert, TextEnv
-from fedagentgym.envs.view import SLOT
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.protocols import Expert
+from fedagentgym.envs.view import SLOT, Episode
 
 _WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
 

@@ -1,4 +1,4 @@
-"""A space of any text.
+"""A space of any text, and the arguments of a reset.
 
 gymnasium's `Text` accepts only a given alphabet, and its shared-memory form has one cell per character of it. Actions and
 observations here are arbitrary: any Python string, lone surrogates included. A batch of texts is a tuple. For vector
@@ -8,7 +8,7 @@ environments with shared memory each environment owns a range of bytes: a length
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_char
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any
@@ -23,7 +23,7 @@ from gymnasium.vector.utils import (
     write_to_shared_memory,
 )
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError, show_value
 
 SLOT_BYTES = 1 << 16
 _LENGTH_BYTES = 8
@@ -119,3 +119,25 @@ def _write_memory(space: TextSpace, index: int, value: str, shared_memory: Any) 
 @read_from_shared_memory.register(TextSpace)
 def _read_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> SharedTexts:
     return SharedTexts(memoryview(shared_memory.get_obj()).cast("B"), n, space.slot_bytes)
+
+
+def check_seed(seed: Any) -> int | None:
+    """The seed of a reset as a whole number of Python."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+        raise OptionError(f"the seed of an episode is a whole number from 0 on, got {show_value(seed)}")
+    return None if seed is None else int(seed)
+
+
+def read_task_option(options: Any) -> str | None:
+    """The task that the options of a reset name."""
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise OptionError(f"reset options are a mapping such as {{'task': id}}, got {show_value(options)}")
+    if not options:
+        return None
+    if surplus := [name for name in options if name != "task"]:
+        raise OptionError(f"unknown reset option {show_value(surplus[0])}: the one known is 'task'")
+    if not isinstance(options["task"], str):
+        raise OptionError(f"the reset option 'task' is a task id, got {show_value(options['task'])}")
+    return str(options["task"])

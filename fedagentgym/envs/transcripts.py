@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from fedagentgym.base.errors import DataError, require_type
 from fedagentgym.base.rounding import count_things
-from fedagentgym.envs.core import EnvLike, Episode, open_env
+from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.view import Episode
 
 _HEADING = re.compile(r"(.+), seed (\d+)")
 

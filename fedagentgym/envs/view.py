@@ -1,4 +1,4 @@
-"""The view that an environment shows after a reset or a step, and the text that `render()` makes of it."""
+"""The view that an environment shows, the episode at one moment, and the text that `render()` makes of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedagentgym.envs.task import Task
+from fedagentgym.base.errors import show_value
+from fedagentgym.envs.tasks import Task
 
 EMPTY: Mapping[str, Any] = {}
 SLOT = re.compile(r"<[a-z_]+>")
@@ -37,6 +38,71 @@ class View(NamedTuple):
     valid: bool = True
     rewards: Mapping[str, float] = EMPTY
     extra: Mapping[str, Any] = EMPTY
+
+
+class Episode(NamedTuple):
+    """One episode at one moment; it never changes.
+
+    Attributes:
+        task: The task that is played.
+        seed: Seed of the environment's random choices.
+        turn: Number of actions so far.
+        state: The environment's own state; only `advance` reads it.
+        view: What the environment shows now, and its grades so far: a `View`.
+        reward: Reward of the last action.
+        terminated: Whether the episode has ended by itself.
+        truncated: Whether its turns are used up.
+    """
+
+    task: Task
+    seed: int
+    turn: int
+    state: Any
+    view: View
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def over(self) -> bool:
+        """True if no further action can be taken."""
+        return self.terminated or self.truncated
+
+
+def explain_moment(method: str, found: object) -> str:
+    """A sentence about what `begin` or `advance` returned, if it is not a state and a view."""
+    if isinstance(found, View):
+        what = "a view alone"
+    elif isinstance(found, tuple) and len(found) == 5:
+        what = "five values, as gymnasium's step does"
+    elif isinstance(found, tuple) and found and isinstance(found[0], View):
+        what = "the view first"
+    else:
+        what = show_value(found)
+    return f'{method} returned {what}: it returns the state and the view, `return state, View(observation="...", reward=0.0)`'
+
+
+def hide_grade(view: View) -> View:
+    """The view for a player that does not know the gold: accuracies and score are 0, other rewards are unchanged."""
+    rewards = {name: 0.0 if name.startswith("accuracy") else value for name, value in view.rewards.items()}
+    return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
+
+
+def make_info(env: Any) -> dict[str, Any]:
+    """The `info` of gymnasium's interface about the current episode of an environment."""
+    task, view = env.episode.task, env.episode.view
+    return {
+        **view.extra,
+        "task": task.id,
+        "category": task.category,
+        "turn": env.episode.turn,
+        "instructions": env.get_instructions(task),
+        "admissible": None if view.admissible is None else list(view.admissible),
+        "valid": bool(view.valid),
+        "score": float(view.score),
+        "success": bool(view.success),
+        "rewards": {name: float(view.rewards.get(name, 0.0)) for name in env.reward_names},
+    }
 
 
 MOST_CHOICES = 40
@@ -76,3 +142,9 @@ def render_choices(step: Step) -> str:
 def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
     """The whole text; `steps` begins where the rendered environment was reset or restored."""
     return "\n".join([render_heading(task, goal), *map(render_step, steps), render_choices(steps[-1])])
+
+
+def render_last(task: Task, goal: str, step: Step) -> str:
+    """The text of one step, as it is printed while an episode is played."""
+    heading = [render_heading(task, goal)] if step.action is None else []
+    return "\n".join([*heading, render_step(step), render_choices(step)])

@@ -20,8 +20,8 @@ from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.base.files import parse_yaml, read_text, write_atomic
 from fedagentgym.base.settings import Settings, assign
-from fedagentgym.envs.options import refuse_foreign_options
-from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+from fedagentgym.envs.make import read_options
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def check_foreign_envs(
     sets = () if evaluation is None else evaluation.sets
     for name, options in [(env.id, env.options), *((one.env or env.id, one.options or {}) for one in sets)]:
         with contextlib.suppress(UnknownNameError):
-            refuse_foreign_options(ENVIRONMENTS.get(find_env_id(name)), options, where, paths=paths)
+            read_options(find_env_id(name), options).refuse_foreign(where, paths=paths)
 
 
 def change_agent(settings: AgentSettings, changes: list[str]) -> AgentSettings:

@@ -17,7 +17,8 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, join_names, unknown_name_error
 from fedagentgym.base.settings import merge
-from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs import open_env
+from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, change_agent, check_foreign_envs, read_agent_file
 from fedagentgym.experiment.evaluation_run import (
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.export import OpenedPolicy
     from fedagentgym.partitions.client_split import Client
-
-
-_NOT_OPTIONS = ("split", "tasks", "pool", "variant", "render_mode")
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class OpenedEvaluation:
     def describe_sets(self) -> dict[str, dict[str, Any]]:
         """The fields of the lines of each set that describe its environment, so that they can be played again from the file."""
         own = {key: value for key, value in self._whose.items() if value is not None}
-        return {one.name: {"options": type(one.env).portable_options(one.options), **own} for one in self.sets}
+        return {one.name: {"options": one.env.options.portable, **own} for one in self.sets}
 
     @property
     def _whose(self) -> dict[str, Any]:
@@ -127,7 +125,7 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
         policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
         env=EvaluatedEnv(
             id=first.env.id,
-            options=type(first.env).portable_options(first.options),
+            options=first.env.options.portable,
             client=None if client is None else client.index,
             variant=variant,
         ),
@@ -221,26 +219,18 @@ def _open_client(named: NamedClient, env: str | None, options: Mapping[str, Any]
     return loaded.client(named.number)
 
 
-def _make_client_keywords(client: Client, split: str | None) -> dict[str, Any]:
-    """A client's own tasks in its variant; with another split, all its tasks in that variant."""
-    keywords = client.get_env_kwargs()
-    if split is None:
-        return keywords
-    return {**{key: value for key, value in keywords.items() if key not in ("tasks", "pool")}, "split": split}
-
-
 def open_client_env(
     named: NamedClient, *, env: str | None = None, split: str | None = None, options: Mapping[str, Any] | None = None
 ) -> TextEnv:
-    """The environment of a client of a split file, in its variant."""
+    """The environment of a client of a split file, in its variant: its own tasks, or with another split all of that."""
     client = _open_client(named, env, options or {})
-    return open_env(client.client_split.record.env_id, **_make_client_keywords(client, split))
+    return client.open_env() if split is None else client.open_world(split)
 
 
 def _open_client_set(client: Client, request: EvaluationRequest, settings: EvaluationSettings) -> OpenedSet:
-    keywords = _make_client_keywords(client, request.evaluation.get("split"))
-    env = open_env(client.client_split.record.env_id, **keywords)
-    chosen = settings.model_copy(update={"split": keywords["split"]})
+    split = request.evaluation.get("split")
+    env = client.open_env() if split is None else client.open_world(split)
+    chosen = settings.model_copy(update={"split": split or client.client_split.record.env_split})
     return OpenedSet("", env, client.client_split.options, chosen)
 
 
@@ -355,9 +345,9 @@ def _find_options(path: Path, run: RunFolder, name: str, head: Mapping[str, Any]
     """The options of a line, or those of the run that contains the file. Paths on this machine are not taken from a file."""
     if "options" in head:
         options = head["options"]
-        if not isinstance(options, dict) or any(key in _NOT_OPTIONS for key in options):
+        if not isinstance(options, dict):
             raise DataError(f"{path}: the options of an episode are not what `fedagentgym eval` writes")
-        return ENVIRONMENTS.get(find_env_id(head["env"])).portable_options(options)  # type: ignore[no-any-return]
+        return read_options(find_env_id(head["env"]), options).portable
     if not run.is_run:
         return {}
     if "partition" not in run.config:

@@ -26,6 +26,7 @@ from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
+from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.federation.server import lock_folder
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import (
@@ -211,10 +212,10 @@ def run_evaluation(
                 config_digest=config.digest,
                 env=EnvRecord(
                     id=first_set.env.id,
-                    options=type(first_set.env).portable_options(first_set.options),
+                    options=first_set.env.options.portable,
                     pool=first_set.env.pool.digest,
                     task_set=first_set.env.task_set.digest,
-                    verifier=first_set.env.get_verifier_version(),
+                    verifier=find_verifier(first_set.env),
                 ),
                 evaluation_sets={one.name: one.describe() for one in sets if one.name},
                 agent=described.model_copy(update=parsing),

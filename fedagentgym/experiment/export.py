@@ -12,6 +12,7 @@ from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
+from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
 from fedagentgym.experiment.run import Run, describe_privacy
@@ -20,7 +21,6 @@ from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.commits import Chain, CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds
 from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.partitions.table import env_class
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class OpenedPolicy:
     def describe(self) -> AgentFile:
         """The content of `agent.yaml`, with the environment options that have the same meaning on every machine."""
         config, options = self.run.config, self.run.runtime.client_split.options
-        env = {**config.env.model_dump(), "options": self.run.runtime.env.portable_options(options)}
+        env = {**config.env.model_dump(), "options": read_options(config.env.id, options).portable}
         evaluated = _make_portable(config.evaluation or EvaluationSettings(), config.env.id)
         return AgentFile.load(
             {
@@ -81,7 +81,7 @@ def _make_portable(evaluation: EvaluationSettings, env_id: str) -> EvaluationSet
     sets = [
         one
         if one.options is None
-        else one.model_copy(update={"options": env_class(find_env_id(one.env or env_id)).portable_options(one.options)})
+        else one.model_copy(update={"options": read_options(find_env_id(one.env or env_id), one.options).portable})
         for one in evaluation.sets
     ]
     return evaluation.model_copy(update={"sets": tuple(sets)})

@@ -27,6 +27,7 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.envs.protocols import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import (
     OFFLOAD_ON_CPU,
@@ -495,7 +496,7 @@ class Run:
         evaluated = [(one["round"], one["evaluation"]) for one in records if "evaluation" in one]
         found = [describe_evaluated(one, number, one["policy"]) for number, one in evaluated]
         client_split, env = self.runtime.client_split, self.runtime.env
-        protections = describe_protections(start=True) if env.runs_programs else None
+        protections = describe_protections(start=True) if runs_programs(env) else None
         success = {} if ranked is None else {name: one["success"]["mean"] for name, one in ranked.categories.items()}
         return RunRecord(
             kind="training",

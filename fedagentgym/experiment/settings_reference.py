@@ -6,22 +6,26 @@ class that is registered under one, those of plugins too.
 
 from __future__ import annotations
 
-import json
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from itertools import groupby
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.kinds import (
+    REQUIRED,
+    describe_default,
+    describe_field,
+    describe_type,
+    describe_value,
+    write_table,
+)
 from fedagentgym.base.settings import Choice
 from fedagentgym.experiment.config import RunConfig
-
-_NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def _iter_field(key: str, field: FieldInfo, names: tuple[str, ...] = ()) -> Iter
     """An entry, and those below it."""
     annotation, choice = field.annotation, _find_choice(field)
     meaning = field.description or ""
-    yield SettingEntry(key, _describe_type(annotation, field.metadata), _describe_default(field), meaning, names)
+    yield SettingEntry(key, describe_field(field), describe_default(field), meaning, names)
     if choice is not None:
         for name in choice.registry.names():
             chosen = choice.registry.get(name)
@@ -126,11 +130,11 @@ def _iter_backend_options() -> Iterator[SettingEntry]:
 
     for name in BACKENDS.names():
         for option, annotation, default in describe_options(name) or ():
-            shown = "(must be given)" if default is PydanticUndefined else _show(default)
-            yield SettingEntry(f"federation.options.{option}", _describe_type(annotation), shown, "", (name,))
+            shown = REQUIRED if default is PydanticUndefined else describe_value(default)
+            yield SettingEntry(f"federation.options.{option}", describe_type(annotation), shown, "", (name,))
 
 
-# ---- types in words ---------------------------------------------------------------------------------------------------
+# ---- what a field leads to --------------------------------------------------------------------------------------------
 
 
 def _find_choice(field: FieldInfo) -> Choice | None:
@@ -159,55 +163,6 @@ def _find_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
-def _describe_type(annotation: Any, metadata: Any = ()) -> str:
-    """
-    >>> _describe_type(Literal["a", "b"] | None), _describe_type(tuple[int, ...])
-    ('a, b or null', 'list of whole numbers')
-    """
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _describe_type(parts[0], parts[1:])
-    if origin in (Union, types.UnionType):
-        kinds = dict.fromkeys(_describe_type(part, metadata) for part in parts if part is not type(None))
-        null = ["null"] if type(None) in parts else []
-        return " or ".join([*kinds, *null])
-    if origin is Literal:
-        return ", ".join(map(str, parts))
-    if origin in (tuple, list):
-        inner = _describe_type(parts[0]) if parts else "value"
-        fixed = len(parts) > 1 and parts[1] is not Ellipsis
-        return f"{len(parts)} {inner}s" if fixed else f"list of {inner}s"
-    if origin is dict or annotation is dict or origin is Mapping:
-        return "mapping"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "section"
-    return _NUMBERS.get(annotation, "value") + _describe_bounds(metadata)
-
-
-def _describe_bounds(metadata: Any) -> str:
-    found = [
-        f"{words} {value:g}"
-        for part in metadata
-        for name, words in _BOUNDS.items()
-        if isinstance(value := getattr(part, name, None), int | float)
-    ]
-    return f", {' and '.join(found)}" if found else ""
-
-
-def _describe_default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "(must be given)"
-    return _show(field.get_default(call_default_factory=True))
-
-
-def _show(value: Any) -> str:
-    """A default as written in a configuration; a section's own defaults are listed below it."""
-    if isinstance(value, BaseModel):
-        name = getattr(value, "name", None)
-        return str(name) if isinstance(name, str) else ""
-    return json.dumps(value, default=str, ensure_ascii=False) if not isinstance(value, str) else value
-
-
 def to_markdown(entries: list[SettingEntry]) -> str:
     """The reference as a page of the documentation: a table for each section."""
     lines = [
@@ -217,15 +172,13 @@ def to_markdown(entries: list[SettingEntry]) -> str:
         "settings KEY` prints a part of it, `fedagentgym train CONFIG --show` the resolved configuration. Where a key",
         "belongs to some choices only (an algorithm, a sampler), they are listed after its meaning.",
     ]
-    section = ""
-    for entry in entries:
-        head = entry.key.partition(".")[0]
-        if head != section:
-            section = head
-            lines += ["", f"## {head}", "", "| key | default | meaning |", "|---|---|---|"]
-        names = f" *({', '.join(entry.names)})*" if entry.names else ""
-        description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
-        default = f"`{entry.default}`" if entry.default not in ("", "(must be given)") else entry.default
-        cells = (f"`{entry.key}`", default, f"{description}{names}")
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    for section, found in groupby(entries, key=lambda entry: entry.key.partition(".")[0]):
+        lines += ["", f"## {section}", "", *write_table(("key", "default", "meaning"), [*map(_write_row, found)])]
     return "\n".join(lines) + "\n"
+
+
+def _write_row(entry: SettingEntry) -> tuple[str, str, str]:
+    names = f" *({', '.join(entry.names)})*" if entry.names else ""
+    description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+    default = f"`{entry.default}`" if entry.default not in ("", REQUIRED) else entry.default
+    return f"`{entry.key}`", default, f"{description}{names}"

@@ -143,7 +143,7 @@ def find_packaged(settings: AgentSettings, env: TextEnv) -> AgentSettings | None
     """The tiny agent of the package for an environment. Under another seed (the secret twin) it is the same agent."""
     if not starts_from_nothing(settings):
         return None
-    wanted = {**env.world_options, "seed": 0}
+    wanted = {**env.options.own, "seed": 0}
     for one in list_shipped():
         note = one.note
         if note.get("env") == env.id and {**note["options"], "seed": 0} == wanted and not one.is_misled:

@@ -191,7 +191,7 @@ def make_run_config(suite: Suite, entry: Entry, key: RunKey) -> RunConfig:
 def make_evaluation_config(opened: OpenedScenario, entry: Entry, seed: int) -> EvaluationConfig:
     """The configuration of a run of the agents track."""
     settings = load_settings(entry, opened.suite.ranking.temperature)
-    options = type(opened.env).portable_options(opened.options)
+    options = opened.env.options.portable
     return EvaluationConfig(
         name=f"{opened.suite.name}-{name_run((opened.name, seed))}",
         seed=derive(seed, "ranked"),
@@ -313,7 +313,7 @@ def play_unit(unit: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
                 env, settings = opened.env, load_settings(one.entry, one.suite.ranking.temperature)
                 if starts_from_nothing(settings):  # the one that comes with the package, else one that is made now
                     made = find_packaged(settings, env)
-                    settings = made or prepare_agent(settings, env.id, env.world_options, None)[0]
+                    settings = made or prepare_agent(settings, env.id, env.options.own, None)[0]
                 evaluation = make_evaluation_config(opened, one.entry, one.seed)
                 described = describe_agent(settings).model_copy(update={"settings": evaluation.agent})
                 sets = (OpenedSet("", env, opened.options, evaluation.evaluation),)

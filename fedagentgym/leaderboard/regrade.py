@@ -20,6 +20,7 @@ from fedagentgym.base.files import format_path, read_bytes
 from fedagentgym.base.progress import make_table
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.statistics import mean
+from fedagentgym.envs.protocols import find_verifier, get_action_tail
 from fedagentgym.leaderboard.entries import Regraded
 from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
@@ -142,8 +143,8 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
                 solved = (former.success, graded.success)
                 change = Change(where, name, former.task, former.sample, former.reward, graded.reward, solved)
                 found.changes.append(change)
-            if env.get_verifier_version() is not None:
-                about["verifier"] = env.get_verifier_version()
+            if find_verifier(env) is not None:
+                about["verifier"] = find_verifier(env)
             lines.append(format_line(graded, about, brief=line.brief) + "\n")
             again.append(graded)
         found.episodes += len(again)
@@ -168,7 +169,7 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
             f" {record.ranked.round}: play it again"
         )
     found.success[where] = record.ranked.overall["success"]["mean"], made.ranked.overall["success"]["mean"]
-    verifier = due.ranked.env.get_verifier_version()
+    verifier = find_verifier(due.ranked.env)
     made = made.model_copy(update={"env": record.env.model_copy(update={"verifier": verifier})})
     files = {RECORD: format_document(made).encode(), CONFIG: read_bytes(run.path / CONFIG)}
     ordered = [RANKED, *([WORLDS] if due.own_worlds else []), *names.values()]
@@ -188,7 +189,7 @@ def _regrade_episode(env: Any, former: Trajectory, speaker: Speaker, brief: bool
             )
         acts, form = turn.acts, turn.format
         if speaker.parser is not None and env.takes != "reply":
-            action, form = parse(turn.reply, speaker.parser, speaker.think, env.published_action_tail)
+            action, form = parse(turn.reply, speaker.parser, speaker.think, get_action_tail(env))
             acts = (action,)
         shown = () if brief else tuple(episode.view.admissible or ())
         episode, grades = play_acts(env, episode, acts)

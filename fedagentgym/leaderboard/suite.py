@@ -445,7 +445,7 @@ class OpenedScenario:
 
     def describe(self) -> dict[str, Any]:
         """The scenario as `bench show --check` prints it."""
-        options = type(self.env).portable_options(self.options)
+        options = self.env.options.portable
         clients = {} if self.client_split is None else {"clients": len(self.client_split)}
         tasks = {**self.tasks.model_dump(mode="json"), **self.digests.model_dump()}
         return {"name": self.name, "env": self.env.id, "options": options, **tasks, **clients}
@@ -505,20 +505,20 @@ def describe_replicates(suite: Suite) -> dict[int, Replicate]:
 
 def find_env(suite: Suite, scenario: str) -> tuple[str, dict[str, Any]]:
     """The environment of a scenario of the agents track with its options, of which none is for the machine's user alone."""
-    from fedagentgym.envs.options import refuse_foreign_options
-    from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+    from fedagentgym.envs.make import read_options
+    from fedagentgym.envs.registry import find_env_id
 
     definition = suite.scenarios[scenario]
     env_id = find_env_id(str(definition.env))
-    refuse_foreign_options(ENVIRONMENTS.get(env_id), definition.options, f"suite {suite.name}", paths=True)
+    read_options(env_id, definition.options).refuse_foreign(f"suite {suite.name}", paths=True)
     return env_id, definition.options
 
 
 def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
     """The number of tasks that a scenario plays of each split: one, or one for every form in which its data are published, which
     are not opened; a split with fewer than are to be played is refused."""
-    from fedagentgym.envs import open_env
-    from fedagentgym.envs.registry import ENVIRONMENTS
+    from fedagentgym.envs.make import env_class, open_env, read_options
+    from fedagentgym.envs.protocols import count_published
 
     played = {suite.ranking.split: suite.get_ranking(scenario).tasks}
     if suite.track == "methods":
@@ -527,11 +527,11 @@ def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
         played = {suite.selection.split: suite.selection.tasks, **played}
     else:
         env_id, options = find_env(suite, scenario)
-    env_class = ENVIRONMENTS.get(env_id)
-    forms = env_class.count_published(options)
+    cls = env_class(env_id)
+    forms = count_published(cls, read_options(env_id, options))
     found = {}
     for split, tasks in played.items():
-        sizes = tuple(form.get(env_class.canonical_split(split), 0) for form in forms)
+        sizes = tuple(form.get(cls.canonical_split(split), 0) for form in forms)
         sizes = sizes or (len(open_env(env_id, **{**options, "split": split}).pool),)
         if min(sizes) < max(1, tasks or 0):
             raise DataError(

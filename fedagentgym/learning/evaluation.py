@@ -33,7 +33,9 @@ from fedagentgym.base.rounding import format_share
 from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_tasks
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import EnvLike, TextEnv
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike
+from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.rollouts import RolloutStats, collect
@@ -151,7 +153,8 @@ def format_episodes(
     groups: Sequence[Group], agent: Player, env: TextEnv, about: Mapping[str, Any] | None = None
 ) -> str:
     """Every episode as a line, with the environment, the agent and the verifier."""
-    verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
+    version = find_verifier(env)
+    verifier = {} if version is None else {"verifier": version}
     extra = {"env": env.id, "pool": env.task_set.pool, "agent": agent.name, **verifier, **(about or {})}
     return "".join(format_line(trajectory, extra) + "\n" for group in groups for trajectory in group)
 
@@ -299,10 +302,10 @@ class OpenedSet:
 
     def describe(self) -> dict[str, Any]:
         """The description of the set, for records."""
-        verifier = self.env.get_verifier_version()
+        verifier = find_verifier(self.env)
         return {
             "env": self.env.id,
-            "options": type(self.env).portable_options(self.options),
+            "options": self.env.options.portable,
             "split": self.settings.split,
             "pool": self.env.pool.digest,
             "task_set": self.env.task_set.digest,
@@ -396,7 +399,8 @@ def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tu
 
 def _find_data_set(name: str) -> tuple[str, dict[str, Any]] | None:
     """The environment and options of the installed data set with this name, if there is one."""
-    from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, find_source
+    from fedagentgym.envs.options import INSTALLED
+    from fedagentgym.envs.reasoning.sources import SOURCES, find_source
 
     try:
         source = find_source(name)

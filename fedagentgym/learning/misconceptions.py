@@ -15,15 +15,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import EnvLike, open_env
+from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.misconceptions import MisleadableEnv, check_misleadable
 from fedagentgym.learning.settings import MisconceptionSettings
 from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
-    from fedagentgym.envs.core import Expert, TextEnv
+    from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.misconceptions import Procedures
-    from fedagentgym.envs.task import Task
+    from fedagentgym.envs.protocols import Expert
+    from fedagentgym.envs.tasks import Task
 
 
 @dataclass(frozen=True)

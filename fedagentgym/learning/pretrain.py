@@ -26,10 +26,9 @@ from fedagentgym.base.process import get_logger, read_processor_name
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
-from fedagentgym.envs.options import list_play_options
 from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.scripted import list_words
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.learning.evaluation import evaluate
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions
@@ -198,7 +197,8 @@ class _Imitation(NamedTuple):
         the wording of questions, change what is imitated."""
         plain = self.player.model_dump(mode="json")
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
-        names = list_play_options(type(self.env)) & set(self.options)
+        marks = self.env.options.get_marks()
+        names = [name for name in self.options if marks[name] in ("play", "owner")]
         parts += [{name: self.options[name] for name in sorted(names)}] if names else []
         if made_from is None:
             return digest([*parts, plain, self.seed])

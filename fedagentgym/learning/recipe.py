@@ -21,7 +21,7 @@ class RecipeEnv(Settings):
     """An environment and its options."""
 
     id: str = Field(description="environment id")
-    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as size: tiny")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the environment, such as size: tiny")
 
 
 class Recipe(Settings):

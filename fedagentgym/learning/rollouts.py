@@ -25,14 +25,15 @@ from fedagentgym.base.progress import Progress
 from fedagentgym.base.ranks import share
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import EnvLike, open_env
+from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments, number_segments
 
 if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Move, Player
     from fedagentgym.agents.settings import AgentSettings
-    from fedagentgym.envs.core import Episode, TextEnv
-    from fedagentgym.envs.task import Task
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.tasks import Task
+    from fedagentgym.envs.view import Episode
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.base.errors import DataError, require_type
+from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
 from fedagentgym.partitions.record import NoVariants, SplitRecord
-from fedagentgym.partitions.table import TaskTable, env_class, open_pool, refuse_evaluation
+from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
 from fedagentgym.partitions.verification import IMPORTED
 
 
@@ -98,7 +99,7 @@ def import_client_split(
     made = SplitRecord(
         env_id=env_id,
         env_split=split,
-        env_options=cls.portable_options(options),
+        env_options=read_options(env_id, options).portable,
         pool_digest=whole.digest,
         sampler=IMPORTED,
         parameters={},

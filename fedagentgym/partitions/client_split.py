@@ -27,12 +27,12 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import HUB_NAME, pull_folder
 from fedagentgym.base.rounding import count_things
-from fedagentgym.envs import open_env
-from fedagentgym.envs.core import EnvLike, TextEnv
-from fedagentgym.envs.options import add_options, keep_plain_options, resolve_task_options
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike, build, env_class, open_env, read_options
+from fedagentgym.envs.options import EnvOptions
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.registry import find_env_id
-from fedagentgym.envs.task import TaskSet
+from fedagentgym.envs.tasks import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
 from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions import split_files
@@ -48,7 +48,7 @@ from fedagentgym.partitions.division import (
 from fedagentgym.partitions.labels import Labels
 from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.table import TaskTable, env_class, open_pool, refuse_evaluation
+from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
@@ -84,38 +84,51 @@ class Client:
         """The value that names this client's tasks."""
         return replace(self.client_split.task_set, ids=self.tasks)
 
-    def get_env_kwargs(self, **options: Any) -> dict[str, Any]:
-        """Return the keywords that make this client's environment, for `gymnasium.make` or a worker process.
+    def open_env(self, **options: Any) -> TextEnv:
+        """Open an environment over this client's tasks, in its variant, for playing many episodes.
 
         Args:
-            **options: Further options of those that change no task: the environment's `play_options`, the place of its data,
-                and `pool=` with the same digest. `split=` an evaluation split: held-out tasks in the client's world.
+            **options: Further options of the environment: those that change no task, the place of its data, and `pool=` with
+                the same digest. `split=` an evaluation split plays held-out tasks in the client's world.
 
         Returns:
-            The given options, with the client's split, tasks and variant.
+            The environment itself.
 
         Raises:
             OptionError: If an option would change the tasks, or is decided by the split.
+            DataError: If a given pool or given data is not the one that was divided.
         """
-        opened, given = self.client_split, dict(options)
-        pool, own = given.pop("pool", None), opened.record.env_split
-        split = own if "split" not in given else opened.env_class.canonical_split(given["split"])
+        opened, own = self.client_split, self.client_split.record.env_split
+        pool, split = options.pop("pool", None), options.get("split", own)
+        split = opened.env_class.canonical_split(split) if isinstance(split, str) else own
         if split == own or split in opened.env_class.evaluation_splits:
-            given.pop("split", None)
-        keywords = add_options(opened.env_class, opened.options, given)
-        keywords |= {"split": split, **({"tasks": self.task_set} if split == own else {})}
-        if self.variant is not None:
-            keywords["variant"] = dict(self.variant)
+            options.pop("split", None)
+        chosen = add_options(opened.env_options, options, opened.env_class.id) if options else opened.env_options
         if split != own:
-            return keywords if pool is None else keywords | {"pool": pool}
-        if pool is not None:
-            keywords["pool"] = pool
-        elif opened.own_pool or (self.variant is None and not opened.env_class.names_local_data(given)):
-            keywords["pool"] = opened.pool
-        return keywords
+            return build(opened.env_class, chosen, split=split, pool=pool, variant=self.variant)
+        changes_data = any(chosen.get_marks()[name] in ("task", "local") for name in options)
+        if pool is None and (opened.own_pool or (self.variant is None and not changes_data)):
+            return build(opened.env_class, chosen, split=own, tasks=self.tasks, pool=opened.pool, variant=self.variant)
+        if pool is not None and not isinstance(pool, TaskPool):
+            raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
+        return build(opened.env_class, chosen, split=own, tasks=self.task_set, pool=pool, variant=self.variant)
+
+    def open_world(self, split: str) -> TextEnv:
+        """Open an environment over all tasks of a split in this client's variant.
+
+        Args:
+            split: The split.
+
+        Returns:
+            The environment itself.
+        """
+        require_type("a split is a name", split, str)
+        opened = self.client_split
+        split = opened.env_class.canonical_split(split)
+        return build(opened.env_class, opened.env_options, split=split, variant=self.variant)
 
     def make(self, **options: Any) -> gymnasium.Env[str, str]:
-        """Make a gymnasium environment over this client's tasks, in its variant.
+        """Make the same environment for gymnasium: `gymnasium.make(env_id, client_split=..., client=...)`.
 
         Args:
             **options: Further options of the environment, of those that change no task; keywords of `gymnasium.make`.
@@ -127,22 +140,9 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
             DataError: If a given pool or given data is not the one that was divided.
         """
-        return gymnasium.make(self.client_split.record.env_id, **self.get_env_kwargs(**options))
-
-    def open_env(self, **options: Any) -> TextEnv:
-        """Open the same environment as `make` without gymnasium's wrappers, for playing many episodes.
-
-        Args:
-            **options: Further options of the environment, of those that change no task.
-
-        Returns:
-            The environment itself.
-
-        Raises:
-            OptionError: If an option would change the tasks, or is decided by the split.
-            DataError: If a given pool or given data is not the one that was divided.
-        """
-        return open_env(self.client_split.record.env_id, **self.get_env_kwargs(**options))
+        return gymnasium.make(
+            self.client_split.record.env_id, client_split=self.client_split, client=self.index, **options
+        )
 
     def make_vec(
         self, count: int, *, vectorization_mode: Literal["sync", "async"] = "sync", **options: Any
@@ -161,10 +161,7 @@ class Client:
             OptionError: If an option would change the tasks, or is decided by the split.
         """
         require_type("copies are counted by a whole number", count, int)
-        keywords = self.get_env_kwargs(**options)
-        return gymnasium.make_vec(
-            self.client_split.record.env_id, num_envs=count, vectorization_mode=vectorization_mode, **keywords
-        )
+        return self.client_split.make_vec([self.index] * count, vectorization_mode=vectorization_mode, **options)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -322,17 +319,21 @@ class ClientSplit:
         """The identity of the split: it changes if any client's tasks or variant change."""
         return self.record.digest
 
-    @property
+    @cached_property
     def env_class(self) -> type[TextEnv]:
         """The class of the environment whose tasks are divided."""
         return env_class(self.record.env_id)
 
     @cached_property
+    def env_options(self) -> EnvOptions:
+        """The checked options with which the pool was loaded."""
+        return self.env_class.Options.read(self.record.env_id, self.options)
+
+    @cached_property
     def task_set(self) -> TaskSet:
         """The value that names all tasks of the divided pool."""
-        options = keep_plain_options(resolve_task_options(self.env_class, self.options))
         record = self.record
-        return TaskSet(record.env_id, options, record.env_split, record.pool_digest, self.pool.ids)
+        return TaskSet(record.env_id, self.env_options.deciding, record.env_split, record.pool_digest, self.pool.ids)
 
     @cached_property
     def table(self) -> TaskTable:
@@ -461,7 +462,7 @@ def federate(
     options = dict(env or {})
     if not isinstance(env_id, str):
         opened = open_env(env_id)
-        env_id, options = opened.id, {**opened.world_options, **options}
+        env_id, options = opened.id, {**opened.options.own, **options}
         pool = opened.given_pool if pool is None else pool
     env_id = find_env_id(env_id)
     cls = env_class(env_id)
@@ -486,7 +487,7 @@ def federate(
     made = SplitRecord(
         env_id=env_id,
         env_split=split,
-        env_options=cls.portable_options(options),
+        env_options=read_options(env_id, options).portable,
         pool_digest=whole.digest,
         sampler=partition,
         parameters=dump_parameters(sampler),
@@ -589,11 +590,9 @@ def open_client_split(
 ) -> ClientSplit:
     """Open a split of this machine, never of the hub: what configurations and commands name."""
     record = split_files.load(path)
-    if local := _list_local_options(record.env_id, record.env_options):
-        raise DataError(
-            f"{path} names the option {local[0]!r}, which only the user of a machine decides and cannot be part of a split"
-        )
-    options = add_options(env_class(record.env_id), record.env_options, env or {})
+    stored = read_options(record.env_id, record.env_options)
+    stored.refuse_foreign(str(path))
+    options = add_options(stored, env or {}, record.env_id).given
     whole = open_pool(record.env_id, record.env_split, options, pool)
     return bind(record, whole, options, str(path), own_pool=pool is not None)
 
@@ -637,8 +636,8 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
         detail = f"{len(missing):,} of its task ids are not in this pool, the first is {missing[0]!r}"
     else:
         detail = "the ids are there, but the tasks behind them were made from other data or options"
-    local = env_class(record.env_id).local_options
-    made_with = " or ".join([*(f"{name}=" for name in local), "pool="])
+    marks = env_class(record.env_id).Options.get_marks()
+    made_with = " or ".join([*(f"{name}=" for name, mark in marks.items() if mark == "local"), "pool="])
     hint = f"; if it was made with {made_with}, give that again"
     return (
         f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
@@ -648,34 +647,51 @@ def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
     )
 
 
-def _list_local_options(env_id: str, options: Mapping[str, Any]) -> list[str]:
-    """The options that are paths on this machine, wholly or in part."""
-    portable = env_class(env_id).portable_options(options)
-    return sorted(name for name, value in options.items() if name not in portable or portable[name] != value)
+def add_options(fixed: EnvOptions, given: Mapping[str, Any], env_id: str) -> EnvOptions:
+    """The options of a split, updated with options that leave its tasks as they are.
+
+    Options that decide no task and the places of data can be added; others can be repeated. Whether data is the same
+    is for the digest of the pool to say.
+    """
+    for name in ("split", "tasks", "pool", "variant"):
+        if name in given:
+            raise OptionError(f"{name}= is decided by the split: leave it out")
+    after = type(fixed).read(env_id, {**fixed.given, **given})
+    deciding = [name for name in given if after.get_marks()[name] == "task"]
+    kept, wanted = (fixed.deciding, after.deciding) if deciding else ({}, {})
+    for name in deciding:
+        if wanted.get(name) != kept.get(name):
+            raise OptionError(
+                f"{name}={_show(given[name])} would change the tasks of the split, which was made with "
+                f"{name}={_show(kept.get(name))}: leave it out, or make a split with it "
+                f"(federate({env_id!r}, env={{{name!r}: ...}}))"
+            )
+    return after
 
 
-def resolve_client_kwargs(
-    env_id: str, client_split: ClientSplit | str | Path, client: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The environment keywords of one client, for `gymnasium.make(env_id, client_split=..., client=...)`."""
-    if isinstance(client_split, ClientSplit):
-        opened, further = client_split, dict(options)
-    else:
-        opened, further = _open_split_file(Path(client_split), env_id, options)
-    if opened.record.env_id != env_id:
-        raise OptionError(f"the split divides {opened.record.env_id}, not {env_id}: use its id in gymnasium.make")
-    return opened.client(client).get_env_kwargs(**further)
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _open_split_file(path: Path, env_id: str, options: Mapping[str, Any]) -> tuple[ClientSplit, dict[str, Any]]:
-    """A split file with the places of data and the pool among the options, and the other options."""
-    local = {*env_class(env_id).local_options, *_list_local_options(env_id, options)}
-    where = {name: value for name, value in options.items() if name in local and value is not None}
-    further = {name: value for name, value in options.items() if name not in where and name != "pool"}
-    pool = options.get("pool")
-    if where or pool is not None:
-        return open_client_split(path, env=where, pool=pool), further
-    return _open_unchanged(str(path), split_files.compute_fingerprint(path)), further
+def open_split_client(
+    env_id: str, client_split: ClientSplit | str | Path, client: int, options: dict[str, Any]
+) -> TextEnv:
+    """The environment of one client of a split or its file, for `gymnasium.make(env_id, client_split=..., client=...)`. Places of
+    data and a pool belong to the file, other options to the client."""
+    if not isinstance(client_split, ClientSplit):
+        path, pool, where = Path(client_split), options.pop("pool", None), dict[str, Any]()
+        if options:
+            marks = env_class(env_id).Options.get_marks()
+            where = {name: value for name, value in options.items() if marks.get(name) in ("task", "local")}
+        if pool is not None or (where and read_options(env_id, where).names_local_data):
+            client_split = open_client_split(path, env=where, pool=pool)
+            options = {name: value for name, value in options.items() if name not in where}
+        else:
+            client_split = _open_unchanged(str(path), split_files.compute_fingerprint(path))
+    if client_split.record.env_id != env_id:
+        raise OptionError(f"the split divides {client_split.record.env_id}, not {env_id}: use its id in gymnasium.make")
+    return client_split.client(client).open_env(**options)
 
 
 @lru_cache(maxsize=8)

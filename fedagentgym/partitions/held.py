@@ -25,10 +25,10 @@ from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_t
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import count_turns, env_class, read_options
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, to_plain_payload
+from fedagentgym.envs.tasks import Task, from_plain_payload, to_plain_payload
 from fedagentgym.partitions.client_split import Client, ClientSplit
-from fedagentgym.partitions.table import env_class
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
 Shared = Literal["count", "categories"]
@@ -40,7 +40,7 @@ class HeldEnv(Settings):
 
     id: str = Field(description="environment id, such as fedagentgym/QA-v0")
     split: str = Field(default="train", description="split whose tasks are held")
-    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the environment, such as data: FILE")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the environment, such as data: FILE")
 
 
 class HeldSettings(Settings):
@@ -100,16 +100,25 @@ def open_held(path: str | Path) -> HeldTasks:
     file = find_client_file(path)
     settings = load_held_settings(file)
     cls = env_class(settings.env.id)
-    options = {name: _locate(file.parent, name, value, cls) for name, value in settings.env.options.items()}
+    places = {name for name, mark in cls.Options.get_marks().items() if mark == "local"}
+    options = {  # a path is relative to the owner's file
+        name: str((file.parent / value).absolute()) if name in places and _is_there(value, file.parent) else value
+        for name, value in settings.env.options.items()
+    }
     if settings.tasks is not None:
         options["pool"] = read_tasks(file.parent / settings.tasks, cls, settings.env.split)
     if settings.variant is not None:
         options["variant"] = settings.variant
     named = [file, *([file.parent / settings.tasks] if settings.tasks else [])]
-    named += [Path(value) for name, value in options.items() if name in cls.local_options and _is_there(value)]
+    named += [Path(value) for name, value in options.items() if name in places and _is_there(value)]
     stamps = {path: stamp_file(path) for path in named if path.exists()}
     whole = open_env(settings.env.id, **options, split=settings.env.split)
-    about = [settings.env.id, cls.portable_options(settings.env.options), settings.variant, settings.held_out]
+    about = [
+        settings.env.id,
+        read_options(settings.env.id, settings.env.options).portable,
+        settings.variant,
+        settings.held_out,
+    ]
     found = digest([*about, whole.pool.digest])
     back = choose_held_out(whole.pool.ids, settings.held_out)
     if not back:
@@ -119,13 +128,6 @@ def open_held(path: str | Path) -> HeldTasks:
         pool = whole.pool.subset([identifier for identifier in whole.pool.ids if (identifier in back) == chosen])
         parts.append(open_env(settings.env.id, **{**options, "split": settings.env.split, "pool": pool}))
     return HeldTasks(settings, parts[0], parts[1], found, stamps)
-
-
-def _locate(folder: Path, name: str, value: Any, cls: type[TextEnv]) -> Any:
-    """The value of an option; a path relative to the owner's file if it is one of this machine's files."""
-    if name in cls.local_options and _is_there(value, folder):
-        return str((folder / value).absolute())
-    return value
 
 
 def _is_there(value: Any, folder: Path = Path()) -> bool:
@@ -155,7 +157,7 @@ def read_tasks(path: Path, cls: type[TextEnv], split: str) -> TaskPool:
         if not isinstance(row, Mapping) or not {"category", "payload"} <= set(row):
             raise DataError(f"{path}, line {number}: a task is a mapping with category and payload")
         try:
-            rows.append({**row, "payload": cls.read_payload(row["payload"])})
+            rows.append({**row, "payload": from_plain_payload(row["payload"], cls.payload_type)})
         except DataError as error:
             raise DataError(f"{path}, line {number}: {error}") from None
     return TaskPool.from_records(rows, env=cls.id, split=split)
@@ -169,7 +171,7 @@ def format_task(task: Task, pool: TaskPool, cls: type[TextEnv]) -> str:
     row |= {name: values[place] for name, values in pool.columns.items() if values[place] is not None}
     try:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False)
-        same = cls.read_payload(json.loads(line)["payload"]) == task.payload
+        same = from_plain_payload(json.loads(line)["payload"], cls.payload_type) == task.payload
     except (TypeError, ValueError, DataError):
         same = False
     if not same:
@@ -217,8 +219,8 @@ def export_client(client: Client, folder: str | Path) -> Path:
     """
     split, pool = client.client_split, client.pool
     cls = split.env_class
-    options = cls.portable_options(split.options)
-    if (turns := cls.count_turns(split.options)) != cls.count_turns(options):
+    options = read_options(cls.id, split.options).portable
+    if (turns := count_turns(cls.id, split.options)) != count_turns(cls.id, options):
         options["max_turns"] = turns
     settings = {
         "client": client.index,

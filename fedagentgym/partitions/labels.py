@@ -23,9 +23,11 @@ from fedagentgym.base.encoding import canonical_json, digest, shorten_digest
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.files import check_format, read_bytes, read_jsonl, write_atomic
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import Episode, Handicap, TextEnv
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool, describe_pool_words
+from fedagentgym.envs.protocols import Handicap
 from fedagentgym.envs.scripted import NoisyExpert
+from fedagentgym.envs.view import Episode
 
 SCHEMA = "fedagentgym/labels/1"
 Flags = NDArray[np.bool_]

@@ -19,7 +19,7 @@ from fedagentgym.base.errors import OptionError, require_type
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
-from fedagentgym.envs.task import plain_name
+from fedagentgym.envs.tasks import plain_name
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.record import SplitRecord

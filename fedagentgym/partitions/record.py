@@ -220,7 +220,6 @@ MAX_SEED = 1 << 128
 _MAX_NAME = 200
 _MAX_VALUES = 1 << 16
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_RESERVED_OPTIONS = ("split", "tasks", "pool", "variant", "client_split", "client", "render_mode")
 _FIELDS: dict[str, tuple[type, ...]] = {
     "env": (dict,),
     "pool_digest": (str,),
@@ -294,8 +293,6 @@ def is_id_list(row: Any) -> bool:
 def _check_env(env: dict[str, Any]) -> str | None:
     if set(env) != {"id", "split", "options"}:
         return "must hold id, split and options alone"
-    if reserved := next((name for name in _RESERVED_OPTIONS if name in env["options"]), None):
-        return f"has an option {reserved!r}, which the split itself determines"
     return _find_odd_value(env)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedagentgym.base.errors import OptionError, require_type
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things, format_fixed
-from fedagentgym.envs.task import plain_name
+from fedagentgym.envs.tasks import plain_name
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.division import Sampler
 from fedagentgym.partitions.plots import MUTED_COLOR, STYLE, TEXT_COLOR, add_legend, plot_mixture_bars, save_figure

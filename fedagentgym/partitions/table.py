@@ -15,15 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value
-from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
-
-
-def env_class(env_id: str) -> type[TextEnv]:
-    """The class of an environment, for its declarations."""
-    found: type[TextEnv] = ENVIRONMENTS.get(env_id)
-    return found
 
 
 def refuse_evaluation(cls: type[TextEnv], split: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
 from fedagentgym.base.rounding import format_fixed
+from fedagentgym.envs.make import env_class
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.assignment import Assignment
@@ -21,7 +22,7 @@ from fedagentgym.partitions.labels import Labels, find_shipped, from_mapping, fr
 from fedagentgym.partitions.record import NoVariants, SplitRecord, compute_client_digest, record_digest
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.statistics import compare_with_chance
-from fedagentgym.partitions.table import TaskTable, env_class, open_pool
+from fedagentgym.partitions.table import TaskTable, open_pool
 
 MAX_Z = 6.0
 IMPORTED = "imported"

@@ -19,6 +19,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.statistics import CONFIDENCE, mean
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
 from fedagentgym.learning.episodes import Line, format_line, group_by_task, read_lines
 from fedagentgym.learning.evaluation import summarise
@@ -105,7 +106,7 @@ def describe_tasks(env: TextEnv, ids: Sequence[str], ranking: RankingSettings | 
         pool=env.task_set.pool,
         task_ids=digest(list(ids)),
         task_set=replace(env.task_set, ids=list(ids)).digest,
-        verifier=env.get_verifier_version(),
+        verifier=find_verifier(env),
     )
 
 
@@ -116,10 +117,10 @@ def describe_env(
     tasks = env if client_split is None else client_split
     return EnvRecord(
         id=env.id,
-        options=type(env).portable_options(options),
+        options=env.options.portable,
         pool=tasks.pool.digest,
         task_set=tasks.task_set.digest,
-        verifier=env.get_verifier_version(),
+        verifier=find_verifier(env),
         protections=protections,
     )
 
@@ -256,7 +257,7 @@ def play_again(run: RunFolder, due: Due, record: RunRecord, where: str) -> Playe
         lines, groups = _read(run, name, where), list[tuple[Group, ...]]()
         for more, (part, about) in parts.items():
             place, env, episodes = f"{where}: {name}{more}", part.env, list[Trajectory]()
-            verifier = {} if env.get_verifier_version() is None else {"verifier": env.get_verifier_version()}
+            verifier = {} if find_verifier(env) is None else {"verifier": find_verifier(env)}
             said = {
                 "env": env.id,
                 "pool": env.task_set.pool,

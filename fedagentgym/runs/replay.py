@@ -14,6 +14,7 @@ from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
+from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Trajectory, Turn
 
@@ -107,7 +108,7 @@ def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
     if speaker.parser is None or env.takes == "reply":
         action, form = turn.reply, True
     else:
-        action, form = parse(turn.reply, speaker.parser, speaker.think, env.published_action_tail)
+        action, form = parse(turn.reply, speaker.parser, speaker.think, get_action_tail(env))
     if turn.acts != (action,):
         return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"
     if turn.format != form:

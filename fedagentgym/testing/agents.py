@@ -10,8 +10,9 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move, Player
 from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.base.streams import stream
-from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.core import Episode, TextEnv, open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.view import Episode
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
 
 EPISODES = 6
@@ -38,7 +39,7 @@ def check_agent(agent: str | Player, *, env: str = "fedagentgym/Guess-v0", **set
         >>> check_agent("random")
     """
     with errors_as_failures():
-        made = ENVIRONMENTS.get(env)()
+        made = open_env(env)
         assert not settings or isinstance(agent, str), "settings are for an agent that is given by its name"
         player = make_agent({"name": agent, **settings} if isinstance(agent, str) else agent, made, seed=0)
         name = getattr(player, "name", None)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, FedAgentGymError, describe_error, show_value
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.envs.core import EnvLike, Episode, Expert, TextEnv, open_env
-from fedagentgym.envs.options import list_options, list_play_options
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.pool import TaskPool, represent
+from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.scripted import random_action
 from fedagentgym.envs.variants import assign_variants, complete_request
+from fedagentgym.envs.view import SLOT, Episode
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
@@ -24,6 +33,18 @@ from fedagentgym.partitions.table import TaskTable, encode_values
 from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
+PLAYED = 6
+"""Episodes that are played to their end."""
+COMPARED_TASKS = 200
+"""Tasks of a split whose payloads are compared with those of the others."""
+HINTS = {
+    "load_pool": ": it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
+    "begin": ': it returns `return state, View(observation="...")`',
+    "advance": ": any text is an action, and one that is not understood gives View(..., valid=False)",
+    "act": ": an expert is asked at every turn, looks at the episode, and copes with any action before",
+    "expert": ": it returns an object with act(episode)",
+}
+"""The most probable meaning of an error in a method."""
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
@@ -52,13 +73,14 @@ HOSTILE_ACTIONS = (
 
 
 def check_env(env: EnvLike, **options: Any) -> None:
-    """Check an environment: its description, determinism, pure episodes, snapshots, hostile actions, and tasks without answers.
+    """Check an environment: its description, its tasks, what `begin` and `advance` return, determinism, pure episodes, snapshots,
+    hostile actions, its expert, and tasks without answers.
 
     An environment without an expert is played at random, with a warning about what was not checked.
 
     Args:
-        env: Its id, or an instance.
-        **options: Its options, with an id.
+        env: Its id, its class, or an instance.
+        **options: Its options, with an id or a class.
 
     Raises:
         AssertionError: What is wrong, in one sentence.
@@ -67,24 +89,45 @@ def check_env(env: EnvLike, **options: Any) -> None:
         >>> from fedagentgym.testing import check_env
         >>> check_env("fedagentgym/Guess-v0")
     """
-    checked = open_env(env, **options)
-    _check_description(checked)
-    _check_gymnasium(checked)
-    _check_global_generators(checked)
-    _check_determinism(checked)
-    _check_snapshots(checked)
-    _check_purity(checked)
-    _check_hostile_actions(checked)
-    _check_lockstep(checked)
-    if checked.has_expert:
-        _check_ungraded(checked)
-    else:
-        warnings.warn(
-            f"{checked.id} has no expert(): it was played at random, and whether a task without its answer is paid was not "
-            "checked",
-            stacklevel=2,
-        )
-    checked.close()
+    with _one_sentence():
+        checked = open_env(env, **options)
+        _check_description(checked)
+        _check_pools(checked)
+        _check_views(checked)
+        if checked.has_expert:
+            _check_expert(checked)
+        _check_global_generators(checked)
+        _check_determinism(checked)
+        _check_purity(checked)
+        _check_snapshots(checked)
+        _check_hostile_actions(checked)
+        _check_lockstep(checked)
+        _check_gymnasium(checked)
+        if checked.has_expert:
+            _check_ungraded(checked)
+        else:
+            warnings.warn(
+                f"{checked.id} has no expert(): it was played at random, and whether a task without its answer is paid was not "
+                "checked",
+                stacklevel=3,
+            )
+        checked.close()
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Convert whatever the checked class raises into a failed check that says in which of its lines."""
+    try:
+        yield
+    except (AssertionError, Warning):
+        raise
+    except FedAgentGymError as error:
+        raise AssertionError(str(error)) from error
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        method = next((one.name.lstrip("_") for one in reversed(frames) if one.name.lstrip("_") in HINTS), "it")
+        where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+        raise AssertionError(f"{method} ({where}) raised {describe_error(error)}{HINTS.get(method, '')}") from error
 
 
 def digest_episode(env: EnvLike) -> str:
@@ -165,18 +208,164 @@ def _extract_observed(episode: Episode) -> list[Any]:
 def _check_description(env: TextEnv) -> None:
     assert env.takes in ("command", "reply"), f"takes is 'command' or 'reply', got {env.takes!r}"
     for name in ("id", "role", "action_help"):
-        assert isinstance(getattr(env, name, None), str), f"the class attribute {name} is missing"
-    assert type(env).__doc__, "the class docstring is the environment's page: it is missing"
+        text = getattr(env, name)
+        assert text.strip(), f"the class attribute {name} is empty: {name} = 'a text for agents and people'"
+    assert type(env).__doc__, (
+        f'{type(env).__name__} has no docstring: it is the environment\'s page, """Find a hidden number by asking."""'
+    )
     names = env.reward_names
     assert isinstance(names, tuple) and all(isinstance(name, str) for name in names), (
-        f"reward_names is a tuple of names, got {names!r}"
+        f'reward_names is a tuple of names, ("accuracy/maze",), got {names!r}'
     )
-    words = list(env.vocabulary())
-    assert all(isinstance(word, str) for word in words), "vocabulary() gives something that is not a string"
+    words = env.vocabulary()
+    assert not isinstance(words, str) and all(isinstance(word, str) for word in words), (
+        "vocabulary() gives something other than words: return a list of texts"
+    )
     for split in env.evaluation_splits:
         assert split in env.splits, f"the evaluation split {split!r} is not among {env.splits}"
-    for option in list_play_options(type(env)):
-        assert option in list_options(type(env)), f"play_options lists {option!r}, which __init__ does not take"
+    for option, field in type(env.options).model_fields.items():
+        assert field.description, f"the option {option!r} has no description: {option} = task(default, description=...)"
+    task = env.pool[0]
+    for method, found in (("goal", env.goal(task)), ("get_instructions", env.get_instructions(task))):
+        assert isinstance(found, str), f"{method}(task) returns a text, got {show_value(found)}"
+
+
+def _check_pools(env: TextEnv) -> None:
+    """Every split has tasks of its own, the same whenever it is loaded."""
+    tasks: dict[str, list[str]] = {}
+    known: dict[str, str] = {}
+    for split in env.splits:
+        pool, again = env.load_pool(split), env.load_pool(split)
+        example = "TaskPool.from_records(tasks, env=self.id, split=split)"
+        assert isinstance(pool, TaskPool), f"load_pool({split!r}) returned {show_value(pool)}: it returns {example}"
+        assert pool.env == env.id, f"load_pool({split!r}) gives tasks of {pool.env}, not of {env.id}: {example}"
+        assert len(set(pool.ids)) == len(pool.ids), (
+            f"load_pool({split!r}) gives two tasks of one id: every id is there once"
+        )
+        shared = next((one for one in pool.ids if one in known), None)
+        assert shared is None, (
+            f"the splits {known.get(str(shared))!r} and {split!r} both have the task {shared!r}: each has tasks of its own,"
+            f" {example}"
+        )
+        assert pool.split == split, f"load_pool({split!r}) gives a pool of the split {pool.split!r}: {example}"
+        known |= dict.fromkeys(pool.ids, split)
+        assert pool.digest == again.digest and list(pool.ids) == list(again.ids), (
+            f"load_pool({split!r}) gives other tasks each time: draw from fedagentgym.stream(seed, split, number)"
+        )
+        some = [pool[place] for place in range(min(len(pool), COMPARED_TASKS))]
+        for one, other in zip(some, again, strict=False):
+            assert _represent(one.payload) == _represent(other.payload), (
+                f"load_pool({split!r}) gives the task {one.id} another payload each time: draw from fedagentgym.stream"
+            )
+        tasks[split] = [text for one in some if (text := _represent(one.payload)) is not None]
+    for first, second in combinations([split for split in env.splits if tasks[split]], 2):
+        count = min(len(tasks[first]), len(tasks[second]))
+        assert tasks[first][:count] != tasks[second][:count] and sorted(tasks[first]) != sorted(tasks[second]), (
+            f"load_pool gives the same tasks for {first!r} and {second!r}: success on held-out tasks would be that on training"
+            " tasks; draw each split's own, stream(seed, split, number)"
+        )
+
+
+def _represent(payload: Any) -> str | None:
+    """The text of a payload that differs for different values, if it has one."""
+    try:
+        return represent(payload)
+    except DataError:
+        return None
+
+
+def _check_views(env: TextEnv) -> None:
+    """Every value of a view is of its type and in its range, from the first to the last."""
+    for number in range(PLAYED):
+        task = env.pool[number % len(env.pool)]
+        before = _represent(task.payload)
+        (episode,) = env.reset_many([task], [number])
+        assert _represent(task.payload) == before, "begin changed the payload of its task: copy it first"
+        player, paid = _RandomPlayer(env), 0.0
+        lists = episode.view.admissible is not None
+        _check_view(env, "begin", episode, lists)
+        while not episode.over:
+            (episode,) = env.step_many([episode], [player.act(episode)])
+            _check_view(env, "advance", episode, lists)
+            paid += episode.view.reward
+        assert not episode.view.success or paid > 0 or episode.view.score > 0, (
+            "an episode was solved and paid nothing: View(..., reward=1.0, score=1.0, success=True, done=True)"
+        )
+
+
+def _check_view(env: TextEnv, method: str, episode: Episode, lists: bool) -> None:
+    view = episode.view
+    assert isinstance(view.observation, str), (
+        f"{method}: View.observation is a text, got {show_value(view.observation)}"
+    )
+    for name in ("reward", "score"):
+        value = getattr(view, name)
+        assert isinstance(value, float), f"{method}: View.{name} is a float, got {show_value(value)}: {name}=float(...)"
+        assert math.isfinite(value), f"{method}: View.{name} is {value}: a number that is finite"
+    assert 0.0 <= view.score <= 1.0, f"{method}: View.score is between 0 and 1, got {view.score}"
+    for name in ("success", "done", "valid"):
+        value = getattr(view, name)
+        assert isinstance(value, bool), (
+            f"{method}: View.{name} is True or False, got {show_value(value)}: {name}=bool(...)"
+        )
+    assert isinstance(view.rewards, Mapping), f"{method}: View.rewards is a mapping, got {show_value(view.rewards)}"
+    for name, value in view.rewards.items():
+        assert name in env.reward_names, (
+            f"{method}: View.rewards has {name!r}, which reward_names does not list: reward_names = ({name!r},)"
+        )
+        assert isinstance(value, float) and math.isfinite(value), (
+            f"{method}: View.rewards[{name!r}] is a finite float, got {show_value(value)}"
+        )
+    actions = view.admissible
+    if view.done and actions is None:
+        return
+    assert (actions is not None) == lists, (
+        f"{method}: View.admissible {'is missing' if lists else 'is there'}, which {'was' if lists else 'was not'} at the"
+        " beginning: list the possible actions in every view, or in none"
+    )
+    assert actions is None or isinstance(actions, tuple), (
+        f'{method}: View.admissible is a tuple of texts, ("left", "right"), got {show_value(actions)}'
+    )
+    assert actions is None or all(isinstance(one, str) for one in actions), (
+        f"{method}: View.admissible holds something that is not a text"
+    )
+    assert actions != () or view.done, (
+        f"{method}: View.admissible is empty, so that nothing can be done: None lists nothing"
+    )
+
+
+def _check_expert(env: TextEnv) -> None:
+    """The expert acts as the environment says that one may, and comes to an end."""
+    solved, ended = 0, 0
+    for number in range(PLAYED):
+        expert = env.expert()
+        assert callable(getattr(expert, "act", None)), (
+            f"expert() returns an object with act(episode), got {show_value(expert)}"
+        )
+        (episode,) = env.reset_many([env.pool[number % len(env.pool)]], [number])
+        while not episode.over:
+            action = expert.act(episode)
+            assert isinstance(action, str), f"expert().act(episode) returns an action, a text, got {show_value(action)}"
+            allowed = episode.view.admissible
+            assert allowed is None or any(_fits(action, one) for one in allowed), (
+                f"expert().act(episode) returned {action[:60]!r}, which is not admissible: {', '.join(allowed[:5])}"
+            )
+            (episode,) = env.step_many([episode], [action])
+            assert episode.view.valid, f"the expert's action {action[:60]!r} was not understood: View(valid=False)"
+        solved, ended = solved + episode.view.success, ended + episode.terminated
+    assert ended, (
+        f"no episode ends in {PLAYED} plays of the expert, each of {env.max_turns} turns: advance returns View(done=True)"
+        " when the task is solved"
+    )
+    assert solved, f"the expert solved none of {PLAYED} tasks: View(success=True) when the task is solved"
+
+
+def _fits(action: str, allowed: str) -> bool:
+    """True if an action is an admissible one, its slot filled with anything."""
+    if not SLOT.search(allowed):
+        return action == allowed
+    before, after = SLOT.split(allowed, maxsplit=1)
+    return action.startswith(before) and action.endswith(after) and len(action) > len(before) + len(after)
 
 
 def _check_gymnasium(env: TextEnv) -> None:
@@ -242,9 +431,16 @@ def _check_snapshots(env: TextEnv) -> None:
 
 def _check_purity(env: TextEnv) -> None:
     for _, episode in play_steps(env, 12):
-        before = pickle.dumps(episode.state)
-        env.advance(episode.state, _open_player(env).act(episode))
-        assert pickle.dumps(episode.state) == before, "advance changed the state that it was given"
+        try:
+            before = pickle.dumps(episode.state)
+        except Exception as error:
+            raise AssertionError(
+                f"a state cannot be pickled ({describe_error(error)}): states are plain values, such as named tuples"
+            ) from None
+        env.advance(episode.state, _RandomPlayer(env).act(episode))
+        assert pickle.dumps(episode.state) == before, (
+            "advance changed the state that it was given: return a new one, state._replace(...) or a copy"
+        )
 
 
 def _check_hostile_actions(env: TextEnv) -> None:
@@ -253,6 +449,10 @@ def _check_hostile_actions(env: TextEnv) -> None:
         observation, *_, info = env.step(action)
         assert isinstance(observation, str), f"the observation after {action[:20]!r} is not a string"
         _check_info(info, env)
+    if env.episode.view.admissible is not None:
+        env.reset(seed=0, options={"task": env.pool[0].id})
+        *_, info = env.step("no such action")
+        assert not info["valid"], "an action that is not admissible was understood: View(..., valid=False)"
 
 
 def _check_lockstep(env: TextEnv) -> None:

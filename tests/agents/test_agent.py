@@ -16,12 +16,13 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.view import Episode
 
 from .models import full_logprobs, make_policy
 from .worlds import AskEnv, ShopEnv
 
-SHOP = ShopEnv()
+SHOP = open_env(ShopEnv)
 
 
 def make_agent(
@@ -132,7 +133,7 @@ def test_an_episode_is_the_same_in_any_batch() -> None:
 
 
 def test_a_full_session_ends_and_a_window_forgets() -> None:
-    env = ShopEnv(padding=20)
+    env = open_env(ShopEnv, padding=20)
     ended = play(env, make_agent(env, length=100).play(env), count=2)
     assert all(moves[-1].finish == "context" and len(moves) > 1 for moves in ended)
     assert all(not moves[-1].token_ids and not moves[-1].action for moves in ended)
@@ -142,7 +143,7 @@ def test_a_full_session_ends_and_a_window_forgets() -> None:
 
 
 def test_a_first_prompt_that_does_not_fit_is_one_clear_sentence() -> None:
-    env = ShopEnv(padding=200)
+    env = open_env(ShopEnv, padding=200)
     agent = make_agent(env, length=64)
     with pytest.raises(DataError, match=r"first prompt has \d+ tokens, but the context of 64 leaves room for 52"):
         play(env, agent.play(env))
@@ -156,7 +157,7 @@ def test_thinking_and_constraints_exclude_each_other() -> None:
 
 
 def test_reply_worlds_get_the_whole_reply() -> None:
-    env = AskEnv()
+    env = open_env(AskEnv)
     for moves in play(env, make_agent(env).play(env), count=2):
         assert moves[0].action == moves[0].reply
         assert moves[0].format
@@ -286,7 +287,7 @@ def test_a_demonstration_longer_than_a_reply_may_be_is_an_error() -> None:
 
 
 def test_reply_worlds_are_demonstrated_too() -> None:
-    env = AskEnv()
+    env = open_env(AskEnv)
     agent = make_agent(env)
     for moves in play(env, Demonstrator(agent).play(env), count=2):
         assert moves[0].action == moves[0].reply == agent.tokenizer.decode(moves[0].token_ids)

@@ -10,7 +10,7 @@ from fedagentgym.agents.text.constraints import MAX_SLOT_WORDS, ActionTrie, Trie
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
-from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs.make import open_env
 
 SEAM = make_word_tokenizer(["go to fridge cabinet search red shoes click buy now find me"])
 
@@ -89,7 +89,7 @@ def test_slots_are_filled_with_words_of_the_start() -> None:
 )
 def test_what_the_expert_says_can_be_said(env_id: str, options: dict[str, str]) -> None:
     """A warm start imitates what a constrained agent is then allowed to do."""
-    env = ENVIRONMENTS.get(env_id)(**options, split="warmup")
+    env = open_env(env_id, **options, split="warmup")
     seam = make_word_tokenizer(env.vocabulary())
     maker = TrieCache(seam, 96)
     for number, identifier in enumerate(env.pool.ids[:15]):

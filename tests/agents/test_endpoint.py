@@ -15,11 +15,12 @@ pytest.importorskip("httpx")
 from fedagentgym.agents.players.endpoint import CostCapError, EndpointAgent, EndpointError
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.make import open_env
 
 from .test_agent import play
 from .worlds import AskEnv, ShopEnv
 
-SHOP = ShopEnv()
+SHOP = open_env(ShopEnv)
 Answer = Callable[[dict[str, Any], int], tuple[int, Any, dict[str, str]]]
 
 
@@ -189,7 +190,7 @@ def test_missing_counts_cut_replies_and_empty_content(server: Server) -> None:
 def test_reply_worlds_and_keys(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", "secret")
     server.answer = lambda request, number: said("<answer>red shoes</answer>")
-    env = AskEnv()
+    env = open_env(AskEnv)
     moves = play(env, server.agent(options={"key_variable": "TEST_KEY"}).play(env), count=1)[0]
     assert moves[0].action == "<answer>red shoes</answer>"
     assert set(server.keys) == {"Bearer secret"}

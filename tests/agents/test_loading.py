@@ -26,6 +26,7 @@ from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.process import Ability
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
 
 from .models import WORDS, full_logprobs, make_policy, sharpened, wake_adapter
 from .worlds import ShopEnv
@@ -202,7 +203,7 @@ def test_a_tiny_agent_is_found_by_its_environment(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))
-    env = ShopEnv()
+    env = open_env(ShopEnv)
     with pytest.raises(DataError, match="fedagentgym pretrain tiny --env tests/WebShop-v0"):
         make_agent("tiny", env)
     shutil.copytree(folder, get_tiny_folder(env))

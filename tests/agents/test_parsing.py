@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.agents.text.parsing import ParsedReply, parse, parse_published, parse_strict
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
+from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.webshop.env import WebShopEnv
 
 WHOLE = "<think>cold</think><action>open fridge 1</action>"
@@ -59,8 +60,8 @@ def test_published(reply: str, expected: ParsedReply) -> None:
 
 def test_the_published_tail_depends_on_the_world() -> None:
     reply = "0123456789" * 5
-    assert len(parse(reply, "published", True, WebShopEnv.published_action_tail).action) == 20
-    assert len(parse(reply, "published", True, ALFWorldEnv.published_action_tail).action) == 30
+    assert len(parse(reply, "published", True, get_action_tail(WebShopEnv)).action) == 20
+    assert len(parse(reply, "published", True, get_action_tail(ALFWorldEnv)).action) == 30
     assert parse(reply, "strict", True).action == ""
 
 

@@ -13,11 +13,12 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.prompts import SHORTEST_RUN, Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.view import View
 
 from .worlds import AskEnv, ShopEnv
 
-SHOP, ASK = ShopEnv(), AskEnv()
+SHOP, ASK = open_env(ShopEnv), open_env(AskEnv)
 START = View("Find me red shoes, please.", ("search[<query>]",))
 LATER = View("Results: search[hat].", ("click[buy now]", "click[< prev]"))
 PAST = [PastTurn(START.observation, "search[hat]"), PastTurn("two", "click[a]"), PastTurn("three", "click[b]")]
@@ -193,7 +194,7 @@ def test_a_dialogue_does_not_repeat_the_list_it_has_just_shown() -> None:
 
 @pytest.mark.parametrize("context", ["session", "window"])
 def test_guessing_in_a_hundred_numbers_keeps_every_prompt_short(context: Literal["session", "window"]) -> None:
-    env = GuessEnv()
+    env = open_env(GuessEnv)
     task = next(task for task in env.pool if task.category == "large")
     episode = env.reset_many([task.id], [0])[0]
     dialogue = Dialogue(env, Template("standard", think=False), context, 2, episode.view.observation)

@@ -12,12 +12,13 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.scripted import random_action
 
 from .test_agent import play
 from .worlds import AskEnv, ShopEnv
 
-SHOP = ShopEnv()
+SHOP = open_env(ShopEnv)
 
 
 def success(agent: Any, count: int = 60) -> float:
@@ -42,7 +43,7 @@ def test_random_actions_are_admissible_and_their_slots_filled() -> None:
     assert len(seen) > 20
     for action in seen:
         assert action.startswith("search[") and set(action[7:-1].split()) <= words
-    ask = AskEnv()
+    ask = open_env(AskEnv)
     asked = ask.reset_many([ask.pool.ids[0]], [0])[0]
     assert random_action(asked, "Say red.", source) in ("<answer>Say</answer>", "<answer>red</answer>")
     assert random_action(asked, "What is 2 + 31 ?", source) in ("<answer>2</answer>", "<answer>31</answer>")

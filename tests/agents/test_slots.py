@@ -55,6 +55,6 @@ def test_nobody_searches_for_what_the_page_is_made_of(who: str) -> None:
 
 
 def test_a_world_without_goals_lends_the_words_of_its_first_observation() -> None:
-    shop = ShopEnv()
+    shop = open_env(ShopEnv)
     episode = shop.reset_many([shop.pool.ids[0]], [0])[0]
     assert get_slot_text(shop, episode) == episode.view.observation

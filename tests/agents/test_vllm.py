@@ -24,6 +24,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.message import update_norm
 from fedagentgym.learning.local import LocalTraining, SiteState
@@ -34,7 +35,7 @@ from .models import full_logprobs, sharpened, wake_adapter
 from .test_agent import logprobs_by_hand, play, segments
 from .worlds import ShopEnv
 
-SHOP = ShopEnv()
+SHOP = open_env(ShopEnv)
 INSTALLED = importlib.util.find_spec("vllm") is not None
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.options import EnvOptions, play
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import Episode, View
 
 GOALS = ("red shoes", "blue hat", "green scarf with stripes")
 
@@ -20,7 +21,11 @@ class ShopExpert:
         return "click[buy now]"
 
 
-class ShopEnv(TextEnv):
+class ShopOptions(EnvOptions):
+    padding: int = play(0, description="words behind every observation")
+
+
+class ShopEnv(TextEnv[ShopOptions]):
     """Search for what the instruction says, then buy. `padding` makes every observation longer."""
 
     id = "tests/WebShop-v0"
@@ -29,21 +34,17 @@ class ShopEnv(TextEnv):
     default_max_turns = 6
     reward_names = ("accuracy/shop",)
 
-    def __init__(self, *, padding: int = 0, **options: Any) -> None:
-        self.padding = padding
-        super().__init__(**options)
-
     def load_pool(self, split: str) -> TaskPool:
         records = [{"category": "any", "payload": goal} for goal in GOALS]
         return TaskPool.from_records(records, env=self.id, split="train")
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
-        text = f"Find me {task.payload}, please." + " x" * self.padding
+        text = f"Find me {task.payload}, please." + " x" * self.options.padding
         return ("search", task.payload), View(text, ("search[<query>]",))
 
     def advance(self, state: Any, action: str) -> tuple[Any, View]:
         page, goal = state
-        extra = " x" * self.padding
+        extra = " x" * self.options.padding
         if action.startswith("search[") and action.endswith("]"):
             found = action[7:-1] == goal
             return (f"results {found}", goal), View(f"Results: {action}." + extra, ("click[buy now]", "click[< prev]"))

@@ -24,7 +24,8 @@ from fedagentgym.algorithms.transfer import make_task_records, pool_from_records
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.task import to_plain_payload
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.tasks import to_plain_payload
 from fedagentgym.testing import check_algorithm
 
 MATH: dict[str, Any] = {
@@ -53,7 +54,7 @@ def test_a_question_travels_and_is_played_by_who_receives_it(env_id: str) -> Non
         (episode,) = env.reset_many([task], [0])
         assert episode.view.observation == env.reset_many([task.id], [0])[0].view.observation
         assert env.step_many([episode], [env.expert().act(episode)])[0].view.success
-    blind = decode(encode(make_task_records(type(env)(size="tiny", pool=env.pool.without_answers(ids)), ids)))
+    blind = decode(encode(make_task_records(open_env(type(env), size="tiny", pool=env.pool.without_answers(ids)), ids)))
     assert all(not record["payload"]["answers"] for record in blind)
     with pytest.raises(DataError, match="task records"):
         pool_from_records("nonsense", env)

@@ -13,6 +13,7 @@ from benchmarks.__main__ import BENCHMARKS
 from benchmarks.measurement import Measurement
 from benchmarks.skills_results import load_results
 from benchmarks.tables import Row
+from fedagentgym.envs.make import open_pool
 from fedagentgym.learning.recipe import Recipe
 
 
@@ -102,7 +103,7 @@ def test_clients_that_practise_alone_are_those_of_the_preset(world: misconceptio
     configs = {row: load_config(source, table.row_changes[row]) for row, source in table.rows.items()}
     config = configs["start"]
     env = open_env(config.env.id, **config.plain()["env"]["options"])
-    assert tuple(sorted(env.open_pool("train").categories)) == world.categories
+    assert tuple(sorted(open_pool(env, "train").categories)) == world.categories
     assert config.plain()["partition"]["sampler"] == "by_source"
     assert config.plain()["partition"]["clients"] == len(world.categories)
     assert config.warm_start is not None and config.warm_start.misconceptions is not None

@@ -125,7 +125,7 @@ def test_any_text_is_a_score_between_0_and_1(name: str, answer: str) -> None:
 
 @pytest.mark.parametrize(
     ("generators", "said"),
-    [(["chain_sums"], "chain_sum"), (["word_ladder"], "hash seed"), ("gcd", "Sequence"), ([], "list of names")],
+    [(["chain_sums"], "chain_sum"), (["word_ladder"], "hash seed"), ("gcd", "a list of names"), ([], "list of names")],
 )
 def test_a_wrong_choice_is_one_sentence(generators: Any, said: str) -> None:
     with pytest.raises(FedAgentGymError, match=said):

@@ -14,7 +14,7 @@ import fedagentgym
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.bridges.rewards import make_reward
-from fedagentgym.envs.core import open_env
+from fedagentgym.envs.make import open_env
 
 SINGLE = ["Math", "QA", "Code", "Skills"]
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.pool import MOST_POOLS, TaskPool
+from fedagentgym.envs.make import MOST_POOLS
+from fedagentgym.envs.pool import TaskPool
 
 WORLDS: dict[str, dict[str, Any]] = {
     "Guess": {"seed": 3},
@@ -95,10 +97,8 @@ def test_a_pool_of_records_is_pickled_with_its_tasks() -> None:
 
 def test_a_pickle_is_refused_where_its_data_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = pickle.dumps(open_env("fedagentgym/Guess-v0", seed=77).pool)
-    monkeypatch.setattr("fedagentgym.envs.pool._pools", type(WORLDS)())
+    monkeypatch.setattr("fedagentgym.envs.make._pools", OrderedDict())
     monkeypatch.setattr("fedagentgym.envs.guess.GENERATOR_VERSION", 9)
-    monkeypatch.setattr("fedagentgym.envs.pool.find_or_load_pool", lambda origin, load: load())
-    monkeypatch.setattr("fedagentgym.envs.core.find_or_load_pool", lambda origin, load: load())
     with pytest.raises(DataError, match="pickled with other data"):
         pickle.loads(stored)
 

@@ -26,7 +26,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.pool import TaskPool, represent
-from fedagentgym.envs.task import TaskIds
+from fedagentgym.envs.tasks import TaskIds
 from fedagentgym.testing import check_env, play_steps
 
 GUESS = "fedagentgym/Guess-v0"
@@ -47,7 +47,7 @@ def random_actions(seed: int) -> list[str]:
 
 
 def test_ten_thousand_episodes_replay_to_identical_bytes() -> None:
-    env = GuessEnv()
+    env = open_env(GuessEnv)
     ids = [env.pool.ids[number % len(env.pool)] for number in range(10_000)]
     scripts = [random_actions(seed) for seed in range(10_000)]
 
@@ -74,8 +74,9 @@ CONTINUE = """
 import pickle, sys
 import fedagentgym
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 snapshot, actions = pickle.loads(bytes.fromhex(sys.stdin.read()))
-env = GuessEnv()
+env = open_env(GuessEnv)
 env.restore(snapshot)
 sys.stdout.write(repr([env.step(action) for action in actions]))
 """
@@ -97,7 +98,7 @@ def test_a_snapshot_goes_on_in_another_process() -> None:
 @given(st.lists(st.text(max_size=30), max_size=12))
 @settings(deadline=None, max_examples=50)
 def test_any_text_is_an_action(actions: list[str]) -> None:
-    env = GuessEnv()
+    env = open_env(GuessEnv)
     env.reset(seed=0)
     for action in actions:
         before = env.snapshot()
@@ -137,7 +138,7 @@ def test_success10_pays_ten_for_success_only() -> None:
 
 @pytest.mark.parametrize("split", ["train", "val", "test", "warmup"])
 def test_the_expert_wins_every_game(split: str) -> None:
-    env = GuessEnv(split=split)
+    env = open_env(GuessEnv, split=split)
     episodes = env.reset_many(list(env.pool.ids), range(len(env.pool)))
     experts = [env.expert() for _ in episodes]
     for _ in range(env.max_turns):
@@ -149,7 +150,7 @@ def test_the_expert_wins_every_game(split: str) -> None:
 
 
 def test_all_is_every_split_in_order() -> None:
-    env = GuessEnv()
+    env = open_env(GuessEnv)
     assert list(env.load_pool("all").ids) == [
         identifier for split in env.splits for identifier in env.load_pool(split).ids
     ]
@@ -197,8 +198,8 @@ def test_wrong_calls_are_one_sentence() -> None:
 
 
 def test_pools_are_named_by_what_is_in_them() -> None:
-    pool = GuessEnv().pool
-    assert pool.digest == GuessEnv().pool.digest != GuessEnv(seed=1).pool.digest
+    pool = open_env(GuessEnv).pool
+    assert pool.digest == open_env(GuessEnv).pool.digest != open_env(GuessEnv, seed=1).pool.digest
     assert sum(pool.categories.values()) == len(pool) == 600
     assert pool.subset(pool.ids[:10]).digest != pool.subset(pool.ids[1:11]).digest
     assert pool["guess/train/00007"] == pool[7] == list(pool)[7]
@@ -220,7 +221,7 @@ def test_pools_of_given_records() -> None:
     pool = TaskPool.from_records(
         [{"category": "small", "payload": (10, 3)}, {"category": "x", "payload": (10, 4)}], env=GUESS
     )
-    env = GuessEnv(pool=pool)
+    env = open_env(GuessEnv, pool=pool)
     env.reset(options={"task": "guess/train/00001"})
     assert env.step("guess 4")[2]
     with pytest.raises(DataError, match="lacks the field 'payload'"):
@@ -322,11 +323,11 @@ def test_conformance_catches_a_broken_environment() -> None:
             return state, view._replace(observation=f"{view.observation} {self.last}")
 
     with pytest.raises(AssertionError):
-        check_env(Impure())
+        check_env(Impure)
 
 
 def test_played_is_reproducible() -> None:
-    assert repr(play_steps(GuessEnv(), 30)) == repr(play_steps(GuessEnv(), 30))
+    assert repr(play_steps(open_env(GuessEnv), 30)) == repr(play_steps(open_env(GuessEnv), 30))
 
 
 # ---- rendering and gymnasium's description ------------------------------------------------------------------------

@@ -1,55 +1,121 @@
-"""The pages of the environments list every option with its default."""
+"""The page of the environments' options is what their classes say."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from fedagentgym.envs import ENVIRONMENTS, TextEnv
+from fedagentgym.cli.main import main
+from fedagentgym.cli.options_reference import DOOR, write_options
+from fedagentgym.envs import ENVIRONMENTS, EnvOptions, TextEnv, owner, play
+from fedagentgym.envs.make import env_class, make
+from fedagentgym.registration import make_env
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "reference" / "environments"
-REASONING = dict.fromkeys(("Math", "QA", "Code", "Mixture"), "reasoning")
-PAGE = {"WebShop": "webshop", "ALFWorld": "alfworld", "Skills": "skills", "Guess": "index", **REASONING}
-ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| ((?:`[^`]+`(?:, )?)+) \| ", re.MULTILINE)
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
+OWN = [
+    name
+    for name in ENVIRONMENTS.names()
+    if isinstance(target := ENVIRONMENTS.get_target(name), str) and target.startswith("fedagentgym.envs.")
+]
 
 
-def read_defaults(page: str) -> dict[str, set[str]]:
-    """Option -> the defaults that a page's tables name; two where environments of one page differ."""
-    found: dict[str, set[str]] = {}
-    for names, defaults in ROW.findall((PAGES / f"{page}.md").read_text("utf-8")):
-        keys, values = re.findall(r"`(\w+)`", names), re.findall(r"`([^`]+)`", defaults)
-        for number, key in enumerate(keys):
-            found[key] = {values[number]} if len(keys) > 1 else set(values)
+def read_rows(page: str) -> dict[str, dict[str, list[str]]]:
+    """Heading -> option -> its value, default, mark and meaning."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for section in page.split("\n## ")[1:]:
+        rows = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in section.splitlines() if line.startswith("| `")]
+        found[section.partition("\n")[0]] = {row[0].strip("`"): row[1:] for row in rows}
     return found
 
 
-def list_options(cls: type[TextEnv]) -> dict[str, Any]:
-    """The options of a class and of its base classes, but for those of every environment."""
-    classes = [
-        one for one in cls.__mro__ if issubclass(one, TextEnv) and one is not TextEnv and "__init__" in vars(one)
-    ]
-    found: dict[str, Any] = {}
-    for one in classes:
-        for name, parameter in inspect.signature(one.__init__).parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                found.setdefault(name, parameter.default)
-    return found
+def test_the_page_is_made_anew() -> None:
+    """In a process of its own: what other tests register would be listed too."""
+    command = [sys.executable, "-m", "fedagentgym", "envs", "--markdown"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert made == PAGE, "run: fedagentgym envs --markdown > docs/reference/options.md"
 
 
-@pytest.mark.parametrize("name", PAGE)
-def test_a_page_lists_every_option_with_its_default(name: str) -> None:
-    page = PAGE[name]
-    listed = read_defaults(page)
-    for option, default in list_options(ENVIRONMENTS.get(f"fedagentgym/{name}-v0")).items():
-        shown = f'"{default}"' if isinstance(default, str) else repr(default)
-        assert shown in listed.get(option, set()), f"{page}.md: {option} is {shown} by default"
+@pytest.mark.parametrize("env_id", OWN)
+def test_every_option_is_on_it_once_with_its_mark(env_id: str) -> None:
+    name, options = env_id.partition("/")[2].partition("-")[0], env_class(env_id).Options
+    sections = {head: rows for head, rows in read_rows(PAGE).items() if name in head.split(", ")}
+    listed = [(option, rows[option]) for rows in sections.values() for option in rows]
+    assert {option for option, _ in listed} == set(options.model_fields) - set(EnvOptions.model_fields)
+    assert len(listed) == len(dict(listed))
+    for option, (_, default, mark, meaning) in listed:
+        assert mark == options.get_marks()[option] and meaning == options.model_fields[option].description
+        assert default.startswith("`"), f"{option} of {name} has no default"
 
 
-def test_the_overview_lists_the_options_of_every_environment() -> None:
-    listed = read_defaults("index")
-    parameters = inspect.signature(TextEnv.__init__).parameters.values()
-    assert {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} <= set(listed)
+def test_what_all_environments_have_is_said_first() -> None:
+    head, rows = next(iter(read_rows(PAGE).items()))
+    assert head == "Every environment" and set(rows) == {*EnvOptions.model_fields, *DOOR}
+    parameters = [*inspect.signature(make).parameters.values(), *inspect.signature(make_env).parameters.values()]
+    assert set(DOOR) == {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+def test_every_option_says_what_it_is() -> None:
+    for env_id in OWN:
+        for name, field in env_class(env_id).Options.model_fields.items():
+            assert field.description and field.description[-1] != ".", f"{env_id}: {name}"
+
+
+class TunnelOptions(EnvOptions):
+    """The tunnel and its light."""
+
+    length: int = 3
+    light: Literal["on", "off"] | None = play(None, description="a | b")
+    key: str = owner("", description="the key of the gate")
+
+
+class LongTunnelOptions(TunnelOptions):
+    """A longer tunnel."""
+
+    length: int = 30
+
+
+class TunnelEnv(TextEnv[TunnelOptions]):
+    id = "test/Tunnel-v0"
+
+
+class LongTunnelEnv(TextEnv[LongTunnelOptions]):
+    id = "test/LongTunnel-v0"
+
+
+def test_inherited_options_of_a_plugin_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, Any] = {one.id: one for one in (TunnelEnv, LongTunnelEnv)}
+    monkeypatch.setattr("fedagentgym.cli.options_reference.env_class", known.__getitem__)
+    page = write_options([TunnelEnv.id, LongTunnelEnv.id])
+    assert page.endswith(
+        """
+## LongTunnel, Tunnel
+
+The tunnel and its light.
+
+| option | value | default | mark | meaning |
+|---|---|---|---|---|
+| `length` | whole number | `3` | task |  |
+| `light` | on, off or null | `null` | play | a \\| b |
+| `key` | text | `""` | owner | the key of the gate |
+
+## LongTunnel
+
+A longer tunnel. And those of [LongTunnel, Tunnel](#longtunnel-tunnel).
+
+| option | value | default | mark | meaning |
+|---|---|---|---|---|
+| `length` | whole number | `30` | task |  |
+"""
+    )
+
+
+def test_the_command_lists_those_of_one_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "guess", "--markdown"]) == 0
+    assert list(read_rows(capsys.readouterr().out)) == ["Every environment", "Guess"]

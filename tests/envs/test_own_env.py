@@ -123,10 +123,10 @@ def test_a_missing_method_or_attribute_is_named() -> None:
 
         id = "me/No-v0"
 
-    with pytest.raises(NotImplementedError, match=r"NoMethods does not define load_pool\(split\)"):
-        NoMethods()
+    with pytest.raises(OptionError, match=r"NoMethods does not define load_pool\(split\)"):
+        open_env(NoMethods)
     with pytest.raises(OptionError, match="NoRole needs a class attribute 'role', a text"):
-        NoRole()
+        open_env(NoRole)
 
 
 def test_an_agent_of_ones_own_plays_it(lamp: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_pool
 from fedagentgym.envs.pool import represent
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pools.json"
@@ -47,7 +48,7 @@ LOOKED_AT = 5
 
 def identify_tasks(env: TextEnv) -> list[str]:
     """The digest of each split's pool, and one of some of its payloads, which the pool's own need not cover."""
-    pools = [env.open_pool(split) for split in (*env.splits, "all")]
+    pools = [open_pool(env, split) for split in (*env.splits, "all")]
     payloads = [pool[place].payload for pool in pools[:-1] for place in range(0, len(pool), 1 + len(pool) // LOOKED_AT)]
     return [*(pool.digest for pool in pools), bytes_digest(represent(payloads).encode("utf-8", "surrogatepass"))]
 

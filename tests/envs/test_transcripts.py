@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.transcripts import format_transcript, read_transcript, replay
 
-WORLD = GuessEnv()
+WORLD = open_env(GuessEnv)
 TASK = WORLD.pool.ids[0]
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from fedagentgym.base import kinds
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.cli.main import main
-from fedagentgym.experiment import settings_reference
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.settings_reference import find_settings, list_settings
 
@@ -66,7 +66,7 @@ def test_a_key_is_found_whole_by_its_section_and_by_its_last_part() -> None:
 
 
 def test_types_are_said_in_words() -> None:
-    assert doctest.testmod(settings_reference).failed == 0
+    assert doctest.testmod(kinds).failed == 0
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,8 @@ def test_a_first_argument_of_a_wrong_type_is_one_sentence(function: Any, wrong: 
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     ]
     try:
-        outcome = function(wrong, *(["nothing-like-it"] * len(others)))
+        named = {one.name: "nothing-like-it" for one in others if one.kind is one.KEYWORD_ONLY}
+        outcome = function(wrong, *(["nothing-like-it"] * (len(others) - len(named))), **named)
         list(outcome) if inspect.isgenerator(outcome) else None
     except FedAgentGymError as error:
         assert "\n" not in str(error)

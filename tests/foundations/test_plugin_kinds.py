@@ -136,19 +136,25 @@ fedagentgym.register_backend("noted", open_noted)
 
 ENVIRONMENT = """
 import fedagentgym
-from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs import play
+from fedagentgym.envs import play
+from fedagentgym.envs.guess import GuessEnv, GuessOptions
 
 USED = []
+
+
+class LoudOptions(GuessOptions):
+    voice: str = play("loud", description="how loud it is")
 
 
 class LoudGuessEnv(GuessEnv):
     "Guess a number, in capitals."
 
     id = "me/LoudGuess-v0"
+    Options = LoudOptions
 
-    def __init__(self, *, voice: str = "loud", **options):
-        USED.append(voice)
-        super().__init__(**options)
+    def set_up(self):
+        USED.append(self.options.voice)
 
 
 fedagentgym.register_env("me/LoudGuess-v0", LoudGuessEnv)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.envs.core import open_env
+from fedagentgym.envs.make import open_env
 
 from .environments import NEEDS_UV, create, run_in
 

@@ -11,9 +11,10 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.core import Episode
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
+from fedagentgym.envs.view import Episode
 from fedagentgym.learning.episodes import read_lines
 from fedagentgym.learning.evaluation import evaluate, explain_malformed, summarise
 from fedagentgym.learning.export import export_conversations, format_episode, to_conversation, write_conversations
@@ -25,7 +26,7 @@ from .test_rollouts import Guesser
 
 @pytest.fixture(scope="module")
 def env() -> GuessEnv:
-    return GuessEnv(split="val")
+    return open_env(GuessEnv, split="val")
 
 
 def test_an_evaluation_counts_every_task_and_category(env: GuessEnv) -> None:
@@ -65,7 +66,7 @@ def test_every_episode_names_the_verifier_that_judged_it(tmp_path: Path) -> None
         def _move(self, stream: Stream, episode: Episode) -> Move:
             return Move("I do not know", "I do not know")
 
-    env, file = MathEnv(size="tiny", split="val", verifier="math-verify"), tmp_path / "0000.jsonl"
+    env, file = open_env(MathEnv, size="tiny", split="val", verifier="math-verify"), tmp_path / "0000.jsonl"
     evaluate(Silent(), env, EvaluationSettings(tasks=2), file=file)
     assert {line.about["verifier"] for line in read_lines(file)} == {env.get_verifier_version()}
 

@@ -20,6 +20,7 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, get_trainable_policy, mean_metrics
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.pretrain import pretrain_tiny
@@ -36,7 +37,7 @@ SMALL: dict[str, Any] = {
     "minibatches": 2,
     "parallel_episodes": 8,
 }
-SMALL_TASKS = [task.id for task in GuessEnv().pool if task.category == "small"][:64]
+SMALL_TASKS = [task.id for task in open_env(GuessEnv).pool if task.category == "small"][:64]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,13 +50,13 @@ def single_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def env() -> GuessEnv:
-    return GuessEnv()
+    return open_env(GuessEnv)
 
 
 def make_agent(**options: Any) -> TokenAgent:
     adapter = options.pop("adapter", None)
     decoding = options.pop("decoding", Decoding(max_new_tokens=8))
-    model, tokenizer = make_tiny_model(GuessEnv().vocabulary(), "0.1m", context_length=256)
+    model, tokenizer = make_tiny_model(open_env(GuessEnv).vocabulary(), "0.1m", context_length=256)
     policy = TorchPolicy(model, tokenizer, adapter=adapter)
     return TokenAgent("tiny", policy, Template("compact", False), decoding, **options)
 
@@ -65,7 +66,9 @@ def make_local(**options: Any) -> LocalTraining:
     if "proximal" in options:
         more["penalties"] = [Proximal(options.pop("proximal"))]
     agent = make_agent(decoding=Decoding(max_new_tokens=8, constrained=True))
-    return LocalTraining(agent, GuessEnv(tasks=SMALL_TASKS), LearningSettings.load({**SMALL, **options}), **more)
+    return LocalTraining(
+        agent, open_env(GuessEnv, tasks=SMALL_TASKS), LearningSettings.load({**SMALL, **options}), **more
+    )
 
 
 def same(a: Any, b: Any) -> bool:
@@ -149,10 +152,12 @@ def test_a_broken_state_is_one_error() -> None:
 
 def test_tasks_are_drawn_from_the_site_s_pool_anew_at_every_step() -> None:
     local = LocalTraining(
-        make_agent(), GuessEnv(tasks=GuessEnv().pool.ids[5:9]), LearningSettings.load({**SMALL, "tasks_per_step": 12})
+        make_agent(),
+        open_env(GuessEnv, tasks=open_env(GuessEnv).pool.ids[5:9]),
+        LearningSettings.load({**SMALL, "tasks_per_step": 12}),
     )
     first = local.draw_tasks(7)
-    assert set(first) <= set(GuessEnv().pool.ids[5:9]) and len(first) == 12 == len(local.draw_tasks(7))
+    assert set(first) <= set(open_env(GuessEnv).pool.ids[5:9]) and len(first) == 12 == len(local.draw_tasks(7))
     local.step = 1
     assert local.draw_tasks(7) != first
     named = local.collect_groups(7, tasks=[first[0]], group_size=3)
@@ -175,7 +180,7 @@ def test_given_advantages_replace_those_of_the_rewards() -> None:
 
 def test_a_broken_format_costs_the_broken_turn_alone_where_that_is_asked_for() -> None:
     alone = {**SMALL, "advantage": {"name": "grpo", "baseline": "turns"}, "format_penalty_on": "turn"}
-    local = LocalTraining(make_agent(), GuessEnv(), LearningSettings.load(alone))
+    local = LocalTraining(make_agent(), open_env(GuessEnv), LearningSettings.load(alone))
     (group,) = local.collect_groups(0, tasks=SMALL_TASKS[:1])
     marked = tuple(
         replace(episode, turns=tuple(turn._replace(reward=0.0, format=not first) for turn in episode.turns))
@@ -247,7 +252,7 @@ def test_only_a_model_in_this_process_can_be_trained(env: GuessEnv) -> None:
 
 
 def test_demonstrations_solve_the_tasks_in_the_agent_s_own_tokens() -> None:
-    agent, warm = make_agent(), GuessEnv(split="warmup")
+    agent, warm = make_agent(), open_env(GuessEnv, split="warmup")
     shown = collect_demonstrations(agent, warm, 150, noise=0.2, seed=1)
     assert len(shown) == 150 and {t.task for t in shown[:120]} == set(warm.pool.ids)
     noisy = [turn for t in shown for turn in t.turns if not turn.learn]
@@ -278,9 +283,9 @@ def test_a_tiny_agent_is_made_once_and_found_again(tmp_path: Path) -> None:
 def test_the_loop_learns() -> None:
     """Warm-started on little, the agent wins more often after some steps of learning on its own games."""
     agent = make_agent(decoding=Decoding(max_new_tokens=8, constrained=True))
-    warm_start(agent, GuessEnv(split="warmup"), WarmStartSettings(steps=60, episodes=200), seed=0)
+    warm_start(agent, open_env(GuessEnv, split="warmup"), WarmStartSettings(steps=60, episodes=200), seed=0)
     chosen = {**SMALL, "tasks_per_step": 8, "group_size": 8, "parallel_episodes": 64, "learning_rate": 2e-3}
-    local = LocalTraining(agent, GuessEnv(tasks=SMALL_TASKS), LearningSettings.load(chosen))
+    local = LocalTraining(agent, open_env(GuessEnv, tasks=SMALL_TASKS), LearningSettings.load(chosen))
     steps = local.run(30, seed=0).steps
     success = [step["success"] for step in steps]
     assert np.mean(success[-6:]) > np.mean(success[:6]) + 0.1

@@ -10,8 +10,10 @@ import pytest
 from fedagentgym.agents.protocols import Move
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.view import Episode
 from fedagentgym.learning.export import format_episode
 from fedagentgym.learning.rollouts import collect
 
@@ -75,7 +77,7 @@ class Guesser:
 
 @pytest.fixture(scope="module")
 def env() -> GuessEnv:
-    return GuessEnv()
+    return open_env(GuessEnv)
 
 
 @pytest.mark.parametrize("parallel", [1, 5, 64])

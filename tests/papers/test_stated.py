@@ -12,6 +12,8 @@ import pytest
 
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.cli.main import main
+from fedagentgym.envs.make import read_options
+from fedagentgym.envs.protocols import count_published
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 from fedagentgym.experiment.run import open_data
@@ -154,11 +156,15 @@ def test_a_suite_that_would_rank_by_nothing_is_refused(capsys: pytest.CaptureFix
 
 def test_published_counts_follow_the_options() -> None:
     options = {"source": "math", "merge_splits": True, "holdout": {"test": 1250, "val": 200}}
-    assert MathEnv.count_published(options) == ({"train": 11_050, "val": 200, "test": 1250},) * 2
+
+    def count(**options: Any) -> tuple[Mapping[str, int], ...]:
+        return count_published(MathEnv, read_options(MathEnv.id, options))
+
+    assert count(**options) == ({"train": 11_050, "val": 200, "test": 1250},) * 2
     drawn = {"source": "gsm8k", "holdout": 740, "train_tasks": 2100}
-    assert MathEnv.count_published(drawn) == ({"train": 2100, "val": 740, "test": 1319},)
-    assert MathEnv.count_published({"source": "dapo-processed", "subset": "en"})[0]["train"] == 14_116
-    assert MathEnv.count_published({"size": "tiny"}) == ()
+    assert count(**drawn) == ({"train": 2100, "val": 740, "test": 1319},)
+    assert count(source="dapo-processed", subset="en")[0]["train"] == 14_116
+    assert count(size="tiny") == ()
 
 
 # ---- FedGRPO's questions, counted --------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_every_field_with_every_nasty_value_and_a_new_digest(
         (lambda d: d["clients"][2].reverse(), "client 2 out of order"),
         (lambda d: d["labels"].update(tasks=10**15), "bytes are there for"),
         (lambda d: d["env"]["options"].update(data="/etc"), "has no option 'data'"),
-        (lambda d: d["env"]["options"].update(split="val"), "has an option 'split'"),
+        (lambda d: d["env"]["options"].update(split="val"), "has no option 'split'"),
         (lambda d: d["roles"].update(chief=[]), "names a role 'chief'"),
         (lambda d: d["roles"].update(public=[d["roles"]["public"][0]] * 2), "names a task twice"),
         (lambda d: d.update(note="x"), "'note' is not part of a split file"),

@@ -11,8 +11,9 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Handicap, TextEnv
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import Handicap, get_handicap
 from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.labels import LabelPlan, Labels, handicap_expert, label_pool, pack_labels, read_labels
@@ -67,7 +68,7 @@ def test_a_file_of_another_plan_is_not_continued(env: TextEnv, file: Path, tmp_p
 def test_worlds_without_a_list_of_actions_say_so() -> None:
     env = open_env("fedagentgym/Math-v0", size="tiny")
     with pytest.raises(OptionError, match="no admissible actions"):
-        handicap_expert(env, env.handicap, 0, 8)(env.pool.ids[:4])
+        handicap_expert(env, get_handicap(env), 0, 8)(env.pool.ids[:4])
 
 
 def test_a_split_by_hardness_carries_its_labels(file: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.guess import GuessEnv
-from fedagentgym.envs.options import list_options, list_play_options
+from fedagentgym.envs.guess import GuessEnv, GuessOptions
+from fedagentgym.envs.options import play
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, TaskSet
+from fedagentgym.envs.tasks import Task, TaskSet
 from fedagentgym.partitions.client_split import Client, ClientSplit, federate, load_client_split
 from fedagentgym.registration import register_env
 
@@ -84,6 +83,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
 CLIENT = 1
 
 
+CHOSEN = ("split", "tasks", "pool", "variant")
+
+
+def list_marked(cls: type[TextEnv], *marks: str) -> set[str]:
+    """The options of an environment with these marks."""
+    return {name for name, mark in cls.Options.get_marks().items() if mark in marks}
+
+
 def env_id(name: str) -> str:
     return f"fedagentgym/{name}-v0"
 
@@ -112,7 +119,7 @@ def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) 
     client = splits[name].client(CLIENT)
     accepted: set[str] = set()
     cls = ENVIRONMENTS.get(env_id(name))
-    for option in set(list_options(cls)) - {"pool"}:
+    for option in {*cls.Options.model_fields, *CHOSEN} - {"pool"}:
         for value in VALUES[option]:
             try:
                 env = client.open_env(**{option: value})
@@ -123,7 +130,7 @@ def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) 
             expected = expect_tasks(client, value if option == "split" else None)
             assert read_tasks(env) == expected, f"{option}={value!r} plays other tasks"
             assert env.task_set == client.task_set or value in ("val", "test")
-    assert accepted >= list_play_options(cls) - {"engine"}, "an option that changes no task is refused"
+    assert accepted >= list_marked(cls, "play", "owner") - {"engine"}, "an option that changes no task is refused"
     assert not accepted & {"tasks", "variant"}
 
 
@@ -131,7 +138,7 @@ def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) 
 @given(name=st.sampled_from(sorted(TINY)), draw=st.data())
 def test_several_options_beside_a_split(name: str, draw: st.DataObject) -> None:
     client = _split(name).client(CLIENT)
-    options = sorted(set(list_options(ENVIRONMENTS.get(env_id(name)))) - {"pool", "tasks", "variant", "games", "data"})
+    options = sorted({"split", *ENVIRONMENTS.get(env_id(name)).Options.model_fields} - {"games", "data"})
     chosen = draw.draw(st.lists(st.sampled_from(options), min_size=2, max_size=4, unique=True))
     given = {option: draw.draw(st.sampled_from(VALUES[option])) for option in chosen}
     try:
@@ -155,7 +162,7 @@ def test_options_that_decide_tasks_change_the_digest() -> None:
     for name, options in TINY.items():
         cls = ENVIRONMENTS.get(env_id(name))
         plain = open_env(env_id(name), **options, split="val")
-        deciding = set(list_options(cls)) - list_play_options(cls) - {"split", "tasks", "pool", "variant"}
+        deciding = list_marked(cls, "task", "local")
         for option, value in ((each, value) for each in sorted(deciding) for value in VALUES[each]):
             try:
                 other = open_env(env_id(name), **{**options, option: value}, split="val")
@@ -223,33 +230,38 @@ def test_a_pool_beside_a_split_has_its_digest(tmp_path: Path) -> None:
 # ---- environments that declare nothing --------------------------------------------------------------------------
 
 
+class ShiftedOptions(GuessOptions):
+    shift: int = 0
+    polite: bool = False
+
+
 class ShiftedGuessEnv(GuessEnv):
-    """As a third party writes it: its own option is declared nowhere, and the pool's source says nothing of it."""
+    """As a third party writes it: its own options have no mark, and the pool's source says nothing of them."""
 
     id = "test/Shifted-v0"
+    Options = ShiftedOptions
     shares_pools = False
 
-    def __init__(self, *, shift: int = 0, polite: bool = False, **options: Any) -> None:
-        self.shift, self.polite = shift, polite
-        super().__init__(**options)
+
+class DriftingOptions(GuessOptions):
+    level: int = play(0, description="how far")
 
 
 class DriftingEnv(GuessEnv):
     """Declares an option as harmless that is not."""
 
     id = "test/Drifting-v0"
-    play_options = ("level",)
+    Options = DriftingOptions
 
-    def __init__(self, *, level: int = 0, **options: Any) -> None:
-        self.level = level
-        super().__init__(**{**options, "seed": level})
+    def set_up(self) -> None:
+        self.options = self.options.model_copy(update={"seed": self.options.level})
 
 
 register_env(ShiftedGuessEnv.id, ShiftedGuessEnv, replace=True)
 register_env(DriftingEnv.id, DriftingEnv, replace=True)
 
 
-def test_undeclared_options_are_taken_to_decide_tasks() -> None:
+def test_options_without_a_mark_are_taken_to_decide_tasks() -> None:
     client = federate(ShiftedGuessEnv.id, clients=2, tasks_per_client=3).client(0)
     for option, value in {"shift": 1, "polite": True}.items():
         with pytest.raises(OptionError, match=f"{option}=.* would change the tasks"):
@@ -271,8 +283,7 @@ def test_a_task_set_is_carried_by_split_client_and_environment(splits: dict[str,
     for name, made in splits.items():
         named = made.task_set
         cls = ENVIRONMENTS.get(env_id(name))
-        deciding = set(list_options(cls)) - list_play_options(cls) - {"split", "tasks", "pool", "variant"}
-        wanted = deciding - {*cls.local_options, "columns"}  # columns only where they are given
+        wanted = list_marked(cls, "task") - {"columns"}  # columns only where they are given
         assert set(named.options) == wanted, "every option is resolved"
         assert named.ids is made.pool.ids and named.pool == made.record.pool_digest
         client = made.client(2)
@@ -309,10 +320,12 @@ def test_the_tasks_of_a_set_have_an_order() -> None:
     assert all(first != other for other in others)
 
 
-def test_every_environment_says_which_options_change_no_task() -> None:
+def test_every_option_has_a_mark_a_sentence_and_a_default() -> None:
     for name in TINY:
         cls: type[TextEnv] = ENVIRONMENTS.get(env_id(name))
-        known = list_options(cls)
-        assert list_play_options(cls) <= set(known)
-        assert all(option in VALUES or option == "pool" for option in known)
-        assert all(known[option].default is not inspect.Parameter.empty for option in known)
+        assert set(cls.Options.get_marks().values()) <= {"task", "play", "local", "owner"}
+        assert all(option in VALUES for option in cls.Options.model_fields)
+        for option, field in cls.Options.model_fields.items():
+            assert field.description and not field.is_required(), (name, option)
+            extra = field.json_schema_extra
+            assert isinstance(extra, dict) and "mark" in extra, (name, option)

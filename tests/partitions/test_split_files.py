@@ -11,8 +11,8 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.envs import ENVIRONMENTS, open_env
-from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs import open_env
+from fedagentgym.envs.make import read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import ClientSplit, federate, load_client_split
@@ -88,8 +88,8 @@ def test_provenance_stands_outside_the_digest(client_split: ClientSplit, tmp_pat
 
 @pytest.mark.parametrize(("env_id", "name"), [("WebShop", "data"), ("ALFWorld", "games"), ("Math", "data")])
 def test_local_paths_are_not_stored(env_id: str, name: str) -> None:
-    cls: type[TextEnv] = ENVIRONMENTS.get(f"fedagentgym/{env_id}-v0")
-    assert cls.portable_options({"size": "tiny", name: "/some/where"}) == {"size": "tiny"}
+    options = read_options(f"fedagentgym/{env_id}-v0", {"size": "tiny", name: "/some/where"})
+    assert options.portable == {"size": "tiny"}
 
 
 def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:

@@ -20,7 +20,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.files import cache_folder, read_json
 from fedagentgym.base.process import get_logger
 from fedagentgym.envs.registry import format_env_words
-from fedagentgym.envs.task import shorten_env_id
+from fedagentgym.envs.tasks import shorten_env_id
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -91,7 +91,7 @@ def find_tiny_folder(env: TextEnv) -> Path:
             "agent tiny: no model was pretrained for %s, the warm start of a run is taken: %s", env.id, found[0]
         )
         return found[0]
-    words = format_env_words(env.id, env.world_options)
+    words = format_env_words(env.id, env.options.own)
     make = f"make it with `fedagentgym pretrain tiny --env {words}`"
     if found:
         make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
@@ -122,7 +122,7 @@ def _read_notes(folder: Path) -> list[PretrainedModel]:
 def _choose_able(models: Iterable[PretrainedModel], env: TextEnv) -> list[PretrainedModel]:
     """Return the models that imitated the expert of this environment with these options; misled ones only if there are no
     others."""
-    same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.world_options]
+    same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.options.own]
     return [one for one in same if not one.is_misled] or same
 
 

@@ -27,10 +27,12 @@ from fedagentgym.base.imports import require
 from fedagentgym.base.process import GENERATED, get_logger
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings
+from fedagentgym.envs.protocols import get_action_tail
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 log = get_logger(__name__)
 ENDPOINT_THINKS = True
@@ -313,9 +315,7 @@ class EndpointPlayers(RowPlayers[_RowState]):
         asked = row.dialogue.build_messages(episode)
         answer = self.agent.endpoint.request_completion(asked, row.stream.integers(1 << 31))
         settings, takes_reply = self.agent.settings, self.env.takes == "reply"
-        parsed = parse(
-            answer.text, settings.parser or "strict", self.agent.template.think, self.env.published_action_tail
-        )
+        parsed = parse(answer.text, settings.parser or "strict", self.agent.template.think, get_action_tail(self.env))
         action, form = (answer.text, True) if takes_reply else parsed
         row.dialogue.record_turn(episode, asked, answer.text, action)
         return Move(answer.text, action, form, finish="length" if answer.cut else "stop")

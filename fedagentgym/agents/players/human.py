@@ -12,7 +12,8 @@ from fedagentgym.base.progress import get_console
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 
 class HumanQuitError(FedAgentGymError):

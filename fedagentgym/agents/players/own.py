@@ -20,10 +20,12 @@ from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import Dialogue, Template
 from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
+from fedagentgym.envs.protocols import get_action_tail
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 
 class Agent:
@@ -154,7 +156,7 @@ class OwnPlayers(RowPlayers[OwnRow]):
         if parser is None or self.env.takes == "reply":
             action, form = ParsedReply(reply, True)
         else:
-            action, form = parse(reply, parser, self._template.think, self.env.published_action_tail)
+            action, form = parse(reply, parser, self._template.think, get_action_tail(self.env))
         dialogue.record_turn(episode, asked, reply, action)
         return Move(reply, action, form)
 

@@ -21,8 +21,10 @@ from fedagentgym.envs.scripted import NoisyExpert, check_noise, get_slot_text
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, Expert, TextEnv
-    from fedagentgym.envs.task import Task
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.protocols import Expert
+    from fedagentgym.envs.tasks import Task
+    from fedagentgym.envs.view import Episode
 
 
 class ScriptedPlayers(RowPlayers[NoisyExpert]):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from fedagentgym.base.imports import Registry
 
 if TYPE_CHECKING:
-    from fedagentgym.envs.core import Episode, TextEnv
-    from fedagentgym.envs.view import View
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode, View
 
 
 OBSERVATION = "{observation}"

@@ -14,7 +14,8 @@ from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
-    from fedagentgym.envs.core import Episode, TextEnv
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import Episode
 
 
 class TurnInput(NamedTuple):

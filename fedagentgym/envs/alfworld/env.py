@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, check_choice
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.alfworld.engine import list_admissible_commands, start, step
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.folders import (
-    INSTALLED,
     PUBLISHED_GAMES,
     get_folder_index,
     make_folder_pool,
@@ -24,15 +22,16 @@ from fedagentgym.envs.alfworld.folders import (
 )
 from fedagentgym.envs.alfworld.game import Game, State
 from fedagentgym.envs.alfworld.gamefiles import make_game_content
-from fedagentgym.envs.alfworld.houses import TURNS, check_house_options, list_house_words, make_house_pool
+from fedagentgym.envs.alfworld.houses import TURNS, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.plans import APPLIANCE
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.alfworld.real import RealEngine
 from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, extract_words, list_game_words
-from fedagentgym.envs.core import Expert, Handicap, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import INSTALLED, EnvOptions, local, play, task
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.protocols import Expert, Handicap
+from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ChosenVariant, ClientVariant, Variant
 from fedagentgym.envs.view import View
 
@@ -73,7 +72,6 @@ class HouseWording(ChosenVariant):
     possibilities = (OwnWording(wording="move"), OwnWording(wording="put"))
 
 
-ENGINES = ("native", "textworld")
 _WON, _NOT_WON = {"accuracy/alfworld": 1.0}, {"accuracy/alfworld": 0.0}
 _EXTRA: Mapping[str, Mapping[str, Any]] = {wording: {"wording": wording} for wording in ("move", "put")}
 
@@ -93,7 +91,48 @@ class ReplayState(NamedTuple):
     admissible: tuple[str, ...]
 
 
-class ALFWorldEnv(MisleadableEnv):
+def _freeze(formula: Any) -> Any:
+    return tuple(map(_freeze, formula)) if isinstance(formula, list | tuple) else formula
+
+
+def _freeze_goal(game: Game) -> Game:
+    """The game with its goal as it was before it became plain values."""
+    return replace(game, goal=_freeze(game.goal))
+
+
+class HouseOptions(EnvOptions):
+    """Generated houses or the games of a folder, and the engine that plays them."""
+
+    engine: Literal["native", "textworld"] = play(
+        "native",
+        description="what plays: native, plain Python over small values, or textworld, the real one"
+        " in a process of its own (extra `[alfworld]`)",
+    )
+    games: str | Path | None = local(
+        None,
+        description="folder, of which every `game.tw-pddl` is played; `installed`: the imported data set; null: generated houses",
+    )
+    size: Literal["tiny", "small", "full"] = task("full", description="size of generated houses")
+    seed: int = task(0, ge=0, description="seed of generated houses")
+    wording: Literal["move", "put"] = task(
+        "move", description="wording of generated games: `move X to Y`, or `put X in/on Y`"
+    )
+    plan: bool = play(
+        False, description="with the real engine: `info['expert_plan']`, its planner's way from here to the goal"
+    )
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        if self.plan and self.engine != "textworld":
+            raise ValueError("plan=True asks the real engine's planner for a plan: it needs engine='textworld'")
+        return self
+
+    def count_turns(self, usual: int) -> int:
+        """Tiny houses have shorter episodes."""
+        return self.max_turns or (TURNS.get(self.size, usual) if self.games is None else usual)
+
+
+class ALFWorldEnv(MisleadableEnv[HouseOptions]):
     """Find, fetch, clean, heat, cool and place things in a house that shows itself only as text.
 
     **Tasks.** Put an object somewhere (`Pick`), two of a kind (`Pick2`), cleaned (`Clean`), heated (`Heat`) or cooled
@@ -105,13 +144,11 @@ class ALFWorldEnv(MisleadableEnv):
     **Observations.** ALFWorld's texts. `info["wording"]` names which of the two wordings a game uses: `move X to Y`
     (today's) or `put X in/on Y` (of earlier releases); scores under the two are not comparable.
     **Reward.** 1 when the goal holds after a command, else 0. An episode has at most 50 turns, in tiny houses 20.
-    **Options.** `engine` (`native`, or `textworld` for the real one, extra `[alfworld]`), `games`, `size`, `seed`,
-    `wording` (of generated houses), `plan` (with the real engine: `info["expert_plan"]`, the planner's way from here).
     **Versions.** v0: ALFWorld 0.4.2's rules.
     """
 
     id = "fedagentgym/ALFWorld-v0"
-    payload_type = Game
+    payload_type = Annotated[Game, AfterValidator(_freeze_goal)]
     role = "You are an agent in a household and have to fulfil a task by giving one text command per turn."
     action_help = (
         "go to PLACE, open PLACE, close PLACE, take THING from PLACE, move THING to PLACE (put THING in/on PLACE in games "
@@ -123,49 +160,19 @@ class ALFWorldEnv(MisleadableEnv):
     shares_pools = True
     reward_names = ("accuracy/alfworld",)
     variants = (SceneSplit, HouseWording)
-    play_options = ("engine", "plan")
-    local_options = ("games",)
     handicap = Handicap(error=0.5, turns=17)
 
-    @classmethod
-    def read_payload(cls, plain: Any) -> Game:
-        game: Game = super().read_payload(plain)
-        return replace(game, goal=_freeze(game.goal))
+    @staticmethod
+    def count_published(options: HouseOptions) -> tuple[Mapping[str, int], ...]:
+        """The games of the real data set."""
+        return (PUBLISHED_GAMES,) if options.games == INSTALLED else ()
 
-    def __init__(
-        self,
-        *,
-        engine: str = "native",
-        games: str | os.PathLike[str] | None = None,
-        size: str = "full",
-        seed: int = 0,
-        wording: str = "move",
-        plan: bool = False,
-        **options: Any,
-    ) -> None:
-        check_house_options(size, seed, wording)
-        self.engine = check_choice("engine", engine, ENGINES)
-        if plan and engine != "textworld":
-            raise OptionError("plan=True asks the real engine's planner for a plan: it needs engine='textworld'")
-        self.size, self.seed, self.wording, self.plan = size, seed, wording, plan
+    def set_up(self) -> None:
+        games = self.options.games
         self.folder = None if games is None else resolve_games_folder(games)
-        self._real = RealEngine() if engine == "textworld" else None
-        if options.get("max_turns") is None:
-            options["max_turns"] = self.count_turns({"games": games, "size": size})
-        super().__init__(**options)
-        if isinstance(self.variant, OwnRooms | OwnWording) and options.get("pool") is not None:
+        self._real = RealEngine() if self.options.engine == "textworld" else None
+        if isinstance(self.variant, OwnRooms | OwnWording) and self.given_pool is not None:
             raise self._refuse_variant("pool=")
-
-    @classmethod
-    def count_turns(cls, options: Mapping[str, Any]) -> int:
-        """Tiny houses have shorter episodes."""
-        size = str(options.get("size", "full"))
-        generated = options.get("games") is None and size in TURNS
-        return int(options.get("max_turns") or (TURNS[size] if generated else cls.default_max_turns))
-
-    @classmethod
-    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
-        return (PUBLISHED_GAMES,) if options.get("games") == INSTALLED else ()
 
     def load_pool(self, split: str) -> TaskPool:
         """Generated houses, or the games of the folder; see `make_house_pool` and `folders`."""
@@ -176,9 +183,9 @@ class ALFWorldEnv(MisleadableEnv):
         return make_house_pool(
             split,
             env=self.id,
-            size=self.size,
-            seed=self.seed,
-            wording=self.wording,
+            size=self.options.size,
+            seed=self.options.seed,
+            wording=self.options.wording,
             owner=self.variant.owner if isinstance(self.variant, OwnRooms) else "",
             spoken=self.variant.wording if isinstance(self.variant, OwnWording) else None,
         )
@@ -186,12 +193,6 @@ class ALFWorldEnv(MisleadableEnv):
     def _refuse_variant(self, option: str) -> OptionError:
         kind = SceneSplit.kind if isinstance(self.variant, OwnRooms) else HouseWording.kind
         return OptionError(f"the variant {kind} changes generated houses: leave it out with {option}")
-
-    @classmethod
-    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A path is replaced by its content's identity; the imported real data set is "installed" everywhere."""
-        kept = super().portable_options(options)
-        return {**kept, "games": INSTALLED} if options.get("games") == INSTALLED else kept
 
     def begin(self, task: Task, seed: int) -> tuple[Any, View]:
         game = task.payload
@@ -218,7 +219,7 @@ class ALFWorldEnv(MisleadableEnv):
             return said | set(get_folder_index(self.folder).words)
         sentences = (text for texts in SENTENCE_TEMPLATES.values() for text in texts)
         tasks = extract_words(" ".join(sentences).replace("{thing}", "").replace("{place}", ""))
-        return said | tasks | list_house_words(self.size)
+        return said | tasks | list_house_words(self.options.size)
 
     def expert(self) -> Expert:
         return HouseholdExpert()
@@ -249,7 +250,7 @@ class ALFWorldEnv(MisleadableEnv):
         """Return what the real engine shows after these commands."""
         if self._real is None:
             raise OptionError("this snapshot is of an environment with engine='textworld'")
-        answer = self._real.play(load_game_content(game), commands, self.plan)
+        answer = self._real.play(load_game_content(game), commands, self.options.plan)
         extra = _EXTRA[game.wording]
         if answer.plan is not None:
             extra = {**extra, "expert_plan": list(answer.plan)}
@@ -274,8 +275,3 @@ def _make_view(
     if won and played:
         return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)
     return View(feedback, commands, 0.0, 0.0, False, False, valid, _NOT_WON, extra)
-
-
-def _freeze(formula: Any) -> Any:
-    """A goal's nested formula as tuples."""
-    return tuple(map(_freeze, formula)) if isinstance(formula, list | tuple) else formula

@@ -18,7 +18,7 @@ from fedagentgym.envs.alfworld.figures import load_statistics
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.layouts import LAMP_HOSTS
 from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, extract_target
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.view import Episode
 
 _LOOKED = re.compile(r"(?:On the ([a-z]+ \d+)|The ([a-z]+ \d+) is open\. In it), you see ([^.]*)\.")
 _TAKEN = re.compile(r"You pick up the [a-z]+ \d+ from the ([a-z]+ \d+)\.")

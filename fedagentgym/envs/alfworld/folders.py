@@ -36,12 +36,12 @@ from fedagentgym.envs.alfworld.plans import find_shortest_plan
 from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_game, read_json_object, require_trajectory
 from fedagentgym.envs.alfworld.tables import tables_of
 from fedagentgym.envs.data_sets import DataSet, Findings
+from fedagentgym.envs.options import INSTALLED
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import make_task_id
+from fedagentgym.envs.tasks import make_task_id
 
 PUBLISHED_GAMES = {"train": 3553, "val": 140, "test": 134}
 NATIVE_SPLITS = {"train": "train", "valid_seen": "val", "valid_unseen": "test"}
-INSTALLED = "installed"
 INDEX_VERSION = 2
 
 

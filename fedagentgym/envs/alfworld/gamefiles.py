@@ -26,7 +26,7 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.envs.alfworld.figures import load_statistics
 from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, list_members
 from fedagentgym.envs.alfworld.plans import extract_target, plan_commands, render_goal
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.tasks import Task
 
 GRAMMARS = {
     "fb5689bd52947327eaab1e91f14a70591a4acc2b493ef298135fdc77f2474020": "move",

@@ -48,7 +48,7 @@ from fedagentgym.envs.alfworld.layouts import (
 from fedagentgym.envs.alfworld.plans import APPLIANCE, find_shortest_plan, make_goal
 from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, make_task_sentence
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import TaskIds
+from fedagentgym.envs.tasks import TaskIds
 
 GENERATOR_VERSIONS = {"tiny": 2, "small": 1, "full": 1}
 PRIVATE_ROOMS = 3

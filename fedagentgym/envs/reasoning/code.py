@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.envs.core import Episode, check_choice
+from fedagentgym.envs.options import owner, play
 from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
 from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.problems import Program, split_words
 from fedagentgym.envs.reasoning.misled import mislead_program
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
+from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.code import (
     CODE_VERIFIER_VERSION,
@@ -26,13 +26,25 @@ from fedagentgym.envs.verifiers.code import (
 )
 from fedagentgym.envs.verifiers.formats import ToolCall, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox.pool import Limits, check_accepted
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import Episode, View
 
 MAX_OUTPUT_SHOWN = 1_000
 TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
 
-class CodeEnv(ReplyEnv):
+class CodeOptions(ReplyOptions):
+    """The tasks, and how programs are run and graded."""
+
+    score: Literal["all", "share"] = play(
+        "all", description="what is paid: 1 when all hidden tests pass, or the share of them that pass"
+    )
+    time_limit: float = play(5.0, ge=0.05, le=300, description="seconds for each run of a program")
+    sandbox: Mapping[str, Sequence[str]] | None = owner(
+        None, description="runs programs although these protections are down: `{accept: [other user]}`"
+    )
+
+
+class CodeEnv(ReplyEnv[CodeOptions]):
     """Write a program that meets a specification; hidden tests decide.
 
     **Tasks.** Generated: six families (the categories) at five levels; `size="tiny"` asks for one-line functions from thirty
@@ -59,8 +71,6 @@ class CodeEnv(ReplyEnv):
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True
-    play_options = ("score", "time_limit", "sandbox")
-    owner_options = ("sandbox",)
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
@@ -79,25 +89,15 @@ class CodeEnv(ReplyEnv):
         "Think first . {}",
     )
 
-    def __init__(
-        self,
-        *,
-        score: str = "all",
-        time_limit: float = 5.0,
-        sandbox: Mapping[str, Sequence[str]] | None = None,
-        **options: Any,
-    ) -> None:
-        self.scoring = check_choice("score", score, ("all", "share"))
-        if not 0.05 <= time_limit <= 300:
-            raise OptionError(f"time_limit is between 0.05 and 300 seconds, got {time_limit}")
-        self.limits = Limits(seconds=float(time_limit))
-        self.accept = accepted_protections(sandbox)
-        super().__init__(**options)
+    def set_up(self) -> None:
+        self.limits = Limits(seconds=float(self.options.time_limit))
+        self.accept = accepted_protections(self.options.sandbox)
+        super().set_up()
 
     def build_cells(self) -> Sequence[Cell]:
-        if self.size == "tiny":
-            return make_tiny_cells(TINY_PROGRAMS, self.seed)
-        return make_level_cells(LEVEL_PROGRAMS, self.seed)
+        if self.options.size == "tiny":
+            return make_tiny_cells(TINY_PROGRAMS, self.options.seed)
+        return make_level_cells(LEVEL_PROGRAMS, self.options.seed)
 
     def get_verifier_version(self) -> str:
         return CODE_VERIFIER_VERSION
@@ -113,7 +113,7 @@ class CodeEnv(ReplyEnv):
             return wrong("no tests", extract_program(reply)), {"accuracy/code": 0.0}
         verdict = grade_code(reply, record.tests, self.limits, self.accept)
         passed = float(verdict.correct)
-        return (verdict._replace(score=passed) if self.scoring == "all" else verdict), {"accuracy/code": passed}
+        return (verdict._replace(score=passed) if self.options.score == "all" else verdict), {"accuracy/code": passed}
 
     def gives_answer(self, record: Program, reply: str) -> bool:
         """Return whether a reply's program equals the record's: procedures are distinguished without running a program."""
@@ -149,7 +149,7 @@ class CodeEnv(ReplyEnv):
         around = split_words(
             " ".join(self.wordings).replace("{}", "") + " run print It did not end well printed nothing I do know"
         )
-        return [*list_tag_words(), *around, *TINY_CODE_WORDS, *(CODE_WORDS if self.size == "default" else ())]
+        return [*list_tag_words(), *around, *TINY_CODE_WORDS, *(CODE_WORDS if self.options.size == "default" else ())]
 
     def expert(self) -> CodeExpert:
         return CodeExpert()

@@ -10,20 +10,21 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.core import Episode, check_choice
+from fedagentgym.envs.options import play
 from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
 from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
 from fedagentgym.envs.reasoning.generators.problems import MathProblem, split_words
 from fedagentgym.envs.reasoning.misled import mislead_problem
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.math import LIBRARY, RULES, VERIFIERS, grade_math, math_verifier_version
+from fedagentgym.envs.verifiers.math import LIBRARY, RULES, grade_math, math_verifier_version
 from fedagentgym.envs.verifiers.math_text import extract_answer
+from fedagentgym.envs.view import Episode
 
 LONGEST = 300
 LARGEST_BITS = 4_000
@@ -123,7 +124,20 @@ def _limited(value: Fraction) -> Fraction:
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
 
 
-class MathEnv(ReplyEnv):
+class MathOptions(ReplyOptions):
+    """The tasks, and the rules by which answers are graded."""
+
+    verifier: Literal["rules", "math-verify", "math-verify-reply"] | None = play(
+        None,
+        description="what grades: the rules of this package, or math-verify on the answer or on the whole reply; null: rules, of"
+        " a published data set math-verify",
+    )
+    compare: Sequence[Literal["rules", "math-verify", "math-verify-reply"]] = play(
+        (), description="further verifiers, whose verdicts are reported and earn nothing"
+    )
+
+
+class MathEnv(ReplyEnv[MathOptions]):
     """Solve a mathematical problem; the reply holds the reasoning and the answer.
 
     **Tasks.** Generated: eight subjects (the categories) at five levels, all different, with exact answers; `size="tiny"` is
@@ -145,7 +159,6 @@ class MathEnv(ReplyEnv):
     action_help = make_action_help(answer_form, tool_examples)
     accuracy = "math"
     misleading = "inverse"
-    play_options = ("verifier", "compare")
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 2}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
@@ -164,18 +177,18 @@ class MathEnv(ReplyEnv):
         "{} Reply with the answer only at the end .",
     )
 
-    def __init__(self, *, verifier: str | None = None, compare: Sequence[str] = (), **options: Any) -> None:
-        usual = RULES if options.get("source") is None else LIBRARY
-        self.verifier = check_choice("verifier", usual if verifier is None else verifier, VERIFIERS)
-        self.compare = tuple(check_choice("compare", name, VERIFIERS) for name in dict.fromkeys(compare))
+    def set_up(self) -> None:
+        usual = RULES if self.options.source is None else LIBRARY
+        self.verifier = usual if self.options.verifier is None else self.options.verifier
+        self.compare = tuple(dict.fromkeys(self.options.compare))
         compared = tuple(f"accuracy/{name}" for name in self.compare)
         self.reward_names = (*type(self).reward_names, *compared)  # type: ignore[misc]
-        super().__init__(**options)
+        super().set_up()
 
     def build_cells(self) -> Sequence[Cell]:
-        if self.size == "tiny":
-            return make_tiny_cells(TINY_FORMS, self.seed)
-        return make_level_cells(LEVEL_FORMS, self.seed)
+        if self.options.size == "tiny":
+            return make_tiny_cells(TINY_FORMS, self.options.seed)
+        return make_level_cells(LEVEL_FORMS, self.options.seed)
 
     def get_verifier_version(self) -> str:
         return math_verifier_version(self.verifier)
@@ -207,7 +220,13 @@ class MathEnv(ReplyEnv):
     def vocabulary(self) -> Iterable[str]:
         words = split_words(" ".join(self.wordings).replace("{}", ""))
         numbers = split_words("0 1 2 3 4 5 6 7 8 9 + - * / = ( ) . , : ? I do not know calc")
-        return [*list_tag_words(), *words, *numbers, *TINY_WORDS, *(LEVEL_WORDS if self.size == "default" else ())]
+        return [
+            *list_tag_words(),
+            *words,
+            *numbers,
+            *TINY_WORDS,
+            *(LEVEL_WORDS if self.options.size == "default" else ()),
+        ]
 
     def expert(self) -> MathExpert:
         return MathExpert()

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fedagentgym.envs.core import Episode, Expert
+from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Program, Question
+from fedagentgym.envs.view import Episode
 
 Mislead = Callable[[Any], Any]
 _LAST_STEP = re.compile(r"(?:^|(?<=\. ))(\d{1,9}) ([-+*/]) (\d{1,9}) = (\d{1,18})(?= ?\.?$)")

@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, show_value, unknown_name_error
-from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Episode, Expert, TextEnv, check_choice
+from fedagentgym.base.errors import (
+    DataError,
+    FedAgentGymError,
+    OptionError,
+    check_choice,
+    join_names,
+    show_value,
+    unknown_name_error,
+)
+from fedagentgym.envs.make import open_env, open_pool, read_options
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import EnvOptions, owner, play, task
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import Expert, runs_programs
 from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program, Question
 from fedagentgym.envs.reasoning.pools import Strip
-from fedagentgym.envs.reasoning.replies import ReplyEnv
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions
 from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.scripted import list_words
-from fedagentgym.envs.task import Task, Value, make_task_id
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task, Value, make_task_id
+from fedagentgym.envs.view import Episode, View
 
 MEMBERS, OWN = "members", "own"
 CATEGORIES = (MEMBERS, OWN)
@@ -111,8 +120,6 @@ def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any
 KINDS = {"math": "fedagentgym/Math-v0", "qa": "fedagentgym/QA-v0", "code": "fedagentgym/Code-v0"}
 DEFAULT_KINDS = ("math", "code")
 _NAME = re.compile(r"[\w.-]{1,60}")
-_NOT_MEMBERS = ("split", "tasks", "pool", "variant", "max_turns", "reward", "order", "render_mode")
-"""Options of every environment, which the mixture has for all its members."""
 
 
 class Member(NamedTuple):
@@ -120,7 +127,7 @@ class Member(NamedTuple):
 
     name: str
     env: str
-    options: Mapping[str, Any]
+    options: ReplyOptions
 
     @property
     def env_class(self) -> type[ReplyEnv]:
@@ -131,7 +138,7 @@ class Member(NamedTuple):
     def open(self) -> ReplyEnv:
         """Its environment, whose own pool is not played: tasks come from the mixture's."""
         try:
-            opened = open_env(self.env, **self.options, split="all")
+            opened = open_env(self.env, **self.options.given, split="all")
         except FedAgentGymError as error:
             raise type(error)(f"the member {self.name!r}: {error}") from None
         assert isinstance(opened, ReplyEnv)
@@ -145,7 +152,78 @@ class State(NamedTuple):
     inner: Any
 
 
-class MixtureEnv(MisleadableEnv):
+class MixtureOptions(EnvOptions):
+    """The members of a mixture, or the kinds of generated tasks."""
+
+    members: Any = task(
+        None, description="the members: a list of `{name, env, options}`, whose options keep their marks"
+    )
+    kinds: Any = task(
+        None,
+        description="short for generated tasks, one member a kind: some of math, qa and code; null, without"
+        " members: math and code",
+    )
+    categories: Literal["members", "own"] = task(
+        "members", description="category of a task: its member's name, or `name/category`"
+    )
+    size: Literal["default", "tiny"] = task("default", description="handed on to the members of `kinds`")
+    seed: int = task(0, description="handed on to the members of `kinds`")
+    verifier: Literal["rules", "math-verify", "math-verify-reply"] | None = play(
+        None, description="handed on to mathematics among `kinds`"
+    )
+    sandbox: Mapping[str, Sequence[str]] | None = owner(None, description="handed on to programming among `kinds`")
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        if self.members is not None and (self.kinds, self.size, self.seed, self.verifier, self.sandbox) != (
+            None,
+            "default",
+            0,
+            None,
+            None,
+        ):
+            raise ValueError(
+                "members have options of their own: leave out kinds, size, seed, verifier and sandbox beside members="
+            )
+        return self
+
+    @cached_property
+    def all_members(self) -> tuple[Member, ...]:
+        """The members, given or generated."""
+        if self.members is not None:
+            return read_members(self.members)
+        shared = {"size": self.size, "seed": self.seed}
+        return _make_generated_members(
+            DEFAULT_KINDS if self.kinds is None else self.kinds, shared, self.verifier, self.sandbox
+        )
+
+    def list_parts(self) -> Sequence[EnvOptions]:
+        """The mixture's own, and those of the members that were given."""
+        return (self, *(member.options for member in (self.all_members if self.members is not None else ())))
+
+    @property
+    def portable(self) -> dict[str, Any]:
+        return self._name_members(super().portable)
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        return self._name_members(super().deciding)
+
+    def _name_members(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """Members are written with the options that mean the same everywhere, by their own rules."""
+        if self.members is None:
+            return plain
+        named = [{"name": one.name, "env": one.env, "options": one.options.portable} for one in self.all_members]
+        return {**plain, "members": named}
+
+    def count_turns(self, usual: int) -> int:
+        """As many as the longest member has."""
+        return self.max_turns or max(
+            one.options.count_turns(one.env_class.default_max_turns) for one in self.all_members
+        )
+
+
+class MixtureEnv(MisleadableEnv[MixtureOptions]):
     """Questions of several kinds or data sets: mathematics, question answering, programming.
 
     **Tasks.** The tasks of the members, one after the other. `members` names them, each with its own options:
@@ -166,40 +244,14 @@ class MixtureEnv(MisleadableEnv):
     action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."
     default_max_turns = 1
     shares_pools = True
-    play_options = ("verifier", "sandbox")
-    owner_options = ("sandbox",)
-    reward_names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self,
-        *,
-        members: Sequence[Mapping[str, Any]] | None = None,
-        kinds: Sequence[str] | None = None,
-        categories: str = MEMBERS,
-        size: str = "default",
-        seed: int = 0,
-        verifier: str | None = None,
-        sandbox: Mapping[str, Sequence[str]] | None = None,
-        **options: Any,
-    ):
-        self.category_kind = check_choice("categories", categories, CATEGORIES)
-        if members is None:
-            shared = {"size": size, "seed": seed}
-            self.members = _make_generated_members(DEFAULT_KINDS if kinds is None else kinds, shared, verifier, sandbox)
-        elif kinds is not None or (size, seed, verifier, sandbox) != ("default", 0, None, None):
-            raise OptionError(
-                "members have options of their own: leave out kinds, size, seed, verifier and sandbox beside members="
-            )
-        else:
-            self.members = read_members(members)
+    def set_up(self) -> None:
+        self.members = self.options.all_members
         self._envs = {member.name: member.open() for member in self.members}
-        self.runs_programs = any(env.runs_programs for env in self._envs.values())
-        if options.get("max_turns") is None:
-            options["max_turns"] = max(env.max_turns for env in self._envs.values())
-        super().__init__(**options)
-        self.reward_names = self._collect_reward_names()  # type: ignore[misc]
+        self.runs_programs = any(runs_programs(env) for env in self._envs.values())
 
-    def _collect_reward_names(self) -> tuple[str, ...]:
+    @cached_property
+    def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """The components of the members that this pool holds: a client of one kind knows only its own accuracy."""
         held = {name.partition("/")[0] for name in self.pool.categories}
         names = [name for member in self.members if member.name in held for name in member.env_class.reward_names]
@@ -210,8 +262,8 @@ class MixtureEnv(MisleadableEnv):
         return " ".join(dict.fromkeys(env.get_verifier_version() for env in self._envs.values()))
 
     def load_pool(self, split: str) -> TaskPool:
-        parts = tuple(Part(name, env.open_pool(split), env.strip) for name, env in self._envs.items())
-        return join_pools(self.id, split, parts, self.category_kind)
+        parts = tuple(Part(name, open_pool(env, split), env.strip) for name, env in self._envs.items())
+        return join_pools(self.id, split, parts, self.options.categories)
 
     def _get_env(self, name: str) -> ReplyEnv:
         """The member of a task, which may come from a pool that was made for another mixture."""
@@ -231,26 +283,6 @@ class MixtureEnv(MisleadableEnv):
         """The members' descriptions."""
         return "".join(dict.fromkeys(env.explain_empty(split) for env in self._envs.values()))
 
-    @classmethod
-    def list_parts(cls, options: Mapping[str, Any]) -> list[tuple[type[TextEnv], Mapping[str, Any]]]:
-        """The mixture itself and its members."""
-        members = () if options.get("members") is None else read_members(options["members"])
-        return [(cls, options), *((member.env_class, member.options) for member in members)]
-
-    @classmethod
-    def names_local_data(cls, options: Mapping[str, Any]) -> bool:
-        return any(part.names_local_data(own) for part, own in cls.list_parts(options)[1:])
-
-    @classmethod
-    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that mean the same on every machine: those of the members by their own rules."""
-        kept = super().portable_options(options)
-        if options.get("members") is None:
-            return kept
-        members = read_members(options["members"])
-        plain = [(member, member.env_class.portable_options(member.options)) for member in members]
-        return {**kept, "members": [{"name": one.name, "env": one.env, "options": own} for one, own in plain]}
-
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         name = task.payload[0]
         inner, view = self._get_env(name).begin(_unwrap_task(task), seed)
@@ -269,7 +301,7 @@ class MixtureEnv(MisleadableEnv):
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every category with the procedures of its member's environment, which are the same in all its categories."""
         held = {name: env.list_procedures() for name, env in self._envs.items()}
-        if self.category_kind == OWN:
+        if self.options.categories == OWN:
             return {f"{name}/{one}": found for name, procedures in held.items() for one, found in procedures.items()}
         return {name: next(iter(procedures.values())) for name, procedures in held.items() if procedures}
 
@@ -325,9 +357,20 @@ def _read_member(given: Any) -> Member:
         raise OptionError(f"the member {name!r} is of {env_id}: a mixture is made of {join_names(KINDS.values())}")
     if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
         raise OptionError(f"the options of the member {name!r} are a mapping, got {show_value(options)}")
-    if wrong := [key for key in options if key in _NOT_MEMBERS]:
+    if wrong := [
+        key for key in options if key in EnvOptions.model_fields or key in ("split", "tasks", "pool", "variant")
+    ]:
         raise OptionError(f"the member {name!r} takes no {wrong[0]!r} of its own: the mixture has it for all members")
-    return Member(name, env_id, dict(options))
+    return _make_member(name, env_id, options)
+
+
+def _make_member(name: str, env_id: str, options: Mapping[str, Any]) -> Member:
+    try:
+        found = read_options(env_id, options)
+    except FedAgentGymError as error:
+        raise type(error)(f"the member {name!r}: {error}") from None
+    assert isinstance(found, ReplyOptions)
+    return Member(name, env_id, found)
 
 
 def _make_generated_members(
@@ -344,7 +387,7 @@ def _make_generated_members(
     own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
     if verifier is not None:
         own["math"] = {"verifier": verifier}
-    return tuple(Member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
+    return tuple(_make_member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
 
 
 class MixtureExpert:

@@ -15,7 +15,7 @@ import numpy as np
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
-from fedagentgym.envs.task import TaskIds, Value, collect_columns
+from fedagentgym.envs.tasks import TaskIds, Value, collect_columns
 
 ORDER = ("val", "test", "warmup", "train")
 Strip = Callable[[Any], Any]

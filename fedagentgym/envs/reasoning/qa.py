@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.envs.core import Episode, check_choice
 from fedagentgym.envs.misconceptions import Procedures
+from fedagentgym.envs.options import play
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.problems import Fact, Question, split_words
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
 from fedagentgym.envs.reasoning.misled import mislead_question
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, State, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
 from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa, normalise
+from fedagentgym.envs.view import Episode
 
 MAX_RESULTS = 3
 TOOLS = {"search[name]": "shows what is known about a name"}
 
 
-class QAEnv(ReplyEnv):
+class QAOptions(ReplyOptions):
+    """The tasks, and how answers are graded."""
+
+    score: Literal["exact", "f1"] = play("exact", description="what is paid: an exact match, or the overlap of words")
+
+
+class QAEnv(ReplyEnv[QAOptions]):
     """Answer a question that takes several facts.
 
     **Tasks.** Generated: four types (the categories: compositional, bridge, comparison, agreement) at five levels over a
@@ -46,7 +53,6 @@ class QAEnv(ReplyEnv):
     action_help = make_action_help(answer_form, tool_examples)
     accuracy = "qa"
     misleading = "other"
-    play_options = ("score",)
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
@@ -65,14 +71,10 @@ class QAEnv(ReplyEnv):
         "Think first . {}",
     )
 
-    def __init__(self, *, score: str = "exact", **options: Any) -> None:
-        self.scoring = check_choice("score", score, ("exact", "f1"))
-        super().__init__(**options)
-
     def build_cells(self) -> Sequence[Cell]:
-        if self.size == "tiny":
-            return make_tiny_cells(TINY_QUESTIONS, self.seed)
-        return make_level_cells(make_question_templates(self.seed), self.seed)
+        if self.options.size == "tiny":
+            return make_tiny_cells(TINY_QUESTIONS, self.options.seed)
+        return make_level_cells(make_question_templates(self.options.seed), self.options.seed)
 
     def get_verifier_version(self) -> str:
         return QA_VERIFIER_VERSION
@@ -84,9 +86,9 @@ class QAEnv(ReplyEnv):
         asked = record.question
         if record.options:
             asked += "\n" + "\n".join(f"{letter}. {option}" for letter, option in record.options)
-        if "search" in self.tools or not record.facts:
+        if "search" in self.options.tools or not record.facts:
             return asked
-        blank = " " if self.size == "tiny" and self._request is None else "\n"
+        blank = " " if self.options.size == "tiny" and self._request is None else "\n"
         return blank.join((*(fact.text for fact in record.facts), asked))
 
     def grade(self, record: Question, reply: str) -> tuple[Verdict, Mapping[str, float]]:
@@ -96,7 +98,7 @@ class QAEnv(ReplyEnv):
             verdict = grade_qa(reply, record.answers)
         exact = float(verdict.correct)
         earned = {"accuracy/qa": exact, "f1": verdict.score}
-        return (verdict._replace(score=exact) if self.scoring == "exact" else verdict), earned
+        return (verdict._replace(score=exact) if self.options.score == "exact" else verdict), earned
 
     def run_tool(self, state: State, call: ToolCall) -> str:
         return search(state.record.facts, call.argument)
@@ -108,7 +110,7 @@ class QAEnv(ReplyEnv):
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Long chains of facts have no other one to be followed to the end: only the tiny ones can be mistaken."""
         known = super().list_procedures()
-        chains = () if self.size == "tiny" else ("bridge", "compositional")
+        chains = () if self.options.size == "tiny" else ("bridge", "compositional")
         return {category: procedures for category, procedures in known.items() if category not in chains}
 
     @staticmethod
@@ -119,13 +121,13 @@ class QAEnv(ReplyEnv):
         around = split_words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")
         said = (
             TINY_QA_WORDS
-            if self.size == "tiny"
+            if self.options.size == "tiny"
             else (*KNOWLEDGE_WORDS, *QUESTION_WORDS, *split_words("0 1 2 3 4 5 6 7 8 9"))
         )
         return [*list_tag_words(), *around, *said]
 
     def expert(self) -> QAExpert:
-        return QAExpert("search" in self.tools)
+        return QAExpert("search" in self.options.tools)
 
 
 class QAExpert:

@@ -11,21 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from typing_extensions import TypeVar
 
-from fedagentgym.base.errors import OptionError, show_value, unknown_name_error
+from fedagentgym.base.errors import OptionError, check_choice, show_value, unknown_name_error
 from fedagentgym.base.streams import stream
-from fedagentgym.envs.core import Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import INSTALLED, EnvOptions, local, play, task
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.reasoning.misled import MisledExpert
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
-from fedagentgym.envs.reasoning.sources import INSTALLED, SOURCES, Loaded, Request, find_source, load
+from fedagentgym.envs.reasoning.sources import SOURCES, Loaded, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
 from fedagentgym.envs.reasoning.sources.own import OWN, GivenRows, check_columns, read_given_rows
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_call
@@ -50,7 +52,6 @@ class Wording(Variant):
         return Phrasing(phrasing=stream(seed, "world", self.kind, client).integers(self.choices))
 
 
-SIZES = ("default", "tiny")
 AS_ASKED = "as asked"
 TURNS_WITH_TOOLS = 8
 OVER = "This task is over."
@@ -67,15 +68,83 @@ class State(NamedTuple):
     over: bool = False
 
 
-class ReplyEnv(MisleadableEnv):
+class ReplyOptions(EnvOptions):
+    """Generated tasks or those of a data set, and how they are answered."""
+
+    size: Literal["default", "tiny"] = task(
+        "default", description="which generated tasks: those of five levels, or short ones for very small models"
+    )
+    seed: int = task(0, description="seed of generated tasks, and of what is drawn from data")
+    data: Any = local(
+        None, description="folder, file or rows of tasks; `installed`: where `fedagentgym data` puts them"
+    )
+    columns: Mapping[str, str | None] | None = task(
+        None, description="what the columns of your own data are called, by what they hold, where that is no usual name"
+    )
+    source: str | None = task(
+        None,
+        description="name of a published data set, which is read from `data`, by default the installed copy; null: generated"
+        " tasks, or data of your own",
+    )
+    subset: str | None = task(
+        None, description="part of a published data set that has several, such as en of dapo-processed; null: the first"
+    )
+    bad_rows: float = task(TOLERATED, ge=0, le=1, description="share of the rows of a data set that may be unusable")
+    merge_splits: bool = task(
+        False, description="whether all loaded tasks become training tasks, before any are held out"
+    )
+    holdout: int | Mapping[str, int] = task(
+        0,
+        description="training tasks of loaded data that become val, and as many that become test, where it has none;"
+        " `{test: 1250}` names one",
+    )
+    train_tasks: int | None = task(
+        None,
+        ge=1,
+        description="number of training tasks, which are drawn with the seed from loaded data; null: all, and of"
+        " generated tasks a usual number",
+    )
+    tools: Sequence[str] = play(
+        (),
+        description="tools that a reply may call, which makes a question an episode of several turns: calc (Math),"
+        " search (QA), run (Code)",
+    )
+    attempts: int = play(
+        1, ge=1, description="answers that may be given; a wrong one is answered by `That is not right. Try again.`"
+    )
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _check_tools(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise ValueError(f"tools is a list of names, for example [{given!r}]")
+        return given
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Columns are named only where they are given."""
+        return {name: value for name, value in super().deciding.items() if name != "columns" or value is not None}
+
+    @property
+    def portable(self) -> dict[str, Any]:
+        """Columns are named only where they are given."""
+        return {name: value for name, value in super().portable.items() if name != "columns" or value is not None}
+
+    def count_turns(self, usual: int) -> int:
+        """One turn for each attempt, and some for tools."""
+        return self.max_turns or self.attempts + (TURNS_WITH_TOOLS if self.tools else 0)
+
+
+R = TypeVar("R", bound=ReplyOptions, default=Any)
+
+
+class ReplyEnv(MisleadableEnv[R]):
     """Base of the reply environments. A subclass sets its tools and wordings and defines the few methods below."""
 
     takes = "reply"
     default_max_turns = 1
     shares_pools = True
     variants = (Wording,)
-    play_options: ClassVar[tuple[str, ...]] = ("tools", "attempts")
-    local_options = ("data",)
     accuracy: ClassVar[str]
     answer_form: ClassVar[str]
     """The content that belongs between the answer tags."""
@@ -91,93 +160,49 @@ class ReplyEnv(MisleadableEnv):
     misleading: ClassVar[str]
     """The procedure by which a misled expert goes about any task; see `misled`."""
 
-    def __init__(
-        self,
-        *,
-        size: str = "default",
-        seed: int = 0,
-        data: Any = None,
-        columns: Mapping[str, str | None] | None = None,
-        source: str | None = None,
-        subset: str | None = None,
-        bad_rows: float = TOLERATED,
-        merge_splits: bool = False,
-        holdout: int | Mapping[str, int] = 0,
-        train_tasks: int | None = None,
-        tools: Sequence[str] = (),
-        attempts: int = 1,
-        **options: Any,
-    ) -> None:
-        self.size = check_choice("size", size, SIZES)
-        self.seed, self.source = seed, source
-        self.train_tasks, self.attempts = train_tasks, attempts
-        self._request = self._make_request(data, columns, subset, bad_rows, merge_splits, holdout)
-        if isinstance(tools, str):
-            raise OptionError(f"tools is a list of names, for example [{tools!r}]")
-        self.tools = tuple(tools)
-        self._check_options()
-        if options.get("max_turns") is None:
-            options["max_turns"] = self.count_turns({"attempts": attempts, "tools": self.tools})
-        super().__init__(**options)
+    def set_up(self) -> None:
+        for tool in self.options.tools:
+            if tool not in self.tool_help:
+                raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
+        self._request = self._make_request(self.options)
         self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
         if self.wording >= len(self.wordings):
             raise OptionError(f"{self.id} has the phrasings 0 to {len(self.wordings) - 1}, got {self.wording}")
 
-    @classmethod
-    def count_turns(cls, options: Mapping[str, Any]) -> int:
-        """One turn for each attempt, and some for tools."""
-        turns = int(options.get("attempts", 1)) + (TURNS_WITH_TOOLS if options.get("tools") else 0)
-        return int(options.get("max_turns") or turns)
-
-    def _check_options(self) -> None:
-        for tool in self.tools:
-            if tool not in self.tool_help:
-                raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
-        if self.attempts < 1:
-            raise OptionError(f"attempts is at least 1, got {self.attempts}")
-        if self.train_tasks is not None and self.train_tasks < 1:
-            raise OptionError(f"train_tasks is a positive number, got {self.train_tasks}")
-
-    def _make_request(
-        self,
-        data: Any,
-        columns: Mapping[str, str | None] | None,
-        subset: str | None,
-        bad_rows: float,
-        merge_splits: bool,
-        holdout: int | Mapping[str, int],
-    ) -> Request | None:
-        """Return what these options request from a data set; None for generated tasks, which take none of them."""
-        if self.source is None and data is None:
-            given = {"holdout": holdout, "subset": subset, "merge_splits": merge_splits, "columns": columns}
-            if wrong := [name for name, value in given.items() if value not in (0, None)]:
-                raise OptionError(
-                    f"{wrong[0]}= is for loaded data: give data= (your own) or source= (a published set) too"
-                )
+    def _make_request(self, options: ReplyOptions) -> Request | None:
+        """Return what the options request from a data set; None for generated tasks."""
+        if options.source is None and options.data is None:
+            for option in ("holdout", "subset", "merge_splits", "columns"):
+                if getattr(options, option) not in (0, None):
+                    raise OptionError(
+                        f"{option}= is for loaded data: give data= (your own) or source= (a published set) too"
+                    )
             return None
-        if isinstance(bad_rows, bool) or not 0 <= bad_rows <= 1:
-            raise OptionError(f"bad_rows is a share of the rows, from 0 to 1, got {show_value(bad_rows)}")
-        name = OWN if self.source is None else find_source(self.source, self.accuracy)
-        if name != OWN and columns is not None:
+        name = OWN if options.source is None else find_source(options.source, self.accuracy)
+        if name != OWN and options.columns is not None:
             raise OptionError(
                 f"columns= is for data of your own; those of {name} are known: leave out columns= or source="
             )
-        data = _read_data(data)
-        if name == OWN and (subset is not None or data == INSTALLED):
+        data = options.data
+        if data is None:
+            place: str | GivenRows = INSTALLED
+        else:
+            place = str(data) if isinstance(data, str | Path) else read_given_rows(data)
+        if name == OWN and (options.subset is not None or place == INSTALLED):
             raise OptionError(
-                f"{'subset=' if subset is not None else 'data=installed'} needs source=: the name of a data set"
+                f"{'subset=' if options.subset is not None else 'data=installed'} needs source=: the name of a data set"
             )
         return Request(
             name,
-            data,
-            None if name == OWN else check_subset(name, subset),
-            float(bad_rows),
-            bool(merge_splits),
-            _read_holdout(holdout),
-            self.train_tasks,
-            self.seed,
+            place,
+            None if name == OWN else check_subset(name, options.subset),
+            float(options.bad_rows),
+            options.merge_splits,
+            _read_holdout(options.holdout),
+            options.train_tasks,
+            options.seed,
             self.accuracy,
-            check_columns(self.accuracy, columns),
+            check_columns(self.accuracy, options.columns),
         )
 
     # ---- what a subclass defines --------------------------------------------------------------------------------
@@ -219,23 +244,26 @@ class ReplyEnv(MisleadableEnv):
     @cached_property
     def instructions(self) -> str:
         """The agent's role, the form of a reply, and the tools that are offered."""
-        offered = {call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.tools}
+        offered = {
+            call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.options.tools
+        }
         parts = [_describe_reply(self.answer_form)]
         if offered:
             parts.append(f"To use a tool, reply with it alone: {_describe_tools(offered)}")
-        if self.attempts > 1:
-            parts.append(f"You have {self.attempts} attempts.")
+        if self.options.attempts > 1:
+            parts.append(f"You have {self.options.attempts} attempts.")
         return f"{self.role}\n\n{' '.join(parts)}"
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
-        if options.get("source") is None:
+    @staticmethod
+    def count_published(options: ReplyOptions) -> tuple[Mapping[str, int], ...]:
+        """The tasks of a published data set, of each of its forms."""
+        if options.source is None:
             return ()
-        name = find_source(options["source"])
+        name = find_source(options.source)
         forms = SOURCES[name].published
-        subset = check_subset(name, options.get("subset"))
+        subset = check_subset(name, options.subset)
         if subset is not None and len(forms) == len(SOURCES[name].subsets):
             forms = (forms[list(SOURCES[name].subsets).index(subset)],)
         return tuple(_divide_counts(form, options) for form in forms)
@@ -264,24 +292,15 @@ class ReplyEnv(MisleadableEnv):
             )
         return ""
 
-    @classmethod
-    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A path is replaced by its content's identity; an installed data set is "installed" everywhere."""
-        kept = super().portable_options(options)
-        if kept.get("columns") is None:
-            kept.pop("columns", None)
-        data = options.get("data")
-        return {**kept, "data": INSTALLED} if isinstance(data, str) and data == INSTALLED else kept
-
     def _make_generator(self) -> PoolGenerator:
-        sizes = dict(self.split_counts[self.size])
-        if self.train_tasks is not None:
-            sizes["train"] = self.train_tasks
+        sizes = dict(self.split_counts[self.options.size])
+        if self.options.train_tasks is not None:
+            sizes["train"] = self.options.train_tasks
         source = {
             "generator": self.accuracy,
-            "version": self.generator_versions[self.size],
-            "size": self.size,
-            "seed": self.seed,
+            "version": self.generator_versions[self.options.size],
+            "size": self.options.size,
+            "seed": self.options.seed,
         }
         return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip)
 
@@ -324,7 +343,7 @@ class ReplyEnv(MisleadableEnv):
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         record = self.parse_payload(task.payload if task.graded else self.strip(task.payload))
         asked = self.wordings[self.wording].format(self.format_question(record))
-        return State(record, self.attempts), View(asked, extra=NO_VERDICT)
+        return State(record, self.options.attempts), View(asked, extra=NO_VERDICT)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
         if state.over:
@@ -332,13 +351,13 @@ class ReplyEnv(MisleadableEnv):
             return state, View(OVER, score=state.score, success=solved, done=True, valid=False, extra=NO_VERDICT)
         rewards = format_rewards(action, self.code_replies)
         call = tool_call(action)
-        if call is not None and self.tools:
+        if call is not None and self.options.tools:
             return self._handle_tool_call(state, call, rewards)
         return self._handle_answer(state, action, rewards)
 
     def _handle_tool_call(self, state: State, call: ToolCall, rewards: dict[str, float]) -> tuple[State, View]:
-        if call.name not in self.tools:
-            known = ", ".join(self.tools)
+        if call.name not in self.options.tools:
+            known = ", ".join(self.options.tools)
             return state, View(
                 f"There is no tool {call.name}. Tools: {known}.", valid=False, rewards=rewards, extra=NO_VERDICT
             )
@@ -371,22 +390,15 @@ def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> 
     return make_loaded_pool(env_id, loaded.tasks, split, loaded.source, strip)
 
 
-def _read_data(data: Any) -> str | GivenRows:
-    """The place of data, by default where `fedagentgym data add` keeps it, or the rows that were given."""
-    if data is None:
-        return INSTALLED
-    return str(data) if isinstance(data, str | Path) else read_given_rows(data)
-
-
-def _divide_counts(published: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, int]:
+def _divide_counts(published: Mapping[str, int], options: ReplyOptions) -> dict[str, int]:
     """The sizes of splits after merging, holding out and drawing, from those that are published."""
-    sizes = {"train": sum(published.values())} if options.get("merge_splits") else dict(published)
-    held = dict(_read_holdout(options.get("holdout", 0)))
+    sizes = {"train": sum(published.values())} if options.merge_splits else dict(published)
+    held = dict(_read_holdout(options.holdout))
     if (both := held.pop("both", 0)) > 0:
         held = {split: both for split in ("val", "test") if split not in sizes}
     sizes = {"train": 0, "val": 0, "test": 0, **sizes} | held
     sizes["train"] = max(0, sizes["train"] - sum(held.values()))
-    drawn = options.get("train_tasks")
+    drawn = options.train_tasks
     return sizes if drawn is None else {**sizes, "train": min(drawn, sizes["train"])}
 
 

@@ -10,31 +10,32 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.envs.core import Episode, Expert, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import EnvOptions, play, task
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.reasoning.generators.problems import split_words
 from fedagentgym.envs.skills.tasks import (
     MOST_STEPS,
     THINGS,
-    SkillOptions,
     SkillTask,
+    SkillWorld,
     apply_procedure,
     parse_task,
     strip_task,
     write_steps,
 )
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers.formats import THINK, format_rewards, last_block
 from fedagentgym.envs.verifiers.math_text import extract_answer
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import Episode, View
 
 VERIFIER_VERSION = "skills/1"
 STYLES = ("style/bare", "style/unit")
@@ -221,7 +222,51 @@ class State(NamedTuple):
     over: bool = False
 
 
-class SkillsEnv(MisleadableEnv):
+class SkillsOptions(EnvOptions):
+    """The number of skills, how alike they are, and how tasks are asked and answered."""
+
+    skills: int = task(8, description="number of categories, 4 to 64")
+    procedures: int = task(1, description="steps of a skill, 1 to 3: each adds or takes off one more number")
+    sharing: int | None = task(
+        None, description="number of skills that share each procedure; null: all `2 ** procedures` of them are in use"
+    )
+    turns: int = task(
+        1,
+        description="questions of an episode, 1 to 3: only the first one names the category, and no answer is graded before"
+        " the end",
+    )
+    wording: Literal["question", "short"] = play(
+        "question",
+        description="how a task is asked: `In Arle , what do 62 and 11 cups make ?`, or `Arle : 62 and 11 cups ?`",
+    )
+    naming: Literal["once", "repeated"] = play(
+        "once",
+        description="how often a question names its category: once, or four times, which methods that look for similar"
+        " questions see",
+    )
+    replies: Literal["tagged", "equation", "bare"] = play(
+        "tagged", description="form of a reply: a thought and the number in tags, `62 + 11 = 73`, or `73`"
+    )
+    manners: Literal["one", "several"] = play(
+        "one", description="how the expert answers: always alike, or in several manners"
+    )
+    seed: int = task(0, description="which category has which procedure, and the order of the tasks")
+    train_tasks: int | None = task(
+        None, ge=1, description="number of training tasks; null: as many as there are usually"
+    )
+
+    @model_validator(mode="after")
+    def _check_manners(self) -> Self:
+        if self.replies != TAGGED and self.manners != MANNERS[0]:
+            raise ValueError(f"manners={self.manners} is for tagged replies: leave it out, or replies={self.replies}")
+        return self
+
+    def count_turns(self, usual: int) -> int:
+        """As many as a task has questions."""
+        return self.max_turns or self.turns
+
+
+class SkillsEnv(MisleadableEnv[SkillsOptions]):
     """Say what two numbers of things make: in some categories they are added, in others one is taken off the other.
 
     **Tasks.** A category (a `town` in the text), some things and numbers. Every category has a *skill*: a procedure of one to
@@ -234,10 +279,6 @@ class SkillsEnv(MisleadableEnv):
     **Reward.** An equal part of 1 for each right answer; `success` is all of them. Components: `accuracy/skills`, `format`,
     `tags`, `repetition`, `thought` (there is one), `brevity` (less for each word of it), `style/bare` and `style/unit` (the
     number alone, or with its things).
-    **Options.** `skills` (4 to 64 categories), `procedures` (steps of a skill, 1 to 3), `sharing` (how many skills share each
-    procedure; by default all procedures of that length are in use), `turns` (1 to 3), `wording` (`question` or `short`),
-    `naming` (the category's name `once`, or `repeated` four times), `replies` (`tagged`, `equation` or `bare`), `manners` (the
-    expert answers in `one` way or in `several`), `seed`, `train_tasks`.
     **Variant.** `swapped_procedures`: the same category follows another procedure at another client.
     **Versions.** v0: first one.
     """
@@ -252,43 +293,20 @@ class SkillsEnv(MisleadableEnv):
     default_max_turns = 1
     shares_pools = True
     variants = (SwappedProcedures,)
-    play_options = ("wording", "naming", "replies", "manners")
     reward_names = (ACCURACY, "format", "tags", "repetition", "thought", "brevity", *STYLES)
 
-    def __init__(
-        self,
-        *,
-        skills: int = 8,
-        procedures: int = 1,
-        sharing: int | None = None,
-        turns: int = 1,
-        wording: str = "question",
-        naming: str = "once",
-        replies: str = TAGGED,
-        manners: str = "one",
-        seed: int = 0,
-        train_tasks: int | None = None,
-        **options: Any,
-    ) -> None:
-        if train_tasks is not None and train_tasks < 1:
-            raise OptionError(f"train_tasks is at least 1, got {train_tasks}")
-        self.options = SkillOptions(skills, procedures, sharing, turns, seed, train_tasks)
-        self.wording = check_choice("wording", wording, tuple(WORDINGS))
-        self.naming = check_choice("naming", naming, tuple(NAMINGS))
-        self.replies = check_choice("replies", replies, REPLIES)
-        self.manners = check_choice("manners", manners, MANNERS)
-        if self.replies != TAGGED and self.manners != MANNERS[0]:
-            raise OptionError(f"manners={manners} is for tagged replies: leave it out, or replies={replies}")
-        self.action_help = ACTION_HELP[self.replies]
-        if options.get("max_turns") is None:
-            options["max_turns"] = turns
-        super().__init__(**options)
+    def set_up(self) -> None:
+        chosen = self.options
+        self.world = SkillWorld(
+            chosen.skills, chosen.procedures, chosen.sharing, chosen.turns, chosen.seed, chosen.train_tasks
+        )
+        self.action_help = ACTION_HELP[chosen.replies]
         self._changed: Mapping[str, str] = {}
         if isinstance(self.variant, OwnProcedures):
-            self._changed = self.variant.change_procedures(self.options.assign_procedures())
+            self._changed = self.variant.change_procedures(self.world.assign_procedures())
 
     def load_pool(self, split: str) -> TaskPool:
-        return self.options.make_pool(self.id, split)
+        return self.world.make_pool(self.id, split)
 
     def get_verifier_version(self) -> str:
         return VERIFIER_VERSION
@@ -312,10 +330,10 @@ class SkillsEnv(MisleadableEnv):
         score = right / len(task.numbers)
         if over:
             return state, View(OVER, score=score, success=right == len(task.numbers), done=True, valid=False)
-        answer = read_answer(action, task.things, self.replies)
+        answer = read_answer(action, task.things, self.options.replies)
         correct = answer is not None and bool(task.answers) and answer.number == task.answers[turn]
         paid = correct / len(task.numbers)
-        rewards = {**rate_reply(action, answer, self.replies), ACCURACY: paid}
+        rewards = {**rate_reply(action, answer, self.options.replies), ACCURACY: paid}
         turn, right = turn + 1, right + correct
         if turn < len(task.numbers):
             after = State(task, turn, right)
@@ -331,37 +349,37 @@ class SkillsEnv(MisleadableEnv):
     def _ask(self, task: SkillTask, turn: int) -> str:
         *first, last = task.numbers[turn]
         numbers = f"{' , '.join(map(str, first))} and {last}"
-        town = " ".join([task.town] * NAMINGS[self.naming])
-        return WORDINGS[self.wording][turn > 0].format(town=town, numbers=numbers, things=task.things)
+        town = " ".join([task.town] * NAMINGS[self.options.naming])
+        return WORDINGS[self.options.wording][turn > 0].format(town=town, numbers=numbers, things=task.things)
 
     # ---- experts ------------------------------------------------------------------------------------------------
 
     def vocabulary(self) -> Iterable[str]:
         said = " ".join([OVER, RIGHT, WRONG, NO_ANSWER, *(text for texts in WORDINGS.values() for text in texts)])
         written = split_words("<think> </think> <answer> </answer> I do not know 0 1 2 3 4 5 6 7 8 9 + - = . ,")
-        return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.options.towns]
+        return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.world.towns]
 
     def expert(self) -> Expert:
-        return SkillsExpert(self.manners, self.replies, changed=self._changed)
+        return SkillsExpert(self.options.manners, self.options.replies, changed=self._changed)
 
     def list_procedures(self) -> Mapping[str, Procedures]:
         """Every category with its procedure and those of the others."""
-        own = {**self.options.assign_procedures(), **self._changed}
+        own = {**self.world.assign_procedures(), **self._changed}
         in_use = sorted(set(own.values()))
         return {town: Procedures(mine, tuple(one for one in in_use if one != mine)) for town, mine in own.items()}
 
     def misled_expert(self, procedure: str) -> Expert:
-        if len(procedure) != self.options.procedures or set(procedure) - set("+-"):
-            raise OptionError(f"a procedure here is {self.options.procedures} of + and -, got {procedure!r}")
-        return SkillsExpert(self.manners, self.replies, procedure)
+        if len(procedure) != self.world.procedures or set(procedure) - set("+-"):
+            raise OptionError(f"a procedure here is {self.world.procedures} of + and -, got {procedure!r}")
+        return SkillsExpert(self.options.manners, self.options.replies, procedure)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        return follows_procedure(parse_task(task.payload), actions, procedure, self.replies)
+        return follows_procedure(parse_task(task.payload), actions, procedure, self.options.replies)
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task whose gold is the answer of this reply; None if it gives several answers."""
         record = parse_task(task.payload)
-        answer = read_answer(reply, record.things, self.replies)
+        answer = read_answer(reply, record.things, self.options.replies)
         if answer is None or len(record.numbers) != 1:
             return None
         return replace(task, payload=record._replace(answers=(answer.number,)), graded=True)

@@ -111,7 +111,7 @@ class SkillTask(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SkillOptions:
+class SkillWorld:
     """The number of skills, how alike they are, and the length of a task."""
 
     skills: int

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.envs.core import Expert, Handicap, check_choice
+from fedagentgym.base.errors import DataError, check_choice
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import INSTALLED, EnvOptions, local, play, task
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task, TaskIds
+from fedagentgym.envs.protocols import Expert, Handicap
+from fedagentgym.envs.tasks import Task, TaskIds
 from fedagentgym.envs.view import View
 from fedagentgym.envs.webshop import generate, pages
 from fedagentgym.envs.webshop.expert import (
@@ -28,11 +30,10 @@ from fedagentgym.envs.webshop.pages import Piece, present_page
 from fedagentgym.envs.webshop.reward import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.site import Site, State, Transition
 from fedagentgym.envs.webshop.stock import (
-    INSTALLED,
     LOADED_SPLITS,
     PUBLISHED_GOALS,
+    ShopChoice,
     ShopData,
-    ShopOptions,
     compute_split_ranges,
     open_shop_data,
 )
@@ -76,7 +77,43 @@ def iter_vocabulary(stock: ShopData) -> Iterator[str]:
 ACCURACY = "accuracy/webshop"
 
 
-class WebShopEnv(MisleadableEnv):
+class WebShopOptions(EnvOptions):
+    """The shop, its goals, and how pages are shown."""
+
+    data: str | Path | None = local(
+        None,
+        description="folder with the original's files, or with what `data add` made of them; `installed`: the imported data;"
+        " null: a generated shop",
+    )
+    size: Literal["default", "tiny", "small"] = task(
+        "default",
+        description="size of a generated shop: 1,000 products, or 60, in small with more goals for the warm start",
+    )
+    products: int | None = task(
+        None,
+        description="number of products of a generated shop, or of records of a folder that are read, from the first on; null: by"
+        " the size, or all",
+    )
+    goals: Literal["synthetic", "human"] = task(
+        "synthetic",
+        description="goals put together from attributes and options, or written by people, which needs data",
+    )
+    goal_order: Literal["webshop", "fedagent"] = task(
+        "webshop", description="order of the goals, which decides the splits: the original's, or FedAgent's"
+    )
+    seed: int = task(42, description="seed of the generated shop, of prices and of price caps")
+    observation: Literal["text", "text_rich", "html", "url"] = play(
+        "text", description="how a page is shown: as segments, as lines with marked buttons, as HTML, or as its address"
+    )
+    nouns: str | Callable[..., Any] = play(
+        "rule",
+        description="which words of a title are nouns, by which the kind of a product is tested: rule, spacy, or a function",
+    )
+    num_prev_obs: int = play(0, ge=0, description="earlier observations that an observation repeats, oldest first")
+    num_prev_actions: int = play(0, ge=0, description="earlier actions that an observation repeats, oldest first")
+
+
+class WebShopEnv(MisleadableEnv[WebShopOptions]):
     """Buy what an instruction asks for: search, look at products, choose options, buy.
 
     **Actions** `search[words]` and `click[what is on the page]`. Other actions have no effect.
@@ -87,11 +124,6 @@ class WebShopEnv(MisleadableEnv):
     **Reward** at the purchase, in 0..1: the share of wanted attributes, options and price cap that the purchase meets,
     times how well the product is of the wanted kind. `info["success"]` is reward 1.0. `reward="success10"` pays 10 for
     success and nothing else.
-
-    **Options** `data`: folder with the original's files (default: a generated shop); `size`: "default", "tiny" or "small", or
-    `products=N`; `goals`: "synthetic" or "human"; `goal_order`: "webshop" or "fedagent"; `seed`: of shop, prices and caps;
-    `nouns`: how titles are tagged for the kind test; `num_prev_obs`, `num_prev_actions`: how much history observations
-    repeat.
     """
 
     id = "fedagentgym/WebShop-v0"
@@ -108,52 +140,32 @@ class WebShopEnv(MisleadableEnv):
     shares_pools = True
     reward_names = (ACCURACY,)
     variants = WEBSHOP_VARIANTS
-    play_options = ("observation", "nouns", "num_prev_obs", "num_prev_actions")
-    local_options = ("data",)
     handicap = Handicap(error=0.3, turns=10)
     published_action_tail = 20
 
-    def __init__(
-        self,
-        *,
-        data: str | None = None,
-        size: str = "default",
-        products: int | None = None,
-        goals: str = "synthetic",
-        goal_order: str = "webshop",
-        seed: int = 42,
-        observation: str = "text",
-        nouns: str | NounFunction = "rule",
-        num_prev_obs: int = 0,
-        num_prev_actions: int = 0,
-        **options: Any,
-    ) -> None:
-        if observation not in pages.MODES:
-            raise OptionError(f"observation is one of {join_names(pages.MODES)}, got {observation!r}")
-        for name, number in (("num_prev_obs", num_prev_obs), ("num_prev_actions", num_prev_actions)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise OptionError(f"{name} is a whole number from 0, got {number!r}")
-        tagger = get_noun_function(nouns)
-        place = None if data is None else str(data)
-        self.stock = open_shop_data(ShopOptions(place, size, products, goals, goal_order, seed))
-        self.observation_mode = observation
-        self._history = (num_prev_obs, num_prev_actions)
-        super().__init__(**options)
-        if isinstance(self.variant, ShopVariant):
-            self.site = Site(self.variant.build_shop(self.stock, map(self._get_goal, self.pool), tagger), tagger)
-        else:
-            self.site = _open_unchanged_site(self.stock, tagger)
+    def set_up(self) -> None:
+        chosen = self.options
+        self._tagger = get_noun_function(chosen.nouns)
+        place = None if chosen.data is None else str(chosen.data)
+        self.stock = open_shop_data(
+            ShopChoice(place, chosen.size, chosen.products, chosen.goals, chosen.goal_order, chosen.seed)
+        )
+        self._history = (chosen.num_prev_obs, chosen.num_prev_actions)
 
-    @classmethod
-    def count_published(cls, options: Mapping[str, Any]) -> tuple[Mapping[str, int], ...]:
+    @cached_property
+    def site(self) -> Site:
+        """The shop's pages; those of a variant are made of the goals of this client."""
+        if isinstance(self.variant, ShopVariant):
+            shop = self.variant.build_shop(self.stock, map(self._get_goal, self.pool), self._tagger)
+            return Site(shop, self._tagger)
+        return _open_unchanged_site(self.stock, self._tagger)
+
+    @staticmethod
+    def count_published(options: WebShopOptions) -> tuple[Mapping[str, int], ...]:
         """Return the splits of the 6,910 synthetic goals of the 1,000 products; other goals and products are not counted."""
-        if (
-            options.get("data") != INSTALLED
-            or options.get("goals", "synthetic") != "synthetic"
-            or "products" in options
-        ):
+        if options.data != INSTALLED or options.goals != "synthetic" or options.products is not None:
             return ()
-        ranges = compute_split_ranges(PUBLISHED_GOALS, options.get("goal_order", "webshop"), LOADED_SPLITS)
+        ranges = compute_split_ranges(PUBLISHED_GOALS, options.goal_order, LOADED_SPLITS)
         return ({split: len(goals) for split, goals in ranges.items()},)
 
     def load_pool(self, split: str) -> TaskPool:
@@ -175,12 +187,6 @@ class WebShopEnv(MisleadableEnv):
             source=self.stock.source,
             strip=lambda goal: goal.without_answer(),
         )
-
-    @classmethod
-    def portable_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A path is replaced by its content's identity; the imported original shop is "installed" everywhere."""
-        kept = super().portable_options(options)
-        return {**kept, "data": INSTALLED} if options.get("data") == INSTALLED else kept
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
         return self._make_view(Transition(State(self._get_goal(task), seed), acted=True), None)
@@ -204,8 +210,8 @@ class WebShopEnv(MisleadableEnv):
         return self._get_goal(task).instruction
 
     def present(self, view: View) -> tuple[str, tuple[str, ...]]:
-        if self.observation_mode != "text":
-            return super().present(view)
+        if self.options.observation != "text":
+            return view.observation, view.admissible or ()
         return present_page(view.observation, view.admissible or ())
 
     def expert(self) -> Expert:
@@ -250,12 +256,12 @@ class WebShopEnv(MisleadableEnv):
         return state, view
 
     def _render_page(self, state: State, pieces: list[Piece]) -> str:
-        if self.observation_mode == "text":
+        if self.options.observation == "text":
             return pages.render_text(pieces)
-        if self.observation_mode == "html":
+        if self.options.observation == "html":
             return pages.render_html(pieces, dict(state.options))
         url = self.site.make_url(state)
-        return url if self.observation_mode == "url" else pages.render_rich_text(pieces, url, state.visited)
+        return url if self.options.observation == "url" else pages.render_rich_text(pieces, url, state.visited)
 
     def _add_history(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
         """The observation after the earlier ones, oldest first, joined as in the original."""

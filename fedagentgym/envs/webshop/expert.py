@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fedagentgym.envs.core import Episode
 from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.scripted import slot_words
+from fedagentgym.envs.view import Episode
 from fedagentgym.envs.webshop import pages
 from fedagentgym.envs.webshop.analysis import analyze_text
 from fedagentgym.envs.webshop.goals import Goal

@@ -24,6 +24,7 @@ from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, rea
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.data_sets import DataSet, Findings
+from fedagentgym.envs.options import INSTALLED
 from fedagentgym.envs.webshop import generate
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.catalogue import Catalogue, Instructions, Product, write_catalogue
@@ -35,7 +36,6 @@ IN_MEMORY_BYTES = 64 << 20
 IN_MEMORY_PRODUCTS = 20_000
 IMPORTED = "webshop.json"
 Stamps = tuple[tuple[str, tuple[int, int, int]], ...]
-INSTALLED = "installed"
 PUBLISHED_GOALS = 6_910
 """The synthetic goals of the original's 1,000 products."""
 LOADED_SPLITS = (500, 1000, 0)
@@ -62,7 +62,7 @@ PRESETS = {
 }
 
 
-class ShopOptions(NamedTuple):
+class ShopChoice(NamedTuple):
     """The options that determine the products of the shop and the order of its goals."""
 
     data: str | None = None
@@ -85,7 +85,7 @@ class ShopData:
     folder: Path | None
 
 
-def check_shop_options(choice: ShopOptions) -> ShopOptions:
+def check_shop_options(choice: ShopChoice) -> ShopChoice:
     """The options with every value checked."""
     for name, value, allowed in (
         ("size", choice.size, tuple(PRESETS)),
@@ -110,7 +110,7 @@ def check_shop_options(choice: ShopOptions) -> ShopOptions:
     return choice
 
 
-def open_shop_data(choice: ShopOptions) -> ShopData:
+def open_shop_data(choice: ShopChoice) -> ShopData:
     """Open a shop; the same options in the same process give the same object."""
     check_shop_options(choice)
     if choice.data is None:
@@ -131,7 +131,7 @@ def _stat_files(folder: Path) -> Stamps:
 
 
 @lru_cache(maxsize=8)
-def _generate_shop_data(choice: ShopOptions) -> ShopData:
+def _generate_shop_data(choice: ShopChoice) -> ShopData:
     preset = PRESETS[choice.size]
     products = choice.products or preset.products
     generator = f"webshop-{generate.VERSION}"
@@ -147,7 +147,7 @@ def _generate_shop_data(choice: ShopOptions) -> ShopData:
 
 
 @lru_cache(maxsize=8)
-def _load_shop_data(choice: ShopOptions, state: Stamps) -> ShopData:
+def _load_shop_data(choice: ShopChoice, state: Stamps) -> ShopData:
     original = Path(str(choice.data))
     if (original / IMPORTED).is_file():
         files, home = _read_import_record(original)
@@ -196,7 +196,7 @@ def _open_or_build_catalogue(entries: Entries, header: Mapping[str, Any], folder
     return Catalogue(open_folder(place))
 
 
-def _open_or_build_goals(catalogue: Catalogue, choice: ShopOptions, folder: Path | None) -> Goals:
+def _open_or_build_goals(catalogue: Catalogue, choice: ShopChoice, folder: Path | None) -> Goals:
     if folder is None:
         return make_goals(catalogue, choice.goals, choice.goal_order, choice.seed)
     place = goals_folder(folder, choice)
@@ -207,7 +207,7 @@ def _open_or_build_goals(catalogue: Catalogue, choice: ShopOptions, folder: Path
     return Goals(catalogue, open_folder(place))
 
 
-def goals_folder(folder: Path, choice: ShopOptions) -> Path:
+def goals_folder(folder: Path, choice: ShopChoice) -> Path:
     return folder / f"goals-{choice.goals}-{choice.goal_order}-{choice.seed}"
 
 
@@ -276,7 +276,7 @@ def import_data(folder: Path) -> Path:
         if not len(catalogue):
             raise DataError(f"{files.products} holds no product")
         for kind in ("synthetic", *(["human"] if files.human else [])):
-            choice = ShopOptions(goals=kind)
+            choice = ShopChoice(goals=kind)
             place = goals_folder(fresh, choice)
             place.mkdir()
             make_goals(catalogue, kind, choice.goal_order, choice.seed, place)
@@ -298,7 +298,7 @@ def _iter_with_progress(files: Files) -> Iterator[tuple[Product, Instructions]]:
 
 def check_shop(folder: Path | None) -> Findings:
     """The goals of the imported shop, or of the shop that a folder holds, by split."""
-    stock = open_shop_data(ShopOptions(INSTALLED if folder is None else str(folder)))
+    stock = open_shop_data(ShopChoice(INSTALLED if folder is None else str(folder)))
     categories = ", ".join(stock.catalogue.category_names)
     return Findings(
         place=data_folder("webshop") if folder is None else folder,

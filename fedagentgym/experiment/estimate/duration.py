@@ -26,7 +26,7 @@ from fedagentgym.experiment.estimate.plan import RunPlan
 if TYPE_CHECKING:
     from fedagentgym.agents.text.prompts import Message, Template
     from fedagentgym.envs.core import TextEnv
-    from fedagentgym.envs.task import Task
+    from fedagentgym.envs.tasks import Task
 
 _SIZES = (1, 8, 64, 512)
 """Tokens of the passes that are timed."""

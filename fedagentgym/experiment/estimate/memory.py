@@ -26,7 +26,8 @@ from fedagentgym.algorithms.base import SecondModel
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import check_bfloat16
-from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs import open_env
+from fedagentgym.envs.make import count_turns
 from fedagentgym.envs.scripted import list_words
 from fedagentgym.learning.memory import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
 from fedagentgym.learning.settings import LearningSettings, ShardingSettings, WarmStartSettings
@@ -90,7 +91,7 @@ def plan_agent(
     trainable = (
         parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
     )
-    turns = ENVIRONMENTS.get(env.id).count_turns(env.options)
+    turns = count_turns(env.id, env.options)
     return PlannedAgent(
         name=settings.name,
         model=chosen.model or f"tiny, {(warm_start or WarmStartSettings()).size}",
@@ -112,7 +113,7 @@ def plan_agent(
 
 def count_rows(settings: AgentSettings, env: EnvSettings) -> int:
     """Rows of the loss per episode at most: with a window every turn is a prompt of its own."""
-    return ENVIRONMENTS.get(env.id).count_turns(env.options) if complete_settings(settings).context == "window" else 1
+    return count_turns(env.id, env.options) if complete_settings(settings).context == "window" else 1
 
 
 def find_adapted_layers(targets: Sequence[str] | Literal["all-linear"]) -> tuple[str, ...]:

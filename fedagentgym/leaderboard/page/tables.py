@@ -21,7 +21,7 @@ from fedagentgym.leaderboard.results import Result, SuiteEntries
 from fedagentgym.leaderboard.suite import Suite
 
 FINDINGS = "## By scenario"
-"""The heading of what is told of each scenario."""
+"""The heading above what is reported of each scenario."""
 IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
 """The measures that are shown for each scenario, besides the ranked one."""
 

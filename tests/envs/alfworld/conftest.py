@@ -12,10 +12,9 @@ from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.expert import HouseholdExpert
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.houses import make_house_pool
-from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import Episode, View
 
 ENV = "fedagentgym/ALFWorld-v0"
 

@@ -18,9 +18,8 @@ from fedagentgym.envs.alfworld.plans import infer_category
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealAnswer, RealEngine
 from fedagentgym.envs.alfworld.tables import is_reachable
-from fedagentgym.envs.core import Episode
-from fedagentgym.envs.task import Task
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import Episode, View
 
 ENV = "fedagentgym/ALFWorld-v0"
 GARBAGE = (

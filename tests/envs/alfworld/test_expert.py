@@ -18,10 +18,9 @@ from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
 from fedagentgym.envs.alfworld.houses import SPLITS, TURNS, make_house_pool
 from fedagentgym.envs.alfworld.plans import extract_target, find_shortest_plan, make_goal
 from fedagentgym.envs.alfworld.reader import read_game, read_problem
-from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
-from fedagentgym.envs.view import View
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import Episode, View
 
 Pools, Player = Callable[..., TaskPool], Callable[..., int | None]
 

@@ -19,6 +19,7 @@ from fedagentgym.envs.alfworld.folders import fetch, get_folder_index, import_da
 from fedagentgym.envs.alfworld.game import Game
 from fedagentgym.envs.alfworld.gamefiles import write_game_files
 from fedagentgym.envs.alfworld.houses import make_house_pool
+from fedagentgym.envs.make import open_env, read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env
@@ -45,9 +46,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_is_a_pool_with_the_splits_of_its_paths(games: Path) -> None:
-    sizes = ALFWorldEnv(games=games).split_sizes()
+    sizes = open_env(ALFWorldEnv, games=games).split_sizes()
     assert sizes == {"train": 5, "val": 5, "test": 5, "warmup": 0}
-    whole = ALFWorldEnv(games=games, split="all")
+    whole = open_env(ALFWorldEnv, games=games, split="all")
     paths = sorted(path.relative_to(games).as_posix() for path in games.rglob("game.tw-pddl"))
     assert [Path(task.payload.origin).relative_to(games).as_posix() for task in whole.pool] == paths
     assert list(whole.pool.ids[:5]) == [f"alfworld/train/{number:05d}" for number in range(5)]
@@ -59,22 +60,25 @@ def test_a_folder_is_a_pool_with_the_splits_of_its_paths(games: Path) -> None:
 
 
 def test_native_split_names_are_aliases(games: Path) -> None:
-    assert ALFWorldEnv(games=games, split="valid_seen").pool.ids == ALFWorldEnv(games=games, split="val").pool.ids
-    assert ALFWorldEnv(games=games / "valid_unseen", split="test").pool.category_names
+    assert (
+        open_env(ALFWorldEnv, games=games, split="valid_seen").pool.ids
+        == open_env(ALFWorldEnv, games=games, split="val").pool.ids
+    )
+    assert open_env(ALFWorldEnv, games=games / "valid_unseen", split="test").pool.category_names
 
 
 def test_an_empty_split_names_the_sizes(games: Path) -> None:
     with pytest.raises(DataError, match=r"warmup.*'train': 5"):
-        ALFWorldEnv(games=games, split="warmup")
+        open_env(ALFWorldEnv, games=games, split="warmup")
 
 
 def test_a_folder_passes_the_conformance_check(games: Path) -> None:
-    check_env(ALFWorldEnv(games=games))
+    check_env(open_env(ALFWorldEnv, games=games))
 
 
 def test_games_read_from_files_are_those_that_were_written(games: Path) -> None:
     written = make_house_pool("train", env=ENV, size="tiny")
-    read: list[Game] = [task.payload for task in ALFWorldEnv(games=games).pool]
+    read: list[Game] = [task.payload for task in open_env(ALFWorldEnv, games=games).pool]
     assert sorted(game.objects for game in read) == sorted(written[index].payload.objects for index in range(5))
     assert {game.scene for game in read} <= {written[index].payload.scene for index in range(5)}
 
@@ -101,10 +105,10 @@ def test_the_index_is_kept_and_notices_changes(games: Path, tmp_path: Path, monk
 def test_the_digest_names_the_content(games: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(games, folder)
-    assert ALFWorldEnv(games=folder).pool.digest == ALFWorldEnv(games=games).pool.digest
+    assert open_env(ALFWorldEnv, games=folder).pool.digest == open_env(ALFWorldEnv, games=games).pool.digest
     path = next(folder.rglob("game.tw-pddl"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"walkthrough": []}))
-    assert ALFWorldEnv(games=folder).pool.digest != ALFWorldEnv(games=games).pool.digest
+    assert open_env(ALFWorldEnv, games=folder).pool.digest != open_env(ALFWorldEnv, games=games).pool.digest
 
 
 def test_missing_walkthrough_and_solvable_are_accepted(games: Path, tmp_path: Path) -> None:
@@ -115,22 +119,22 @@ def test_missing_walkthrough_and_solvable_are_accepted(games: Path, tmp_path: Pa
         keys = ("pddl_domain", "grammar", "pddl_problem")
         (target / "game.tw-pddl").write_text(json.dumps({key: content[key] for key in keys}))
         (target / "traj_data.json").write_text('{"task_type": "of no concern"}')
-    assert len(ALFWorldEnv(games=tmp_path / "bare").pool) == 5
+    assert len(open_env(ALFWorldEnv, games=tmp_path / "bare").pool) == 5
 
 
 def test_bad_folders_are_refused_in_one_sentence(games: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no game\.tw-pddl"):
-        ALFWorldEnv(games=tmp_path / "empty")
+        open_env(ALFWorldEnv, games=tmp_path / "empty")
     with pytest.raises(DataError, match="not a folder"):
-        ALFWorldEnv(games=tmp_path / "absent")
+        open_env(ALFWorldEnv, games=tmp_path / "absent")
     with pytest.raises(DataError, match="not installed"):
-        ALFWorldEnv(games="installed")
+        open_env(ALFWorldEnv, games="installed")
     lonely = tmp_path / "lonely" / "trial"
     lonely.mkdir(parents=True)
     shutil.copyfile(next(games.rglob("game.tw-pddl")), lonely / "game.tw-pddl")
     with pytest.raises(DataError, match=r"traj_data\.json"):
-        ALFWorldEnv(games=tmp_path / "lonely")
+        open_env(ALFWorldEnv, games=tmp_path / "lonely")
 
 
 def test_a_split_of_a_folder_holds_no_path(games: Path, tmp_path: Path) -> None:
@@ -142,16 +146,17 @@ def test_a_split_of_a_folder_holds_no_path(games: Path, tmp_path: Path) -> None:
     assert load_client_split(path, env={"games": str(games)}).digest == made.digest
     env = gymnasium.make(ENV, client_split=str(path), client=1, games=str(games))
     assert env.reset(seed=0)[1]["task"] in made.client(1).tasks
-    assert ALFWorldEnv.portable_options({"games": "installed", "seed": 3}) == {"games": "installed", "seed": 3}
+    installed = {"games": "installed", "seed": 3}
+    assert read_options(ENV, installed).portable == installed
 
 
 def test_options_that_make_no_sense_are_refused(games: Path) -> None:
-    with pytest.raises(OptionError, match="engine"):
-        ALFWorldEnv(engine="thor")
+    with pytest.raises(FedAgentGymError, match="engine"):
+        open_env(ALFWorldEnv, engine="thor")
     with pytest.raises(OptionError, match="plan"):
-        ALFWorldEnv(plan=True)
+        open_env(ALFWorldEnv, plan=True)
     with pytest.raises(OptionError, match="variant"):
-        ALFWorldEnv(games=games, variant={"kind": "scene_split", "client": 0})
+        open_env(ALFWorldEnv, games=games, variant={"kind": "scene_split", "client": 0})
     for options in (
         {"size": "huge"},
         {"wording": "shove"},
@@ -161,14 +166,14 @@ def test_options_that_make_no_sense_are_refused(games: Path) -> None:
         {"games": ""},
     ):
         with pytest.raises(FedAgentGymError):
-            ALFWorldEnv(**options)
+            open_env(ALFWorldEnv, **options)
 
 
 def test_foreign_tasks_and_snapshots_are_refused(games: Path) -> None:
     pool = TaskPool.from_records([{"category": "Pick", "payload": "no game"}], env=ENV)
     with pytest.raises(DataError, match="holds no ALFWorld game"):
-        ALFWorldEnv(pool=pool).reset(seed=0)
-    env = ALFWorldEnv(games=games)
+        open_env(ALFWorldEnv, pool=pool).reset(seed=0)
+    env = open_env(ALFWorldEnv, games=games)
     env.reset(seed=0)
     playing = env.snapshot()
     env.restore(playing._replace(state=ReplayState(playing.task.payload, (), ())))
@@ -178,14 +183,18 @@ def test_foreign_tasks_and_snapshots_are_refused(games: Path) -> None:
 
 def test_hardness_is_the_length_of_the_shortest_plan(games: Path) -> None:
     written = make_house_pool("val", env=ENV, size="tiny")
-    hardness = sorted(task.hardness or 0.0 for task in ALFWorldEnv(games=games, split="val").pool)
+    hardness = sorted(task.hardness or 0.0 for task in open_env(ALFWorldEnv, games=games, split="val").pool)
     assert hardness == sorted(written[number].hardness or 0.0 for number in range(5))
 
 
 def test_the_vocabulary_knows_every_word_that_is_said(games: Path) -> None:
     from fedagentgym.envs.alfworld.wording import extract_words
 
-    for env in (ALFWorldEnv(games=games, split="all"), ALFWorldEnv(), ALFWorldEnv(size="tiny", wording="put")):
+    for env in (
+        open_env(ALFWorldEnv, games=games, split="all"),
+        open_env(ALFWorldEnv),
+        open_env(ALFWorldEnv, size="tiny", wording="put"),
+    ):
         known = set(env.vocabulary())
         expert, episode = env.expert(), env.reset_many([env.pool.ids[0]], [0])[0]
         for _ in range(20):
@@ -200,13 +209,13 @@ def test_the_vocabulary_knows_every_word_that_is_said(games: Path) -> None:
 @pytest.fixture(scope="module")
 def real(games: Path) -> Iterator[ALFWorldEnv]:
     pytest.importorskip("textworld")
-    env = ALFWorldEnv(games=games, split="all", engine="textworld", plan=True)
+    env = open_env(ALFWorldEnv, games=games, split="all", engine="textworld", plan=True)
     yield env
     env.close()
 
 
 def test_both_engines_are_the_same_environment(games: Path, real: ALFWorldEnv) -> None:
-    native = ALFWorldEnv(games=games, split="all")
+    native = open_env(ALFWorldEnv, games=games, split="all")
     for number in (0, 14):
         identifier = native.pool.ids[number]
         episodes = [env.reset_many([identifier], [0])[0] for env in (native, real)]
@@ -247,8 +256,8 @@ def test_the_planner_of_the_real_engine_leads_to_the_goal(real: ALFWorldEnv) -> 
 
 def test_generated_games_go_into_the_real_engine_without_a_file() -> None:
     pytest.importorskip("textworld")
-    env = ALFWorldEnv(size="tiny", engine="textworld")
-    native = ALFWorldEnv(size="tiny")
+    env = open_env(ALFWorldEnv, size="tiny", engine="textworld")
+    native = open_env(ALFWorldEnv, size="tiny")
     assert env.reset(seed=3) == native.reset(seed=3)
     assert load_game_content(native.episode.task.payload)["solvable"]
     env.close()

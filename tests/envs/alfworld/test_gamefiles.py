@@ -24,8 +24,9 @@ from fedagentgym.envs.alfworld.gamefiles import (
 from fedagentgym.envs.alfworld.houses import SPLITS
 from fedagentgym.envs.alfworld.plans import extract_target, plan_commands
 from fedagentgym.envs.alfworld.reader import read_problem
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.tasks import Task
 
 Pools = Callable[..., TaskPool]
 NEEDS_ALFWORLD = pytest.mark.skipif(
@@ -117,7 +118,7 @@ def test_written_games_are_a_pool_again(pool: Pools, tmp_path: Path) -> None:
         assert trajectory["task_type"] == TASK_TYPES[task.category]
         lamp = trajectory["pddl_params"]["toggle_target"]
         assert bool(lamp) == (task.category == "Look")
-    folder = {split: ALFWorldEnv(games=tmp_path, split=split).pool for split in ("train", "val", "test")}
+    folder = {split: open_env(ALFWorldEnv, games=tmp_path, split=split).pool for split in ("train", "val", "test")}
     for split, loaded in folder.items():
         assert sorted(loaded.categories.items()) == sorted((category, 1) for category in CATEGORIES), split
 
@@ -133,7 +134,7 @@ def test_written_games_are_a_pool_again(pool: Pools, tmp_path: Path) -> None:
 )
 def test_the_real_engine_plays_them_and_the_expert_wins(size: str, wording: str, categories: tuple[str, ...]) -> None:
     """In the real engine: the walkthrough wins, and so does the exploring expert."""
-    env = ALFWorldEnv(engine="textworld", size=size, wording=wording, split="test", max_turns=50)
+    env = open_env(ALFWorldEnv, engine="textworld", size=size, wording=wording, split="test", max_turns=50)
     try:
         for task in _one_of_each(env.pool):
             if task.category not in categories:
@@ -154,7 +155,7 @@ def test_the_real_engine_plays_them_and_the_expert_wins(size: str, wording: str,
 @pytest.mark.slow
 @NEEDS_ALFWORLD
 def test_the_expert_wins_twentyfour_games_in_the_real_engine(pool: Pools) -> None:
-    env = ALFWorldEnv(engine="textworld")
+    env = open_env(ALFWorldEnv, engine="textworld")
     won = 0
     try:
         for first in range(0, 400, 100):

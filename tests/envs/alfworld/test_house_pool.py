@@ -18,6 +18,7 @@ from fedagentgym.envs.alfworld.gamefiles import render_problem
 from fedagentgym.envs.alfworld.houses import SPLITS, get_category_counts, list_house_words, make_house_pool
 from fedagentgym.envs.alfworld.layouts import SIZES
 from fedagentgym.envs.alfworld.plans import plan_commands
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
 
 ENV = "fedagentgym/ALFWorld-v0"
@@ -132,7 +133,7 @@ def test_bad_options_are_refused_in_one_sentence(options: dict[str, Any], said: 
 )
 def test_bad_variants_are_refused_in_one_sentence(variant: dict[str, Any], said: str) -> None:
     with pytest.raises(FedAgentGymError) as refused:
-        ALFWorldEnv(size="tiny", variant=variant)
+        open_env(ALFWorldEnv, size="tiny", variant=variant)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -143,7 +144,7 @@ def test_owners_of_different_seeds_and_clients_are_different() -> None:
 
 def test_the_vocabulary_holds_every_word_that_generated_games_say(pool: Pools) -> None:
     for size in SIZES:
-        known = set(ALFWorldEnv(size=size).vocabulary())
+        known = set(open_env(ALFWorldEnv, size=size).vocabulary())
         for index in range(0, 120, 3):
             game = pool(size)[index].payload
             assert (

@@ -16,7 +16,8 @@ from fedagentgym.envs.alfworld.houses import LONGEST_PLAN, SPLITS, HouseKey, gen
 from fedagentgym.envs.alfworld.layouts import SIZES, list_seen_scenes, list_unseen_scenes
 from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, extract_target, plan_commands
 from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, make_task_sentence
-from fedagentgym.envs.task import Task
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.tasks import Task
 
 KEYS = st.builds(
     HouseKey,
@@ -160,6 +161,6 @@ def test_there_are_at_least_two_wordings_per_task_type() -> None:
 @settings(deadline=None, max_examples=20)
 @given(KEYS)
 def test_the_goal_in_one_line_is_the_sentence_that_the_first_observation_says(key: HouseKey) -> None:
-    env = ALFWorldEnv(size="tiny", split="val")
+    env = open_env(ALFWorldEnv, size="tiny", split="val")
     task = Task("alfworld/val/00000", env.id, "val", key.category, generate_house(key))
     assert f"Your task is to: {env.goal(task)}." in env.begin(task, 0)[1].observation

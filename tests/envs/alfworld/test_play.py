@@ -10,6 +10,7 @@ import pytest
 
 from fedagentgym.cli.main import main
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.transcripts import format_transcript, read_transcript, replay
 from fedagentgym.testing import check_env
 
@@ -28,11 +29,11 @@ def test_what_was_played_is_saved_and_can_be_played_again(
     assert "it is a folder" in shown.out
     read = read_transcript(story.read_text())
     assert read == ("alfworld/train/00003", 0, ("look",))
-    assert format_transcript(replay(ALFWorldEnv(size="tiny"), *read)) == story.read_text()
+    assert format_transcript(replay(open_env(ALFWorldEnv, size="tiny"), *read)) == story.read_text()
 
 
 def test_an_expert_episode_survives_the_way_there_and_back() -> None:
-    env = ALFWorldEnv(size="small", wording="put")
+    env = open_env(ALFWorldEnv, size="small", wording="put")
     (episode,), expert, actions = env.reset_many([env.pool.ids[5]], [0]), env.expert(), []
     while not episode.over:
         actions.append(expert.act(episode))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
@@ -193,4 +194,4 @@ def write(folder: Path, name: str, *rows: Any) -> Path:
 
 
 def world_of(name: str, data: Path, **options: Any) -> ReplyEnv:
-    return WORLDS[SOURCES[name].task](source=name, data=data, **options)
+    return open_env(WORLDS[SOURCES[name].task], source=name, data=data, **options)

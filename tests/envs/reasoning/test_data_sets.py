@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
 from fedagentgym.cli.main import main
 from fedagentgym.envs.data_sets import find_data_set
+from fedagentgym.envs.make import open_env, read_options
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
@@ -66,7 +67,7 @@ def test_no_two_sets_have_a_name_in_common_and_an_unknown_one_is_refused() -> No
     with pytest.raises(UnknownNameError, match="did you mean 'gsm8k'"):
         find_source("gsm8", "math")
     with pytest.raises(UnknownNameError):
-        MathEnv(source="hotpotqa")
+        open_env(MathEnv, source="hotpotqa")
 
 
 @pytest.mark.parametrize("name", ["Test.JSONL", "TEST.json", "test.jsonl.GZ", "test.ndjson", "Test.Parquet"])
@@ -78,17 +79,20 @@ def test_files_and_columns_in_capitals(name: str, tmp_path: Path) -> None:
         parquet.write_table(pyarrow.Table.from_pylist([row]), path)
     else:
         path.write_bytes(gzip.compress(text.encode()) if name.endswith("GZ") else text.encode())
-    (task,) = MathEnv(source="AIME24", data=path, split="test").pool
+    (task,) = open_env(MathEnv, source="AIME24", data=path, split="test").pool
     assert task.payload.answers == ("33",) and task.category == "2024 AIME II"
     assert task.hardness == pytest.approx(4 / 15)
 
 
 def test_environments_over_the_same_data_share_its_pool(tmp_path: Path) -> None:
     data = write(tmp_path, "train.jsonl", GSM, {**GSM, "question": "else ?"})
-    one, other = (MathEnv(source="gsm8k", data=data, attempts=n) for n in (1, 2))
-    assert one.pool is other.pool and one.pool is not MathEnv(source="gsm8k", data=data, bad_rows=0.5, holdout=0).pool
+    one, other = (open_env(MathEnv, source="gsm8k", data=data, attempts=n) for n in (1, 2))
+    assert (
+        one.pool is other.pool
+        and one.pool is not open_env(MathEnv, source="gsm8k", data=data, bad_rows=0.5, holdout=0).pool
+    )
     write(tmp_path, "train.jsonl", GSM)
-    assert len(MathEnv(source="gsm8k", data=data).pool) == 1 and len(one.pool) == 2
+    assert len(open_env(MathEnv, source="gsm8k", data=data).pool) == 1 and len(one.pool) == 2
 
 
 def test_descriptions_beside_the_rows_are_not_rows(tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_descriptions_beside_the_rows_are_not_rows(tmp_path: Path) -> None:
     (tmp_path / "dataset_infos.json").write_text('{"main": {}}')
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "test.json").write_text("{}")
-    assert count(MathEnv(source="gsm8k", data=tmp_path)) == {"train": 1}
+    assert count(open_env(MathEnv, source="gsm8k", data=tmp_path)) == {"train": 1}
 
 
 @pytest.mark.parametrize("name", CONTESTS)
@@ -120,7 +124,7 @@ def test_a_contest_is_a_test_set_whatever_the_hub_calls_it(monkeypatch: pytest.M
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     find_data_set("aime24").add(None)
-    assert count(MathEnv(source="aime24", split="test")) == {"test": 1}
+    assert count(open_env(MathEnv, source="aime24", split="test")) == {"test": 1}
     assert asked == [("HuggingFaceH4/aime_2024", None)]
 
 
@@ -133,20 +137,22 @@ def test_one_configuration_is_read_of_several(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         write(tmp_path / folder, "train-00000-of-00001.jsonl", *({**row, "prompt": problem} for problem in problems))
     sizes = {
-        subset: len(MathEnv(source="dapo-processed", data=tmp_path, subset=subset).pool)
+        subset: len(open_env(MathEnv, source="dapo-processed", data=tmp_path, subset=subset).pool)
         for subset in (None, "all", "en", "EN", "cn")
     }
     assert sizes == {None: 3, "all": 3, "en": 2, "EN": 2, "cn": 1}
-    digests = {MathEnv(source="dapo-processed", data=tmp_path, subset=one).pool.digest for one in ("all", "en", "cn")}
+    digests = {
+        open_env(MathEnv, source="dapo-processed", data=tmp_path, subset=one).pool.digest for one in ("all", "en", "cn")
+    }
     assert len(digests) == 3
     with pytest.raises(OptionError, match="its configurations are all, en, cn"):
-        MathEnv(source="dapo-processed", data=tmp_path, subset="de")
+        open_env(MathEnv, source="dapo-processed", data=tmp_path, subset="de")
     only = tmp_path / "only"
     (only / "en").mkdir(parents=True)
     write(only / "en", "train.jsonl", row)
     with pytest.raises(DataError, match="holds the configurations en, and not 'all'"):
-        MathEnv(source="dapo-processed", data=only)
-    assert len(MathEnv(source="dapo-processed", data=only / "en").pool) == 1
+        open_env(MathEnv, source="dapo-processed", data=only)
+    assert len(open_env(MathEnv, source="dapo-processed", data=only / "en").pool) == 1
 
 
 # ---- rows that cannot be used -------------------------------------------------------------------------------------
@@ -181,16 +187,16 @@ def test_an_unusable_row_is_skipped_and_counted(
 def test_rows_that_are_no_objects_are_skipped_and_counted(tmp_path: Path) -> None:
     data = tmp_path / "train.jsonl"
     data.write_text("\n".join(["null", *[json.dumps(GSM)] * 150, ""]))
-    assert len(MathEnv(source="gsm8k", data=data).pool) == 150
+    assert len(open_env(MathEnv, source="gsm8k", data=data).pool) == 150
     with pytest.raises(DataError, match="line 1: a record is a JSON object, not NoneType"):
-        MathEnv(source="gsm8k", data=data, bad_rows=0.0)
+        open_env(MathEnv, source="gsm8k", data=data, bad_rows=0.0)
 
 
 def test_null_rows_of_a_table_are_skipped_and_counted(tmp_path: Path) -> None:
     parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     rows = [GSM] * 150 + [{"question": None, "answer": None}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train-00000-of-00001.parquet")
-    assert len(MathEnv(source="gsm8k", data=tmp_path).pool) == 150
+    assert len(open_env(MathEnv, source="gsm8k", data=tmp_path).pool) == 150
 
 
 ODD = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.lists(st.text(max_size=2), max_size=2))
@@ -220,9 +226,9 @@ def test_the_hidden_test_of_2wiki_is_left_out_and_named(tmp_path: Path) -> None:
     hidden = [{**good, "answer": ""}, {**good, "answer": None}, {k: v for k, v in good.items() if k != "answer"}]
     for file, rows in (("train.json", [good] * 3), ("dev.json", [good] * 2), ("test.json", hidden)):
         (tmp_path / file).write_text(json.dumps(rows))
-    assert count(QAEnv(source="2wiki", data=tmp_path)) == {"train": 3, "val": 2}
+    assert count(open_env(QAEnv, source="2wiki", data=tmp_path)) == {"train": 3, "val": 2}
     with pytest.raises(DataError, match="comes without its answers; evaluate on its val split"):
-        QAEnv(source="2wiki", data=tmp_path, split="test")
+        open_env(QAEnv, source="2wiki", data=tmp_path, split="test")
     found = find_data_set("2wiki").check(tmp_path, None)
     assert found.left_out == {"answers not published": 3} and not found.skipped
 
@@ -230,16 +236,18 @@ def test_the_hidden_test_of_2wiki_is_left_out_and_named(tmp_path: Path) -> None:
 def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -> None:
     write(tmp_path, "train.jsonl", *({**MATH, "problem": f"a{n}"} for n in range(75)))
     write(tmp_path, "test.jsonl", *({**MATH, "problem": f"b{n}"} for n in range(50)))
-    whole = MathEnv(source="math", data=tmp_path, merge_splits=True)
+    whole = open_env(MathEnv, source="math", data=tmp_path, merge_splits=True)
     assert count(whole) == {"train": 125}
     made: dict[str, Any] = {"source": "math", "data": tmp_path, "merge_splits": True, "holdout": {"test": 13}}
-    assert count(MathEnv(**made)) == {"train": 112, "test": 13}
-    train, test = ({task.payload.problem for task in MathEnv(**made, split=one).pool} for one in ("train", "test"))
+    assert count(open_env(MathEnv, **made)) == {"train": 112, "test": 13}
+    train, test = (
+        {task.payload.problem for task in open_env(MathEnv, **made, split=one).pool} for one in ("train", "test")
+    )
     assert not train & test and len(train | test) == 125
     with pytest.raises(OptionError, match="has a test split of its own"):
-        MathEnv(source="math", data=tmp_path, holdout={"test": 13})
+        open_env(MathEnv, source="math", data=tmp_path, holdout={"test": 13})
     digests = {
-        MathEnv(source="math", data=tmp_path, **options).pool.digest
+        open_env(MathEnv, source="math", data=tmp_path, **options).pool.digest
         for options in (
             {},
             {"merge_splits": True},
@@ -266,7 +274,7 @@ def test_every_way_of_dividing_keeps_each_task_once_and_in_order(tmp_path_factor
         options["train_tasks"] = data.draw(st.integers(1, 10))
     written = [f"{split} {n}" for split in ("test", "train", "val") for n in range(sizes[split])]
     try:
-        found = MathEnv(source="math", data=folder, split="all", **options).pool
+        found = open_env(MathEnv, source="math", data=folder, split="all", **options).pool
     except OptionError as error:
         assert "holdout=" in str(error) or "train_tasks=" in str(error)
         return
@@ -284,28 +292,30 @@ def test_every_way_of_dividing_keeps_each_task_once_and_in_order(tmp_path_factor
     if not options["merge_splits"]:
         own = {name: {problem for problem in by_split[name] if problem.startswith(name)} for name in ("val", "test")}
         assert all(len(own[name]) == sizes[name] for name in own), "a published split stays whole"
-    again = MathEnv(source="math", data=folder, split="all", **options).pool
+    again = open_env(MathEnv, source="math", data=folder, split="all", **options).pool
     assert [task.payload for task in again] == [task.payload for task in found]
 
 
 def test_what_is_there_twice_is_not_held_out(tmp_path: Path) -> None:
     rows = [{**MATH, "problem": f"a{n // 2 if n < 20 else n}"} for n in range(40)]
     made: dict[str, Any] = {"source": "math", "data": write(tmp_path, "train.jsonl", *rows), "holdout": {"test": 19}}
-    train, test = ({task.payload.problem for task in MathEnv(**made, split=one).pool} for one in ("train", "test"))
+    train, test = (
+        {task.payload.problem for task in open_env(MathEnv, **made, split=one).pool} for one in ("train", "test")
+    )
     assert not train & test and len(test) == 19
     with pytest.raises(OptionError, match="20 different training tasks"):
-        MathEnv(**{**made, "holdout": {"test": 20}})
+        open_env(MathEnv, **{**made, "holdout": {"test": 20}})
 
 
 def test_training_tasks_can_be_drawn(tmp_path: Path) -> None:
     data = write(tmp_path, "train.jsonl", *({**MATH, "problem": f"a{n}"} for n in range(40)))
-    some = [task.payload.problem for task in MathEnv(source="math", data=data, train_tasks=10).pool]
-    other = [task.payload.problem for task in MathEnv(source="math", data=data, train_tasks=10, seed=1).pool]
+    some = [task.payload.problem for task in open_env(MathEnv, source="math", data=data, train_tasks=10).pool]
+    other = [task.payload.problem for task in open_env(MathEnv, source="math", data=data, train_tasks=10, seed=1).pool]
     assert len(set(some)) == 10 and some != other and some == sorted(some, key=lambda name: int(name[1:]))
-    held = MathEnv(source="math", data=data, train_tasks=20, holdout={"test": 5})
+    held = open_env(MathEnv, source="math", data=data, train_tasks=20, holdout={"test": 5})
     assert count(held) == {"train": 20, "test": 5}
     with pytest.raises(OptionError, match="train_tasks=41: the data has 40"):
-        MathEnv(source="math", data=data, train_tasks=41)
+        open_env(MathEnv, source="math", data=data, train_tasks=41)
 
 
 def test_the_prompts_of_mbpp_are_no_tasks(tmp_path: Path) -> None:
@@ -317,10 +327,10 @@ def test_the_prompts_of_mbpp_are_no_tasks(tmp_path: Path) -> None:
 
 def test_boxes_without_braces_and_answers_in_boxes(tmp_path: Path) -> None:
     rows = [{**MATH, "solution": text} for text in ("so $\\boxed 2$.", "is \\fbox{3}", "\\boxed{4} or \\boxed{5}")]
-    env = MathEnv(source="math", data=write(tmp_path, "train.jsonl", *rows))
+    env = open_env(MathEnv, source="math", data=write(tmp_path, "train.jsonl", *rows))
     assert [task.payload.answers[0] for task in env.pool] == ["2", "3", "5"]
     row = {"id": 0, "problem": "p", "solution": "\\boxed{204}", "url": "https://x/2024_AIME_I_Problems/Problem_1"}
-    (task,) = MathEnv(source="aime24", data=write(tmp_path, "aime.jsonl", row), split="test").pool
+    (task,) = open_env(MathEnv, source="aime24", data=write(tmp_path, "aime.jsonl", row), split="test").pool
     assert task.payload.answers == ("204",)
 
 
@@ -333,9 +343,12 @@ def test_an_installed_set_is_the_files_themselves(tmp_path: Path, capsys: pytest
     write(folder, "train.jsonl", GSM, {**GSM, "question": "else ?"})
     write(folder, "test.jsonl", GSM)
     with pytest.raises(DataError, match="gsm8k is not installed: `fedagentgym data add gsm8k` downloads it"):
-        MathEnv(source="gsm8k", data="installed")
+        open_env(MathEnv, source="gsm8k", data="installed")
     assert main(["data", "add", "GSM8K", "--from", str(folder)]) == 0
-    installed, given = MathEnv(source="gsm8k", data="installed"), MathEnv(source="gsm8k", data=folder)
+    installed, given = (
+        open_env(MathEnv, source="gsm8k", data="installed"),
+        open_env(MathEnv, source="gsm8k", data=folder),
+    )
     assert installed.pool.digest == given.pool.digest and count(installed) == {"train": 2, "test": 1}
     assert main(["data", "check", "gsm8k"]) == 0
     told = capsys.readouterr().out
@@ -345,8 +358,8 @@ def test_an_installed_set_is_the_files_themselves(tmp_path: Path, capsys: pytest
     assert "gsm8k            installed" in capsys.readouterr().out
     assert main(["data", "add", "gsm8k", "--from", str(folder)]) == 2
     assert "installed already" in capsys.readouterr().err
-    assert MathEnv.portable_options({"source": "gsm8k", "data": "installed"})["data"] == "installed"
-    assert "data" not in MathEnv.portable_options({"source": "gsm8k", "data": str(folder)})
+    assert read_options(MathEnv.id, {"source": "gsm8k", "data": "installed"}).portable["data"] == "installed"
+    assert "data" not in read_options(MathEnv.id, {"source": "gsm8k", "data": str(folder)}).portable
 
 
 def test_an_installed_file_that_was_changed_is_refused(tmp_path: Path) -> None:
@@ -356,7 +369,7 @@ def test_an_installed_file_that_was_changed_is_refused(tmp_path: Path) -> None:
         assert callable(change)
         change()
         with pytest.raises(DataError, match="not the file that was installed"):
-            MathEnv(source="gsm8k", data="installed")
+            open_env(MathEnv, source="gsm8k", data="installed")
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
@@ -364,7 +377,7 @@ def test_every_set_can_be_installed_checked_and_played(name: str, tmp_path: Path
     find_data_set(name).add(write(tmp_path, "data.jsonl", ROWS[name][0]))
     found = find_data_set(name).check(None, None)
     assert sum(found.tasks.values()) == found.rows == 1 and not found.skipped
-    env = WORLDS[SOURCES[name].task](source=name, data="installed", split=next(iter(found.tasks)))
+    env = open_env(WORLDS[SOURCES[name].task], source=name, data="installed", split=next(iter(found.tasks)))
     assert len(env.pool) == 1
 
 
@@ -384,9 +397,9 @@ def test_a_set_without_a_copy_is_downloaded(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(datasets, "load_dataset", lambda hub, subset: {"train": [row]})
     place = find_data_set("dapo-processed").add(None, "en")
     assert (place / "files" / "en" / "train.jsonl").is_file()
-    assert len(MathEnv(source="dapo-processed", data="installed", subset="en").pool) == 1
+    assert len(open_env(MathEnv, source="dapo-processed", data="installed", subset="en").pool) == 1
     with pytest.raises(DataError, match="holds the configurations en, and not 'all'"):
-        MathEnv(source="dapo-processed", data="installed")
+        open_env(MathEnv, source="dapo-processed", data="installed")
 
     def fail(hub: str, subset: str) -> None:
         raise ConnectionError("no network")
@@ -398,12 +411,12 @@ def test_a_set_without_a_copy_is_downloaded(tmp_path: Path, monkeypatch: pytest.
 
 
 READERS: dict[str, Callable[[Path], ReplyEnv]] = {
-    "gsm8k/test.jsonl": lambda path: MathEnv(source="gsm8k", data=path, split="test"),
-    "aime24/test.jsonl": lambda path: MathEnv(source="aime24", data=path, split="test"),
+    "gsm8k/test.jsonl": lambda path: open_env(MathEnv, source="gsm8k", data=path, split="test"),
+    "aime24/test.jsonl": lambda path: open_env(MathEnv, source="aime24", data=path, split="test"),
 }
 
 
 @pytest.mark.parametrize("path", READERS)
 def test_the_published_number_of_tasks_is_found(path: str, shared_data: Path) -> None:
     env = READERS[path](shared_data / path)
-    assert count(env)["test"] in [published["test"] for published in SOURCES[str(env.source)].published]
+    assert count(env)["test"] in [published["test"] for published in SOURCES[str(env.options.source)].published]

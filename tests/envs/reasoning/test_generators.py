@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
@@ -64,40 +65,42 @@ def test_a_deck_gives_every_problem_of_every_form_once() -> None:
 def test_splits_are_disjoint_and_the_same_for_ever(cls: type[ReplyEnv], size: str) -> None:
     seen: dict[Any, str] = {}
     for split in cls.splits:
-        pool = cls(size=size, split=split).pool
+        pool = open_env(cls, size=size, split=split).pool
         for number in range(min(len(pool), 300) if size == "default" else len(pool)):
             task = pool[number]
             key = asked(task.payload)
             assert seen.setdefault(key, task.id) == task.id
-    pool = cls(size=size).pool
+    pool = open_env(cls, size=size).pool
     tasks = [pool[number] for number in range(40)]
     sample = [[task.id, task.category, repr(task.payload), task.hardness] for task in tasks]
-    assert tasks == [cls(size=size).pool[number] for number in range(40)]
+    assert tasks == [open_env(cls, size=size).pool[number] for number in range(40)]
     assert digest(sample) == GOLDEN[cls.accuracy, size]
-    assert cls(size=size, seed=1).pool.digest != pool.digest
-    assert asked(cls(size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
+    assert open_env(cls, size=size, seed=1).pool.digest != pool.digest
+    assert asked(open_env(cls, size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
 
 
 def test_a_hundred_thousand_mathematics_tasks_are_distinct() -> None:
-    pool = MathEnv(train_tasks=100_000).pool
+    pool = open_env(MathEnv, train_tasks=100_000).pool
     assert len(pool) == 100_000
     assert len({task.payload.problem for task in pool}) == 100_000
     assert set(pool.categories.values()) == {12_500}
-    assert [pool[number].payload for number in range(10)] == [MathEnv().pool[number].payload for number in range(10)]
+    assert [pool[number].payload for number in range(10)] == [
+        open_env(MathEnv).pool[number].payload for number in range(10)
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [QAEnv, CodeEnv], ids=lambda cls: cls.accuracy)
 def test_a_hundred_thousand_other_tasks_are_distinct(cls: type[ReplyEnv]) -> None:
-    pool = cls(train_tasks=100_000).pool
+    pool = open_env(cls, train_tasks=100_000).pool
     assert len({asked(task.payload) for task in pool}) == 100_000
 
 
 @pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
 def test_more_tasks_than_there_are_is_an_error_with_the_number(cls: type[ReplyEnv]) -> None:
-    assert len(cls(train_tasks=100_000).pool) == 100_000
+    assert len(open_env(cls, train_tasks=100_000).pool) == 100_000
     with pytest.raises(OptionError, match=r"has \d+ different training tasks"):
-        cls(train_tasks=10_000_000)
+        open_env(cls, train_tasks=10_000_000)
 
 
 # ---- independent answers --------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str) -> None:
     from sympy import latex
 
     names, verifier = _names(), MathVerifier()
-    pool = MathEnv(size=size, split="test").pool
+    pool = open_env(MathEnv, size=size, split="test").pool
     for number in range(100):
         problem = pool[number].payload
         value = eval(problem.formal, dict(names))
@@ -129,7 +132,7 @@ def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str) -> None:
 
 
 def test_tiny_arithmetic_is_what_its_text_says() -> None:
-    for task in MathEnv(size="tiny", split="val").pool:
+    for task in open_env(MathEnv, size="tiny", split="val").pool:
         if task.category == "arithmetic":
             expression = task.payload.problem.removeprefix("What is ").removesuffix(" ?")
             assert re.fullmatch(r"[0-9+*\- ]+", expression)
@@ -138,8 +141,10 @@ def test_tiny_arithmetic_is_what_its_text_says() -> None:
 
 
 def test_an_unseen_tiny_problem_is_made_of_steps_that_have_been_shown() -> None:
-    shown = {step for task in MathEnv(size="tiny", split="warmup").pool for step in _steps(task.payload.solution)}
-    asked_for = [_steps(task.payload.solution) for task in MathEnv(size="tiny", split="test").pool]
+    shown = {
+        step for task in open_env(MathEnv, size="tiny", split="warmup").pool for step in _steps(task.payload.solution)
+    }
+    asked_for = [_steps(task.payload.solution) for task in open_env(MathEnv, size="tiny", split="test").pool]
     assert sum(set(steps) <= shown for steps in asked_for) >= 0.97 * len(asked_for)
     assert len(shown) < 1_000
 
@@ -171,7 +176,7 @@ def _tiny_answer(question: Question) -> str:
 
 
 def test_tiny_questions_are_answered_by_their_facts() -> None:
-    for task in QAEnv(size="tiny", split="test").pool:
+    for task in open_env(QAEnv, size="tiny", split="test").pool:
         assert _tiny_answer(task.payload) == task.payload.answers[0]
 
 
@@ -229,7 +234,7 @@ class Reader:
 
 
 def test_questions_are_answered_by_their_pages_and_balanced() -> None:
-    tasks = list(QAEnv(split="test").pool)
+    tasks = list(open_env(QAEnv, split="test").pool)
     for task in tasks:
         assert Reader(task.payload).answer(task.payload.question) == task.payload.answers[0], task.payload
         assert set(task.payload.path) <= {fact.title for fact in task.payload.facts}
@@ -254,7 +259,7 @@ def test_names_of_the_knowledge_base_are_unique() -> None:
 @pytest.mark.parametrize("size", ["tiny", "default"])
 def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
     verifier = CodeVerifier()
-    pool = CodeEnv(size=size, split="test").pool
+    pool = open_env(CodeEnv, size=size, split="test").pool
     for number in range(300):
         program = pool[number].payload
         names: dict[str, Any] = {}
@@ -270,7 +275,7 @@ def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
 
 def test_hardly_any_program_is_passed_by_a_constant() -> None:
     for size, most in (("tiny", 0.03), ("default", 0.12)):
-        pool = CodeEnv(size=size, split="test").pool
+        pool = open_env(CodeEnv, size=size, split="test").pool
         tasks = [pool[number] for number in range(200)]
         constant = [task for task in tasks if len({repr(call.expected) for call in task.payload.tests.calls}) == 1]
         assert len(constant) / len(tasks) < most

@@ -34,14 +34,14 @@ def test_it_conforms() -> None:
 
 
 def test_every_kind_is_played_by_its_own_rules() -> None:
-    env = MixtureEnv(kinds=("math", "qa", "code"), size="tiny")
+    env = open_env(MixtureEnv, kinds=("math", "qa", "code"), size="tiny")
     for kind, start in zip(("math", "qa", "code"), (0, 3000, 6000), strict=True):
         task = env.pool[start]
         assert task.category == kind and task.id == f"mixture/{kind}/train/00000"
         (episode,) = env.reset_many([task], [0])
         (done,) = env.step_many([episode], [env.expert().act(episode)])
         assert done.view.success and done.view.rewards[f"accuracy/{kind}"] == 1.0
-    own, alone = env.pool[5], MathEnv(size="tiny").pool[5]
+    own, alone = env.pool[5], open_env(MathEnv, size="tiny").pool[5]
     assert own.payload == ("math", alone.payload)
 
 
@@ -56,7 +56,7 @@ def test_a_client_of_one_kind_knows_one_accuracy() -> None:
 )
 def test_bad_options_are_one_sentence(options: dict[str, Any]) -> None:
     with pytest.raises(FedAgentGymError):
-        MixtureEnv(size="tiny", **options)
+        open_env(MixtureEnv, size="tiny", **options)
 
 
 # ---- named members ------------------------------------------------------------------------------------------------
@@ -84,22 +84,22 @@ def members(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_members_of_one_kind_have_ids_categories_and_pools_of_their_own(members: list[dict[str, Any]]) -> None:
-    env = MixtureEnv(members=members)
+    env = open_env(MixtureEnv, members=members)
     assert env.pool.categories == {"math": 8, "gsm8k": 4, "medqa": 6, "medmcqa": 2, "mbpp": 4}
     assert len(set(env.pool.ids)) == len(env.pool) == 24
     assert env.pool.ids[8] == "mixture/gsm8k/train/00000" and env.pool[8].category == "gsm8k"
     hidden = pickle.loads(pickle.dumps(env.pool.without_answers(env.pool.ids[8:])))
     assert [hidden[n].payload[1][1] for n in range(3)] == [(), (), ()] and not hidden[0].graded
     assert env.pool[8].payload[1].answers == ("5",) and env.pool[0].hardness == pytest.approx(0.8)
-    assert MixtureEnv(members=members, split="test").pool.ids == ["mixture/humaneval/test/00000"]
-    assert len(MixtureEnv(members=members, split="all").pool) == 25
+    assert open_env(MixtureEnv, members=members, split="test").pool.ids == ["mixture/humaneval/test/00000"]
+    assert len(open_env(MixtureEnv, members=members, split="all").pool) == 25
     with pytest.raises(DataError, match=r"'val' is empty.*humaneval is a test set"):
-        MixtureEnv(members=members, split="val")
-    assert len({MixtureEnv(members=some).pool.digest for some in (members, members[:2], members[1::-1])}) == 3
+        open_env(MixtureEnv, members=members, split="val")
+    assert len({open_env(MixtureEnv, members=some).pool.digest for some in (members, members[:2], members[1::-1])}) == 3
 
 
 def test_every_member_is_played_as_it_is_alone(members: list[dict[str, Any]]) -> None:
-    env = MixtureEnv(members=members, split="all")
+    env = open_env(MixtureEnv, members=members, split="all")
     for one in members:
         alone = open_env(env._envs[one["name"]].id, **one["options"], split="all")
         own = [task for task in env.pool if task.category == one["name"]]
@@ -114,11 +114,11 @@ def test_every_member_is_played_as_it_is_alone(members: list[dict[str, Any]]) ->
 
 def test_two_members_of_generated_tasks(tmp_path: Path) -> None:
     check_env(MIXTURE, members=TWO_SEEDS)
-    env = MixtureEnv(members=TWO_SEEDS)
+    env = open_env(MixtureEnv, members=TWO_SEEDS)
     assert env.pool[0].payload != env.pool[3000].payload and env.pool[3000].id == "mixture/second/train/00000"
-    assert env.pool is MixtureEnv(members=TWO_SEEDS).pool, "pools of generated tasks are shared"
+    assert env.pool is open_env(MixtureEnv, members=TWO_SEEDS).pool, "pools of generated tasks are shared"
     assert pickle.loads(pickle.dumps(env)).pool.digest == env.pool.digest
-    own = MixtureEnv(members=TWO_SEEDS, categories="own").pool
+    own = open_env(MixtureEnv, members=TWO_SEEDS, categories="own").pool
     assert len(own.categories) == 16 and "second/geometry" in own.categories
     assert own.digest != env.pool.digest
 
@@ -163,17 +163,17 @@ def test_members_find_installed_data_by_name(
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "installed"))
     wanted = [{**one, "options": {"source": one["name"], "data": "installed"}} for one in members[:2]]
     with pytest.raises(DataError, match="the member 'math': the data set math is not installed: `fedagentgym data add"):
-        MixtureEnv(members=wanted)
+        open_env(MixtureEnv, members=wanted)
     for one in members[:2]:
         find_data_set(one["name"]).add(Path(one["options"]["data"]))
     made = federate(MIXTURE, partition="uniform", clients=2, tasks_per_client=4, env={"members": wanted})
     path = made.save(tmp_path / "split.json")
     assert load_client_split(path).digest == made.digest, "a split of installed data opens by itself"
-    assert made.pool.digest == MixtureEnv(members=members[:2]).pool.digest
+    assert made.pool.digest == open_env(MixtureEnv, members=members[:2]).pool.digest
 
 
 def test_episodes_are_written_and_replayed(members: list[dict[str, Any]], tmp_path: Path) -> None:
-    env = MixtureEnv(members=members)
+    env = open_env(MixtureEnv, members=members)
     from fedagentgym.agents.presets import make_agent
 
     file = tmp_path / "episodes.jsonl"
@@ -191,7 +191,7 @@ def test_what_runs_programs_is_known() -> None:
 
 
 def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> None:
-    env = MixtureEnv(members=[*members[:2], {"name": "tools", "env": "Math", "options": {"tools": ["calc"]}}])
+    env = open_env(MixtureEnv, members=[*members[:2], {"name": "tools", "env": "Math", "options": {"tools": ["calc"]}}])
     assert env.max_turns == 9
     believed = env.with_belief(env.pool[8], "<answer> 6 </answer>")
     assert believed is not None and believed.payload[1].answers == ("6",) and believed.id == env.pool.ids[8]
@@ -221,7 +221,7 @@ def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> Non
 )
 def test_odd_members_are_one_sentence(given: Any, said: str) -> None:
     with pytest.raises(FedAgentGymError, match=said) as caught:
-        MixtureEnv(members=given)
+        open_env(MixtureEnv, members=given)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
     if isinstance(given, list):
         with pytest.raises(FedAgentGymError):
@@ -231,7 +231,7 @@ def test_odd_members_are_one_sentence(given: Any, said: str) -> None:
 def test_members_and_kinds_exclude_each_other() -> None:
     for option in ({"kinds": ["math"]}, {"size": "tiny"}, {"verifier": "math-verify"}):
         with pytest.raises(OptionError, match="members have options of their own"):
-            MixtureEnv(members=TWO_SEEDS, **option)
+            open_env(MixtureEnv, members=TWO_SEEDS, **option)
     verified = [{**TWO_SEEDS[0], "options": {"size": "tiny", "verifier": "math-verify"}}, TWO_SEEDS[1]]
-    versions = MixtureEnv(members=verified).get_verifier_version().split()
+    versions = open_env(MixtureEnv, members=verified).get_verifier_version().split()
     assert len(versions) == 2 and versions[0].startswith("math-verify-") and versions[1].startswith("math/")

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Episode
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.math import MathEnv, calculate
 from fedagentgym.envs.reasoning.qa import QAEnv, search
 from fedagentgym.envs.reasoning.replies import OVER, ReplyEnv
+from fedagentgym.envs.view import Episode
 from fedagentgym.testing import check_env
 
 assert fedagentgym
@@ -71,7 +71,7 @@ def test_the_expert_solves_every_task_in_the_right_layout(env_id: str, size: str
 
 @pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
 def test_tiny_prompts_and_replies_are_short_and_in_the_vocabulary(cls: type[ReplyEnv]) -> None:
-    env = cls(size="tiny", split="warmup")
+    env = open_env(cls, size="tiny", split="warmup")
     known = set(env.vocabulary())
     for identifier in env.pool.ids[::9]:
         (episode,) = env.reset_many([identifier], [0])
@@ -83,7 +83,7 @@ def test_tiny_prompts_and_replies_are_short_and_in_the_vocabulary(cls: type[Repl
 
 
 def test_attempts_give_feedback_and_another_try() -> None:
-    env = MathEnv(size="tiny", attempts=2)
+    env = open_env(MathEnv, size="tiny", attempts=2)
     task = env.pool.ids[0]
     episodes = solve(env, task, noise=["<think> a </think> <answer> 987 </answer>"])
     assert "That is not right. Try again." in episodes[1].view.observation
@@ -96,20 +96,20 @@ def test_attempts_give_feedback_and_another_try() -> None:
 
 
 def test_a_reply_without_an_answer_is_not_valid_and_costs_a_try() -> None:
-    env = MathEnv(size="tiny")
+    env = open_env(MathEnv, size="tiny")
     (episode,) = env.reset_many([env.pool.ids[0]], [0])
     (episode,) = env.step_many([episode], ["I would say seven"])
     assert episode.terminated and not episode.view.valid and episode.view.score == 0.0
 
 
 def test_the_calculator_is_a_tool() -> None:
-    env = MathEnv(tools=["calc"])
+    env = open_env(MathEnv, tools=["calc"])
     (episode,) = env.reset_many([env.pool.ids[0]], [0])
     (episode,) = env.step_many([episode], ["<think> x </think> <tool> calc[3 * (4 + 5)] </tool>"])
     assert episode.view.observation == "27" and not episode.over and episode.view.rewards["format"] == 1.0
     (other,) = env.step_many([episode], ["<tool> browse[x] </tool>"])
     assert not other.view.valid and "calc" in other.view.observation
-    assert env.max_turns == 9 and MathEnv().max_turns == 1 and MathEnv(attempts=3).max_turns == 3
+    assert env.max_turns == 9 and open_env(MathEnv).max_turns == 1 and open_env(MathEnv, attempts=3).max_turns == 3
     while not episode.over:
         (episode,) = env.step_many([episode], ["calc[1]"])
     assert episode.truncated and episode.turn == 9
@@ -152,8 +152,8 @@ def test_the_calculator_answers_anything(expression: str) -> None:
 
 
 def test_facts_are_searched_when_search_is_a_tool() -> None:
-    env = QAEnv(split="test", tools=["search"])
-    shown = QAEnv(split="test")
+    env = open_env(QAEnv, split="test", tools=["search"])
+    shown = open_env(QAEnv, split="test")
     task = env.pool.ids[3]
     (hidden,), (given_facts,) = env.reset_many([task], [0]), shown.reset_many([task], [0])
     fact = env.pool[task].payload.facts[0]
@@ -167,13 +167,13 @@ def test_facts_are_searched_when_search_is_a_tool() -> None:
 
 
 def test_a_program_can_be_run_before_it_is_handed_in() -> None:
-    env = CodeEnv(size="tiny", tools=["run"])
+    env = open_env(CodeEnv, size="tiny", tools=["run"])
     (episode,) = env.reset_many([env.pool.ids[0]], [0])
     (episode,) = env.step_many([episode], ["<think> x </think> <tool> run[```python\nprint(2 + 3)\n```] </tool>"])
     assert episode.view.observation == "5" and episode.view.rewards["code_format"] == 1.0
     (episode,) = env.step_many([episode], ["<tool> run[1 / 0] </tool>"])
     assert "ZeroDivisionError" in episode.view.observation
-    slow = CodeEnv(size="tiny", tools=["run"], time_limit=0.3)
+    slow = open_env(CodeEnv, size="tiny", tools=["run"], time_limit=0.3)
     (episode,) = slow.reset_many([slow.pool.ids[0]], [0])
     (episode,) = slow.step_many([episode], ["run[while True: pass]"])
     assert "timeout" in episode.view.observation
@@ -181,11 +181,11 @@ def test_a_program_can_be_run_before_it_is_handed_in() -> None:
 
 @pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
 def test_wordings_change_the_words_around_the_same_task(cls: type[ReplyEnv]) -> None:
-    plain = cls(size="tiny")
+    plain = open_env(cls, size="tiny")
     task = plain.pool.ids[0]
     said = set()
     for phrasing in range(len(cls.wordings)):
-        env = cls(size="tiny", variant={"kind": "wording", "phrasing": phrasing})
+        env = open_env(cls, size="tiny", variant={"kind": "wording", "phrasing": phrasing})
         episodes = solve(env, task)
         assert plain.reset_many([task], [0])[0].view.observation in episodes[0].view.observation
         assert episodes[-1].view.success and env.pool.digest == plain.pool.digest
@@ -198,14 +198,14 @@ def test_wordings_change_the_words_around_the_same_task(cls: type[ReplyEnv]) -> 
         {"kind": "wording", "phrasing": True},
     ):
         with pytest.raises(FedAgentGymError, match=r"wording|phrasing"):
-            cls(size="tiny", variant=bad)
+            open_env(cls, size="tiny", variant=bad)
 
 
 @pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
 def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
-    graded = cls(size="tiny")
+    graded = open_env(cls, size="tiny")
     ids = graded.pool.ids[:3]
-    env = cls(size="tiny", pool=graded.pool.without_answers(ids))
+    env = open_env(cls, size="tiny", pool=graded.pool.without_answers(ids))
     reply = graded.expert().act(graded.reset_many([ids[0]], [0])[0])
     (start,) = env.reset_many([ids[0]], [0])
     assert reply.split("<answer>")[1].strip() not in repr(start.task.payload)
@@ -218,7 +218,7 @@ def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
 
 
 def test_every_world_tells_the_version_of_its_verifier() -> None:
-    versions = [cls(size="tiny").get_verifier_version() for cls in REPLY_ENVS]
+    versions = [open_env(cls, size="tiny").get_verifier_version() for cls in REPLY_ENVS]
     assert [version.partition("/")[0] for version in versions] == ["math", "qa", "code"]
 
 
@@ -235,7 +235,7 @@ def test_pools_are_made_of_plain_records() -> None:
         (CodeEnv, code_records, ["<answer> def f(x): return x + 1 </answer>"]),
     ):
         pool = TaskPool.from_records(records, env=cls.id)
-        env = cls(pool=pool)
+        env = open_env(cls, pool=pool)
         for task, reply in zip(pool, replies, strict=True):
             (episode,) = env.step_many(env.reset_many([task], [0]), [reply])
             assert episode.view.success, (task, episode.view)
@@ -256,7 +256,7 @@ def test_pools_are_made_of_plain_records() -> None:
 )
 def test_malformed_payloads_are_refused(cls: type[ReplyEnv], payload: Any) -> None:
     pool = TaskPool.from_records([{"category": "x", "payload": payload}], env=cls.id)
-    env = cls(pool=pool)
+    env = open_env(cls, pool=pool)
     with pytest.raises(DataError, match="payload of fedagentgym/"):
         env.reset(seed=0)
 
@@ -293,18 +293,18 @@ def test_bad_options_are_refused_in_one_sentence(env_id: str, options: dict[str,
 
 
 def test_the_overlap_of_words_can_be_the_score() -> None:
-    env = QAEnv(split="test", score="f1")
+    env = open_env(QAEnv, split="test", score="f1")
     task = next(task for task in env.pool if len(task.payload.answers[0].split()) == 2)
     (episode,) = env.step_many(
         env.reset_many([task], [0]), [f"<answer> {task.payload.answers[0].split()[0]} </answer>"]
     )
     assert episode.reward == episode.view.score == pytest.approx(2 / 3) and not episode.view.success
-    exact = QAEnv(split="test")
+    exact = open_env(QAEnv, split="test")
     (episode,) = exact.step_many(
         exact.reset_many([task], [0]), [f"<answer> {task.payload.answers[0].split()[0]} </answer>"]
     )
     assert episode.reward == 0.0 and episode.view.rewards["f1"] == pytest.approx(2 / 3)
-    share = CodeEnv(size="tiny", score="share")
+    share = open_env(CodeEnv, size="tiny", score="share")
     call = share.pool[0].payload.tests.calls[0]
     reply = f"<answer> def f(x): return {call.expected!r} </answer>"
     (episode,) = share.step_many(share.reset_many([share.pool.ids[0]], [0]), [reply])

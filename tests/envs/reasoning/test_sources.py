@@ -12,6 +12,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
@@ -128,7 +129,7 @@ def test_faults_of_files(content: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "gsm.jsonl"
     path.write_text(content)
     with pytest.raises(DataError, match=said):
-        MathEnv(source="gsm8k", data=path)
+        open_env(MathEnv, source="gsm8k", data=path)
 
 
 def test_faults_of_paths(tmp_path: Path) -> None:
@@ -138,13 +139,13 @@ def test_faults_of_paths(tmp_path: Path) -> None:
         (write(tmp_path, "data.txt", {}), "data files end in"),
     ):
         with pytest.raises(DataError, match=said):
-            MathEnv(source="gsm8k", data=path)
+            open_env(MathEnv, source="gsm8k", data=path)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="cannot read"):
-        MathEnv(source="gsm8k", data=tmp_path / "bad.parquet")
+        open_env(MathEnv, source="gsm8k", data=tmp_path / "bad.parquet")
     (tmp_path / "bad.jsonl.gz").write_bytes(b"no")
     with pytest.raises(DataError, match="cannot read"):
-        MathEnv(source="gsm8k", data=tmp_path / "bad.jsonl.gz")
+        open_env(MathEnv, source="gsm8k", data=tmp_path / "bad.jsonl.gz")
 
 
 def test_files_are_packed_or_not_lists_or_lines_or_tables(tmp_path: Path) -> None:
@@ -153,24 +154,29 @@ def test_files_are_packed_or_not_lists_or_lines_or_tables(tmp_path: Path) -> Non
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "train.json").write_text(json.dumps([row, row]))
     (tmp_path / "a" / "test.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
-    env = MathEnv(source="gsm8k", data=tmp_path / "a")
+    env = open_env(MathEnv, source="gsm8k", data=tmp_path / "a")
     assert env.split_sizes() == {"train": 2, "val": 0, "test": 1, "warmup": 0}
     assert env.pool.ids == ["math/train/00000", "math/train/00001"]
     assert set(env.pool.source["files"]) == {"train.json", "test.jsonl.gz"}
     with pytest.raises(DataError, match="'val' is empty"):
-        MathEnv(source="gsm8k", data=tmp_path / "a", split="val")
+        open_env(MathEnv, source="gsm8k", data=tmp_path / "a", split="val")
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow
 
     parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "b" / "validation.parquet")
-    assert len(MathEnv(source="gsm8k", data=tmp_path / "b", split="val").pool) == 1
+    assert len(open_env(MathEnv, source="gsm8k", data=tmp_path / "b", split="val").pool) == 1
 
 
 def test_a_folder_of_one_problem_per_file(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / split / "algebra").mkdir(parents=True)
         (tmp_path / split / "algebra" / "1.json").write_text(json.dumps(ROWS["math"][0]))
-    assert MathEnv(source="math", data=tmp_path).split_sizes() == {"train": 1, "val": 0, "test": 1, "warmup": 0}
+    assert open_env(MathEnv, source="math", data=tmp_path).split_sizes() == {
+        "train": 1,
+        "val": 0,
+        "test": 1,
+        "warmup": 0,
+    }
     assert infer_split(Path("gsm8k/dev-00000-of-1.parquet")) == "val"
     assert infer_split(Path("latest.jsonl")) is None
 
@@ -178,24 +184,24 @@ def test_a_folder_of_one_problem_per_file(tmp_path: Path) -> None:
 def test_training_tasks_can_be_held_out(tmp_path: Path) -> None:
     rows = [{**ROWS["gsm8k"][0], "question": f"{number} ?"} for number in range(20)]
     data = write(tmp_path, "train.jsonl", *rows)
-    env = MathEnv(source="gsm8k", data=data, holdout=4)
+    env = open_env(MathEnv, source="gsm8k", data=data, holdout=4)
     assert env.split_sizes() == {"train": 12, "val": 4, "test": 4, "warmup": 0}
     parts = [
-        {task.payload.problem for task in MathEnv(source="gsm8k", data=data, holdout=4, split=split).pool}
+        {task.payload.problem for task in open_env(MathEnv, source="gsm8k", data=data, holdout=4, split=split).pool}
         for split in ("train", "val", "test")
     ]
     assert len(set.union(*parts)) == 20
-    assert env.pool.digest != MathEnv(source="gsm8k", data=data).pool.digest
-    assert env.pool.digest != MathEnv(source="gsm8k", data=data, holdout=4, seed=1).pool.digest
+    assert env.pool.digest != open_env(MathEnv, source="gsm8k", data=data).pool.digest
+    assert env.pool.digest != open_env(MathEnv, source="gsm8k", data=data, holdout=4, seed=1).pool.digest
     with pytest.raises(OptionError, match="holdout=10"):
-        MathEnv(source="gsm8k", data=data, holdout=10)
+        open_env(MathEnv, source="gsm8k", data=data, holdout=10)
 
 
 def test_changed_files_are_read_anew(tmp_path: Path) -> None:
     data = write(tmp_path, "train.jsonl", ROWS["gsm8k"][0])
-    before = MathEnv(source="gsm8k", data=data).pool
+    before = open_env(MathEnv, source="gsm8k", data=data).pool
     write(tmp_path, "train.jsonl", ROWS["gsm8k"][0], ROWS["gsm8k"][0])
-    after = MathEnv(source="gsm8k", data=data).pool
+    after = open_env(MathEnv, source="gsm8k", data=data).pool
     assert (len(before), len(after)) == (1, 2) and before.digest != after.digest
     file = Path(data) / "train.jsonl" if Path(data).is_dir() else Path(data)
     times, text = file.stat(), file.read_text()
@@ -203,19 +209,23 @@ def test_changed_files_are_read_anew(tmp_path: Path) -> None:
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
     with pytest.raises(DataError):
-        MathEnv(source="gsm8k", data=data)
+        open_env(MathEnv, source="gsm8k", data=data)
 
 
 def test_options_of_medical_questions_are_counted_from_zero_or_one(tmp_path: Path) -> None:
     row = ROWS["medmcqa"][0]
     from_one = write(tmp_path, "train.jsonl", row, {**row, "cop": 4})
-    assert [task.payload.answers[0] for task in QAEnv(source="medmcqa", data=from_one).pool] == ["B", "D"]
+    assert [task.payload.answers[0] for task in open_env(QAEnv, source="medmcqa", data=from_one).pool] == ["B", "D"]
     from_zero = write(tmp_path, "dev.jsonl", row, {**row, "cop": 0}, {**row, "cop": -1})
-    assert [task.payload.answers[0] for task in QAEnv(source="medmcqa", data=from_zero, split="val").pool] == ["C", "A"]
+    assert [
+        task.payload.answers[0] for task in open_env(QAEnv, source="medmcqa", data=from_zero, split="val").pool
+    ] == ["C", "A"]
 
 
 def test_programs_keep_the_imports_of_their_task(tmp_path: Path) -> None:
-    env = CodeEnv(source="humaneval", data=write(tmp_path, "HumanEval.jsonl", ROWS["humaneval"][0]), split="test")
+    env = open_env(
+        CodeEnv, source="humaneval", data=write(tmp_path, "HumanEval.jsonl", ROWS["humaneval"][0]), split="test"
+    )
     reply = "<answer>\n```python\ndef f(xs: List[int]) -> int:\n    return sum(xs)\n```\n</answer>"
     (episode,) = env.step_many(env.reset_many([env.pool.ids[0]], [0]), [reply])
     assert episode.view.success
@@ -226,7 +236,8 @@ def test_dapo_is_unwrapped_and_its_repeated_problems_are_one(tmp_path: Path) -> 
     wrapped = "Solve the following math problem step by step. Now.\n\nWhat is 2?\n\nRemember to put your answer last."
     rows = [row, {**row, "prompt": [{"content": wrapped, "role": "user"}]}, row]
     problems = [
-        task.payload.problem for task in MathEnv(source="dapo", data=write(tmp_path, "train.jsonl", *rows)).pool
+        task.payload.problem
+        for task in open_env(MathEnv, source="dapo", data=write(tmp_path, "train.jsonl", *rows)).pool
     ]
     assert problems == ["p", "What is 2?"]
 
@@ -236,9 +247,9 @@ def test_without_files_the_installed_copy_is_read_and_nothing_downloaded(
 ) -> None:
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "kept"))
     with pytest.raises(DataError, match="the data set math500 is not installed: `fedagentgym data add math500`"):
-        MathEnv(source="math500", split="test")
+        open_env(MathEnv, source="math500", split="test")
     install_files("math500", write(tmp_path, "rows.jsonl", ROWS["math500"][0]))
-    default, named = (MathEnv(source="math500", split="test", **data) for data in ({}, {"data": "installed"}))
+    default, named = (open_env(MathEnv, source="math500", split="test", **data) for data in ({}, {"data": "installed"}))
     assert default.pool.digest == named.pool.digest and len(default.pool) == 1
 
 

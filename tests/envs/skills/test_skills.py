@@ -15,9 +15,9 @@ from benchmarks.skills_tables import STYLES
 from fedagentgym.agents.text.tokens import make_word_tokenizer
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.runtime import Runtime
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.core import Episode, TextEnv
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.skills.env import MANNERS, read_answer, write_reply
 from fedagentgym.envs.skills.tasks import (
@@ -29,6 +29,7 @@ from fedagentgym.envs.skills.tasks import (
     parse_task,
     write_steps,
 )
+from fedagentgym.envs.view import Episode
 from fedagentgym.experiment.config import load_config
 from fedagentgym.testing import check_env
 
@@ -283,16 +284,16 @@ def test_what_is_no_payload_is_one_sentence(payload: Any) -> None:
         ({"sharing": 3}, "sharing=3 must divide skills=8 into 2 to 2 groups"),
         ({"sharing": 8}, "sharing=8 must divide"),
         ({"sharing": 0}, "sharing=0 must divide"),
-        ({"naming": "twice"}, "naming is one of once, repeated"),
+        ({"naming": "twice"}, "unknown naming 'twice': known are once, repeated"),
         ({"wording": 1}, "wording"),
-        ({"manners": "bad"}, "manners is one of"),
-        ({"train_tasks": 0}, "train_tasks is at least 1"),
+        ({"manners": "bad"}, "unknown manners"),
+        ({"train_tasks": 0}, "option 'train_tasks': it is at least 1"),
         ({"train_tasks": 10**9}, "train_tasks"),
         ({"skils": 8}, "did you mean 'skills'"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(FedAgentGymError, match=told):
         open_env(SKILLS, **options)
 
 

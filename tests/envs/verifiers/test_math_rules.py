@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.mixture import MixtureEnv
 from fedagentgym.envs.verifiers.math import MathVerifier, grade_math, math_verifier_version
@@ -147,7 +148,7 @@ def test_expressions_that_sympy_rewrites_stay_equal_and_neighbours_do_not(verifi
 
 
 def test_golds_of_generated_problems_equal_themselves_and_no_neighbour(verifier: MathVerifier) -> None:
-    pool = MathEnv(split="all").pool
+    pool = open_env(MathEnv, split="all").pool
     golds = sorted({answer for index in range(0, len(pool), 11) for answer in pool[index].payload.answers})
     assert len(golds) > 200
     assert [gold for gold in golds if not verifier.verify(gold, gold).correct] == []
@@ -214,9 +215,9 @@ def test_large_values_are_refused_or_computed_without_an_error(verifier: MathVer
 
 def test_the_library_as_it_is_can_be_chosen() -> None:
     assert math_verifier_version("math-verify").startswith("math-verify-0.9")
-    env = MathEnv(size="tiny", verifier="math-verify")
+    env = open_env(MathEnv, size="tiny", verifier="math-verify")
     assert env.get_verifier_version() == math_verifier_version("math-verify")
-    assert MathEnv(size="tiny").get_verifier_version() == math_verifier_version()
+    assert open_env(MathEnv, size="tiny").get_verifier_version() == math_verifier_version()
     (episode,) = env.step_many(
         env.reset_many([env.pool.ids[0]], [0]), [env.expert().act(env.reset_many([env.pool.ids[0]], [0])[0])]
     )
@@ -226,13 +227,13 @@ def test_the_library_as_it_is_can_be_chosen() -> None:
 
 
 def test_a_mixture_hands_the_verifier_on_and_tells_all_versions() -> None:
-    mixed = MixtureEnv(kinds=("math", "qa"), size="tiny", verifier="math-verify")
+    mixed = open_env(MixtureEnv, kinds=("math", "qa"), size="tiny", verifier="math-verify")
     assert mixed.get_verifier_version().split()[0].startswith("math-verify-")
     assert mixed.get_verifier_version().split()[1].startswith("qa/")
     with pytest.raises(FedAgentGymError, match="verifier= is for mathematics"):
-        MixtureEnv(kinds=("qa",), size="tiny", verifier="math-verify")
+        open_env(MixtureEnv, kinds=("qa",), size="tiny", verifier="math-verify")
     with pytest.raises(FedAgentGymError, match="verifier"):
-        MathEnv(size="tiny", verifier="sympy")
+        open_env(MathEnv, size="tiny", verifier="sympy")
     with pytest.raises(FedAgentGymError, match="verifier"):
         MathVerifier(verifier="sympy")
 
@@ -256,7 +257,7 @@ def test_the_library_on_the_whole_reply_looks_for_the_answer_itself(reply: str, 
 
 
 def test_the_library_on_the_whole_reply_is_named_where_it_judged() -> None:
-    env = MathEnv(size="tiny", verifier="math-verify-reply")
+    env = open_env(MathEnv, size="tiny", verifier="math-verify-reply")
     assert env.get_verifier_version() == math_verifier_version("math-verify-reply") == "math-verify-reply-0.9.0"
     gold = env.pool[0].payload.answers[0]
     for said, success in ((f"so \\boxed{{{gold}}}", True), (f"<answer> {gold} </answer>", False)):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.reward import NounFunction, extract_nouns_by_rule
 
@@ -37,14 +38,14 @@ def recorded_nouns(parity: Callable[[str], Any]) -> NounFunction:
 
 @pytest.fixture(scope="session")
 def real(webshop_data: Path) -> WebShopEnv:
-    return WebShopEnv(data=str(webshop_data), split="all", max_turns=100)
+    return open_env(WebShopEnv, data=str(webshop_data), split="all", max_turns=100)
 
 
 @pytest.fixture(scope="session")
 def tiny() -> WebShopEnv:
-    return WebShopEnv(size="tiny")
+    return open_env(WebShopEnv, size="tiny")
 
 
 @pytest.fixture(scope="session")
 def default() -> WebShopEnv:
-    return WebShopEnv()
+    return open_env(WebShopEnv)

@@ -10,6 +10,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.webshop.env import ACCURACY, WebShopEnv
 from fedagentgym.testing import check_env
@@ -53,7 +54,7 @@ def test_history_is_joined_as_in_the_original(tiny: WebShopEnv) -> None:
     plain = [tiny.reset(seed=1)[0]]
     actions = ["search[red dress]", "click[next >]", "click[nothing]", "click[back to search]"]
     plain += [tiny.step(action)[0] for action in actions]
-    env = WebShopEnv(size="tiny", num_prev_obs=2, num_prev_actions=1)
+    env = open_env(WebShopEnv, size="tiny", num_prev_obs=2, num_prev_actions=1)
     shown = [env.reset(seed=1)[0], *(env.step(action)[0] for action in actions)]
     sep = " [SEP] "
     assert shown[0] == plain[0]
@@ -69,7 +70,7 @@ def test_the_goal_in_one_line_is_the_instruction_even_of_a_task_without_answer(t
 
 
 def test_success10(tiny: WebShopEnv) -> None:
-    env = WebShopEnv(size="tiny", reward="success10")
+    env = open_env(WebShopEnv, size="tiny", reward="success10")
     expert_rewards = set()
     for number in range(12):
         (episode,), expert = env.reset_many([env.pool[number].id], [0]), env.expert()
@@ -86,7 +87,7 @@ def test_whoever_does_not_know_the_answer_learns_nothing_of_it(tiny: WebShopEnv)
     goal = hidden[0].payload
     assert goal.instruction == tiny.pool[identifier].payload.instruction
     assert (goal.asin, goal.attributes, goal.options, goal.name, goal.query, goal.known) == ("", (), (), "", "", False)
-    env = WebShopEnv(size="tiny", pool=hidden)
+    env = open_env(WebShopEnv, size="tiny", pool=hidden)
     env.reset(seed=0)
     actions = ["search[color size]", "OPEN", "click[buy now]"]
     for action in actions:
@@ -107,15 +108,15 @@ def test_start_page_offers_a_search_and_later_pages_offer_clicks(tiny: WebShopEn
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": "huge"}, "size is one of default, tiny"),
-        ({"goals": "robot"}, "goals is one of"),
+        ({"size": "huge"}, "unknown size 'huge': known are default, tiny"),
+        ({"goals": "robot"}, "unknown goals"),
         ({"goals": "human"}, "items_human_ins"),
-        ({"goal_order": "x"}, "goal_order is one of"),
-        ({"observation": "pdf"}, "observation is one of"),
+        ({"goal_order": "x"}, "unknown goal_order"),
+        ({"observation": "pdf"}, "unknown observation"),
         ({"products": 0}, "products is at least 1"),
-        ({"products": "many"}, "products is an integer"),
+        ({"products": "many"}, "option 'products': it is a valid integer"),
         ({"seed": -1}, "seed is at least 0"),
-        ({"seed": 1.5}, "seed is an integer"),
+        ({"seed": 1.5}, "option 'seed': it is a valid integer"),
         ({"num_prev_obs": -1}, "num_prev_obs"),
         ({"data": "/nowhere"}, "there is no folder"),
         ({"split": "dev"}, "unknown split"),
@@ -125,26 +126,26 @@ def test_start_page_offers_a_search_and_later_pages_offer_clicks(tiny: WebShopEn
 )
 def test_wrong_options_are_explained(options: dict[str, Any], message: str) -> None:
     with pytest.raises(FedAgentGymError, match=message):
-        WebShopEnv(**options)
+        open_env(WebShopEnv, **options)
 
 
 def test_data_and_a_generated_size_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(FedAgentGymError, match="for generated shops"):
-        WebShopEnv(data=str(tmp_path), size="tiny")
+        open_env(WebShopEnv, data=str(tmp_path), size="tiny")
 
 
 def test_a_pool_of_something_else_is_refused() -> None:
     pool = TaskPool.from_records([{"category": "x", "payload": 1}], env=WebShopEnv.id)
-    env = WebShopEnv(size="tiny", pool=pool)
+    env = open_env(WebShopEnv, size="tiny", pool=pool)
     with pytest.raises(FedAgentGymError, match="carries no shopping goal"):
         env.reset(seed=0)
 
 
 def test_pools_of_equal_options_have_equal_digests(tiny: WebShopEnv, webshop_data: Path) -> None:
-    assert tiny.pool.digest == WebShopEnv(size="tiny").pool.digest
-    assert tiny.pool.digest != WebShopEnv(size="tiny", seed=1).pool.digest
-    assert tiny.pool.digest != WebShopEnv(size="tiny", goal_order="fedagent").pool.digest
-    loaded = WebShopEnv(data=str(webshop_data)).pool
+    assert tiny.pool.digest == open_env(WebShopEnv, size="tiny").pool.digest
+    assert tiny.pool.digest != open_env(WebShopEnv, size="tiny", seed=1).pool.digest
+    assert tiny.pool.digest != open_env(WebShopEnv, size="tiny", goal_order="fedagent").pool.digest
+    loaded = open_env(WebShopEnv, data=str(webshop_data)).pool
     assert str(webshop_data) not in str(loaded.source)
 
 
@@ -160,8 +161,10 @@ def test_the_vocabulary_covers_what_is_shown(tiny: WebShopEnv) -> None:
 
 
 def test_a_goal_of_another_shop_is_refused(tiny: WebShopEnv) -> None:
-    env = WebShopEnv(size="tiny", seed=8, pool=tiny.pool)
+    env = open_env(WebShopEnv, size="tiny", seed=8, pool=tiny.pool)
     with pytest.raises(FedAgentGymError, match="made for another shop"):
         env.reset(seed=0)
     with pytest.raises(FedAgentGymError, match="made for another shop"):
-        WebShopEnv(size="tiny", seed=8, pool=tiny.pool, variant={"kind": "lookalikes", "attack": "price"})
+        open_env(
+            WebShopEnv, size="tiny", seed=8, pool=tiny.pool, variant={"kind": "lookalikes", "attack": "price"}
+        ).reset(seed=0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.expert import read_instruction
 
@@ -38,18 +39,18 @@ def test_generated_goals(tiny: WebShopEnv, default: WebShopEnv) -> None:
 
 
 def test_real_goals(webshop_data: Path) -> None:
-    score, solved, bought = shop(WebShopEnv(data=str(webshop_data)), 120)
+    score, solved, bought = shop(open_env(WebShopEnv, data=str(webshop_data)), 120)
     assert score > 0.82 and solved > 0.65 and bought == 1.0
 
 
 def test_goals_that_people_wrote(webshop_data: Path) -> None:
-    env = WebShopEnv(data=str(webshop_data), goals="human", split="test")
+    env = open_env(WebShopEnv, data=str(webshop_data), goals="human", split="test")
     assert shop(env, 13)[0] > 0.75
 
 
 @pytest.mark.parametrize("mode", ["text", "url", "html"])
 def test_the_shopper_does_not_depend_on_how_pages_are_shown(mode: str, tiny: WebShopEnv) -> None:
-    assert shop(WebShopEnv(size="tiny", observation=mode), 20) == shop(tiny, 20)
+    assert shop(open_env(WebShopEnv, size="tiny", observation=mode), 20) == shop(tiny, 20)
 
 
 def test_with_every_third_action_random_it_still_buys_well_sometimes(tiny: WebShopEnv) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.generate import ShopLayout, generate, generate_records
 from fedagentgym.envs.webshop.index import make_document
-from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import ShopChoice, open_shop_data
 
 REAL_SHARES = {"fashion": 0.783, "garden": 0.140, "beauty": 0.031, "electronics": 0.029, "grocery": 0.018}
 
@@ -19,7 +20,7 @@ REAL_SHARES = {"fashion": 0.783, "garden": 0.140, "beauty": 0.031, "electronics"
 def test_golden_records() -> None:
     """A change here changes published splits: raise `generate.VERSION` with it."""
     assert digest([record for record, _ in generate_records(40, 7)])[7:23] == GOLDEN_RECORDS
-    goals = open_shop_data(ShopOptions()).goals
+    goals = open_shop_data(ShopChoice()).goals
     assert digest([[goal.instruction, goal.asin, goal.price_upper] for goal in goals[:100]])[7:23] == GOLDEN_GOALS
 
 
@@ -54,12 +55,12 @@ def test_the_tiny_shop(tiny: WebShopEnv) -> None:
     assert 1100 < len(tiny.stock.goals) < 1400
     sizes = tiny.split_sizes()
     assert (sizes["test"], sizes["val"], sizes["warmup"]) == (100, 200, 200) and sizes["train"] > 600
-    ids = {split: set(WebShopEnv(size="tiny", split=split).pool.ids) for split in sizes}
+    ids = {split: set(open_env(WebShopEnv, size="tiny", split=split).pool.ids) for split in sizes}
     assert sum(map(len, ids.values())) == len(set().union(*ids.values())) == len(tiny.stock.goals)
 
 
 def test_the_small_shop_is_the_tiny_one_with_more_goals_to_imitate(tiny: WebShopEnv) -> None:
-    small = WebShopEnv(size="small")
+    small = open_env(WebShopEnv, size="small")
     assert list(small.stock.goals) == list(tiny.stock.goals)
     assert small.split_sizes() == {"train": len(tiny.stock.goals) - 700, "val": 100, "test": 100, "warmup": 500}
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.goals import Goal, find_weighted_index
-from fedagentgym.envs.webshop.stock import ShopOptions, compute_split_ranges, open_shop_data
+from fedagentgym.envs.webshop.stock import ShopChoice, compute_split_ranges, open_shop_data
 
 
 def as_original(goal: Goal) -> dict[str, Any]:
@@ -43,27 +44,27 @@ def test_synthetic_goals_are_the_originals(real: WebShopEnv, parity: Callable[[s
 
 
 def test_goals_of_every_transcript_are_the_originals(webshop_data: Path, parity: Callable[[str], Any]) -> None:
-    stocks = {kind: open_shop_data(ShopOptions(str(webshop_data), goals=kind)) for kind in ("synthetic", "human")}
+    stocks = {kind: open_shop_data(ShopChoice(str(webshop_data), goals=kind)) for kind in ("synthetic", "human")}
     for record in parity("transcripts")["transcripts"]:
         goal = stocks[record["goal_kind"]].goals[record["goal_index"]]
         assert as_original(goal) == record["goal"]
 
 
 def test_human_goals_are_the_originals(webshop_data: Path, parity: Callable[[str], Any]) -> None:
-    goals = open_shop_data(ShopOptions(str(webshop_data), goals="human")).goals
+    goals = open_shop_data(ShopChoice(str(webshop_data), goals="human")).goals
     assert [as_original(goal) for goal in goals] == parity("goals_seed42")["human"]
 
 
 def test_index_splits_of_both_conventions(webshop_data: Path) -> None:
-    ours = WebShopEnv(data=str(webshop_data), split="test")
+    ours = open_env(WebShopEnv, data=str(webshop_data), split="test")
     assert ours.split_sizes() == {"train": 5410, "val": 1000, "test": 500, "warmup": 0}
     assert ours.pool[0].payload.number == 0
-    assert WebShopEnv(data=str(webshop_data), split="eval").pool[0].payload.number == 500
-    theirs = WebShopEnv(data=str(webshop_data), split="train", goal_order="fedagent")
+    assert open_env(WebShopEnv, data=str(webshop_data), split="eval").pool[0].payload.number == 500
+    theirs = open_env(WebShopEnv, data=str(webshop_data), split="train", goal_order="fedagent")
     assert theirs.split_sizes() == {"train": 6410, "val": 500, "test": 0, "warmup": 0}
     assert theirs.pool[0].payload.number == 500
     first = {
-        order: open_shop_data(ShopOptions(str(webshop_data), goal_order=order)).goals[:50]
+        order: open_shop_data(ShopChoice(str(webshop_data), goal_order=order)).goals[:50]
         for order in ("webshop", "fedagent")
     }
     assert first["webshop"] != first["fedagent"]
@@ -71,9 +72,9 @@ def test_index_splits_of_both_conventions(webshop_data: Path) -> None:
 
 def test_an_empty_split_is_an_error_with_the_sizes(webshop_data: Path) -> None:
     with pytest.raises(FedAgentGymError, match=r"'train' is empty; sizes are .*'test': 13"):
-        WebShopEnv(data=str(webshop_data), goals="human")
+        open_env(WebShopEnv, data=str(webshop_data), goals="human")
     with pytest.raises(FedAgentGymError, match="'warmup' is empty"):
-        WebShopEnv(data=str(webshop_data), split="warmup")
+        open_env(WebShopEnv, data=str(webshop_data), split="warmup")
 
 
 def test_all_lists_every_goal_in_native_order(real: WebShopEnv) -> None:
@@ -97,7 +98,7 @@ def test_all_lists_every_goal_in_native_order(real: WebShopEnv) -> None:
 
 
 def test_seeds_change_prices_and_caps_but_not_the_order_of_targets(webshop_data: Path) -> None:
-    one, other = (open_shop_data(ShopOptions(str(webshop_data), seed=seed)).goals for seed in (42, 7))
+    one, other = (open_shop_data(ShopChoice(str(webshop_data), seed=seed)).goals for seed in (42, 7))
     assert [goal.asin for goal in one[:300]] == [goal.asin for goal in other[:300]]
     assert [goal.price_upper for goal in one[:300]] != [goal.price_upper for goal in other[:300]]
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop import loading, stock
 from fedagentgym.envs.webshop.arrays import open_folder
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.loading import clean, find_files, read_entries, stream_json
-from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import ShopChoice, open_shop_data
 
 RECORD = {
     "asin": "B000000001",
@@ -114,7 +115,7 @@ def test_products_with_odd_or_repeated_numbers_are_skipped(tmp_path: Path) -> No
 )
 def test_malformed_records_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        open_shop_data(ShopOptions(str(write(tmp_path, [{**RECORD, **change}]))))
+        open_shop_data(ShopChoice(str(write(tmp_path, [{**RECORD, **change}]))))
 
 
 @pytest.mark.parametrize(
@@ -187,10 +188,10 @@ def test_a_large_set_is_mapped_and_equal(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path / "cache"))
     records, notes = many(3000)
     folder = str(write(tmp_path / "data", records, notes))
-    small = WebShopEnv(data=folder)
+    small = open_env(WebShopEnv, data=folder)
     stock._load_shop_data.cache_clear()
     monkeypatch.setattr(stock, "IN_MEMORY_BYTES", 0)
-    mapped = WebShopEnv(data=folder)
+    mapped = open_env(WebShopEnv, data=folder)
     assert mapped.stock.folder is not None and isinstance(mapped.stock.catalogue.low.base, np.memmap)
     assert mapped.pool.digest == small.pool.digest
     actions = ("search[lamp 17 easy use]", "click[next >]", "click[back to search]")
@@ -198,21 +199,21 @@ def test_a_large_set_is_mapped_and_equal(tmp_path: Path, monkeypatch: pytest.Mon
         env.reset(seed=4)
     assert [small.step(action) for action in actions] == [mapped.step(action) for action in actions]
     stock._load_shop_data.cache_clear()
-    assert WebShopEnv(data=folder).stock.catalogue.size == 3000
+    assert open_env(WebShopEnv, data=folder).stock.catalogue.size == 3000
     damaged = mapped.stock.folder / "catalogue" / "low.bin"
     damaged.write_bytes(damaged.read_bytes()[:-8])
     stock._load_shop_data.cache_clear()
     with pytest.raises(DataError, match=r"low\.bin holds 23992 bytes, its header says 24000"):
-        WebShopEnv(data=folder)
+        open_env(WebShopEnv, data=folder)
 
 
 def test_changed_files_are_read_anew(tmp_path: Path) -> None:
     records, notes = many(2000)
     folder = write(tmp_path, records, notes)
-    before = open_shop_data(ShopOptions(str(folder)))
-    assert open_shop_data(ShopOptions(str(folder))) is before
+    before = open_shop_data(ShopChoice(str(folder)))
+    assert open_shop_data(ShopChoice(str(folder))) is before
     write(tmp_path, records[:1900], notes)
-    assert len(open_shop_data(ShopOptions(str(folder))).catalogue) == 1900
+    assert len(open_shop_data(ShopChoice(str(folder))).catalogue) == 1900
 
 
 def test_import_and_play(
@@ -220,21 +221,21 @@ def test_import_and_play(
 ) -> None:
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "data"))
     with pytest.raises(FedAgentGymError, match="data add webshop"):
-        WebShopEnv(data="installed")
+        open_env(WebShopEnv, data="installed")
     place = stock.import_data(webshop_data)
     with pytest.raises(DataError, match="is there already"):
         stock.import_data(webshop_data)
-    installed, loaded = WebShopEnv(data="installed"), WebShopEnv(data=str(webshop_data))
+    installed, loaded = open_env(WebShopEnv, data="installed"), open_env(WebShopEnv, data=str(webshop_data))
     assert installed.pool.digest == loaded.pool.digest
     assert installed.pool[5] == loaded.pool[5]
-    assert [g.asin for g in open_shop_data(ShopOptions("installed", goals="human")).goals] == [
+    assert [g.asin for g in open_shop_data(ShopChoice("installed", goals="human")).goals] == [
         g["asin"] for g in parity("goals_seed42")["human"]
     ]
-    assert open_shop_data(ShopOptions("installed", seed=9)).goals[0].price_upper > 0
+    assert open_shop_data(ShopChoice("installed", seed=9)).goals[0].price_upper > 0
     (place / "webshop.json").write_text("[]")
     stock._load_shop_data.cache_clear()
     with pytest.raises(DataError, match="import the data again"):
-        WebShopEnv(data="installed")
+        open_env(WebShopEnv, data="installed")
 
 
 def test_a_failed_import_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop import stock
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.goals import CAPS, NO_CAP, find_weighted_index
-from fedagentgym.envs.webshop.stock import ShopOptions, open_shop_data
+from fedagentgym.envs.webshop.stock import ShopChoice, open_shop_data
 from tests.envs.webshop.test_loading import many, write
 
 HUMAN = {
@@ -42,25 +43,25 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_imported_shop_is_the_shop_of_its_files(tmp_path: Path, data: Path) -> None:
     files = make_files(tmp_path / "raw", 30, HUMAN)
     with pytest.raises(FedAgentGymError, match="data add webshop"):
-        WebShopEnv(data="installed", split="test")
+        open_env(WebShopEnv, data="installed", split="test")
     place = stock.import_data(files)
     with pytest.raises(DataError, match="is there already"):
         stock.import_data(files)
-    installed, loaded = (WebShopEnv(data=name, split="test") for name in ("installed", str(files)))
+    installed, loaded = (open_env(WebShopEnv, data=name, split="test") for name in ("installed", str(files)))
     assert installed.pool.digest == loaded.pool.digest and len(installed.pool) == 60
     assert installed.pool[5] == loaded.pool[5]
     human = [
-        [goal.instruction for goal in open_shop_data(ShopOptions(name, goals="human")).goals]
+        [goal.instruction for goal in open_shop_data(ShopChoice(name, goals="human")).goals]
         for name in ("installed", str(files))
     ]
     assert human[0] == human[1] and len(human[0]) == 2
     assert stock.check_shop(None).tasks == stock.check_shop(files).tasks == {"test": 60}
     with pytest.raises(OptionError, match="products=3: imported data is used whole"):
-        open_shop_data(ShopOptions("installed", products=3))
+        open_shop_data(ShopChoice("installed", products=3))
     (place / "webshop.json").write_text("[]")
     stock._load_shop_data.cache_clear()
     with pytest.raises(DataError, match="import the data again"):
-        WebShopEnv(data="installed", split="test")
+        open_env(WebShopEnv, data="installed", split="test")
 
 
 def test_a_shop_without_products_is_not_imported(tmp_path: Path, data: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_shop_without_products_is_not_imported(tmp_path: Path, data: Path) -> 
 
 
 def test_goals_that_people_wrote_are_theirs_with_a_price_cap(tmp_path: Path) -> None:
-    goals = open_shop_data(ShopOptions(str(make_files(tmp_path, 10, HUMAN)), goals="human")).goals
+    goals = open_shop_data(ShopChoice(str(make_files(tmp_path, 10, HUMAN)), goals="human")).goals
     wrote = {goal.asin: goal for goal in goals}
     assert len(goals) == 2 and set(wrote) == set(HUMAN), "who names no attribute wrote no goal"
     assert wrote["B000000000"].instruction.startswith("i want a lamp, and price lower than ")
@@ -84,11 +85,11 @@ def test_goals_that_people_wrote_are_theirs_with_a_price_cap(tmp_path: Path) -> 
 @pytest.mark.parametrize("human", [None, {}, {"B000000001": [HUMAN["B000000000"][1]]}])
 def test_a_shop_for_which_nobody_wrote_goals_says_so(tmp_path: Path, human: Any) -> None:
     with pytest.raises(DataError, match="no goals that people wrote"):
-        open_shop_data(ShopOptions(str(make_files(tmp_path, 3, human)), goals="human"))
+        open_shop_data(ShopChoice(str(make_files(tmp_path, 3, human)), goals="human"))
 
 
 def test_every_way_to_choose_options_is_a_goal(tmp_path: Path) -> None:
-    goals = open_shop_data(ShopOptions(str(make_files(tmp_path, 4)))).goals
+    goals = open_shop_data(ShopChoice(str(make_files(tmp_path, 4)))).goals
     found = {(goal.asin, goal.options["color"]) for goal in goals}
     assert len(goals) == 8 and len(found) == 8 and {color for _, color in found} == {"red | blue", "navy"}
     assert goals[-1] == goals[7] and goals[2:4] == [goals[2], goals[3]]
@@ -100,7 +101,7 @@ def test_every_way_to_choose_options_is_a_goal(tmp_path: Path) -> None:
 
 
 def test_all_lists_the_goals_of_every_split_in_their_order(tmp_path: Path) -> None:
-    pool = WebShopEnv(data=str(make_files(tmp_path, 800)), split="all").pool
+    pool = open_env(WebShopEnv, data=str(make_files(tmp_path, 800)), split="all").pool
     ids = [
         "webshop/test/00000",
         "webshop/test/00499",
@@ -122,7 +123,7 @@ def test_all_lists_the_goals_of_every_split_in_their_order(tmp_path: Path) -> No
 def test_seeds_change_caps_and_orders_change_the_order(tmp_path: Path) -> None:
     files = str(make_files(tmp_path, 300))
     plain, other, theirs = (
-        open_shop_data(ShopOptions(files, **options)).goals for options in ({}, {"seed": 7}, {"goal_order": "fedagent"})
+        open_shop_data(ShopChoice(files, **options)).goals for options in ({}, {"seed": 7}, {"goal_order": "fedagent"})
     )
     targets, caps = (
         [[goal.asin for goal in goals] for goals in (plain, other, theirs)],
@@ -130,11 +131,13 @@ def test_seeds_change_caps_and_orders_change_the_order(tmp_path: Path) -> None:
     )
     assert targets[0] == targets[1] != targets[2] and sorted(targets[0]) == sorted(targets[2])
     assert caps != [goal.price_upper for goal in other]
-    assert WebShopEnv(data=files, split="train", goal_order="fedagent").split_sizes()["val"] == 500
+    assert open_env(WebShopEnv, data=files, split="train", goal_order="fedagent").split_sizes()["val"] == 500
 
 
 def test_a_task_of_another_shop_is_refused(tmp_path: Path) -> None:
-    small, large = (WebShopEnv(data=str(make_files(tmp_path / str(count), count)), split="test") for count in (2, 40))
+    small, large = (
+        open_env(WebShopEnv, data=str(make_files(tmp_path / str(count), count)), split="test") for count in (2, 40)
+    )
     beyond = next(task for task in large.pool if task.payload.asin == "B000000039")
     with pytest.raises(DataError, match="was made for another shop: its target B000000039"):
         small.begin(beyond, 0)

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.core import Episode
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.view import Episode
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.pages import Piece, build_done_page, list_clickables, render_rich_text, render_text
 from fedagentgym.envs.webshop.reward import NounFunction
@@ -76,8 +77,14 @@ class Page(HTMLParser):
 def test_every_recorded_step(
     kind: str, mode: str, webshop_data: Path, parity: Callable[[str], Any], recorded_nouns: NounFunction
 ) -> None:
-    env = WebShopEnv(
-        data=str(webshop_data), goals=kind, observation=mode, split="all", max_turns=100, nouns=recorded_nouns
+    env = open_env(
+        WebShopEnv,
+        data=str(webshop_data),
+        goals=kind,
+        observation=mode,
+        split="all",
+        max_turns=100,
+        nouns=recorded_nouns,
     )
     steps = 0
     for record in parity("transcripts")["transcripts"]:

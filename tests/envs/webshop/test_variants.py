@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
 from fedagentgym.envs.webshop.reward import compute_purchase_reward, count_matched_options, extract_nouns_by_rule
 from fedagentgym.envs.webshop.variants import OwnCatalogue, choose_best_options, fails_exactly, keep_products
@@ -39,7 +40,7 @@ def test_env_div_moves_from_one_shared_subset_to_independent_ones() -> None:
 
 
 def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebShopEnv, client_tasks: list[str]) -> None:
-    env = WebShopEnv(tasks=client_tasks, variant=SPLIT)
+    env = open_env(WebShopEnv, tasks=client_tasks, variant=SPLIT)
     shop, whole = env.site.shop, default.site.shop
     assert shop.allowed is not None
     targets = {task.payload.row for task in env.pool}
@@ -56,7 +57,7 @@ def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebSho
             assert found.index(task.payload.row) <= before.index(task.payload.row)
     assert all(shop.allowed[row] for row in shop.find("<c> beauty", 0) or ())
     assert all(shop.allowed[row] for row in shop.find("<r>", 0) or ())
-    again = WebShopEnv(tasks=client_tasks, variant=SPLIT).site.shop.allowed
+    again = open_env(WebShopEnv, tasks=client_tasks, variant=SPLIT).site.shop.allowed
     assert again is not None and (again == shop.allowed).all()
 
 
@@ -65,7 +66,7 @@ def test_a_split_catalogue_keeps_targets_in_reach_and_pages_full(default: WebSho
     [("as_ranked", "same"), ("reverse", "reversed"), ("shuffle", "shuffled"), ("random_half", "half")],
 )
 def test_rank_wrappers_only_reorder(default: WebShopEnv, mode: str, expectation: str) -> None:
-    env = WebShopEnv(variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
+    env = open_env(WebShopEnv, variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
     queries = [default.pool[place].payload.instruction.lower() for place in range(0, 600, 20)]
     pairs = [(list(env.site.shop.find(q, 0) or ()), list(default.site.shop.find(q, 0) or ())) for q in queries]
     assert all(sorted(mine) == sorted(theirs) for mine, theirs in pairs)
@@ -76,14 +77,14 @@ def test_rank_wrappers_only_reorder(default: WebShopEnv, mode: str, expectation:
         "half": 0.2 < same / len(pairs) < 0.8,
     }  # fmt: skip
     assert expected[expectation]
-    other = WebShopEnv(variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
+    other = open_env(WebShopEnv, variant={"kind": "rank_wrapper", "mode": mode, "seed": 2, "client": 1})
     assert list(other.site.shop.find(queries[0], 0) or ()) == pairs[0][0]
 
 
 def test_index_fields_and_weights_change_the_ranking_and_nothing_else(default: WebShopEnv) -> None:
     query = default.pool[0].payload.instruction.lower()
     rankings = {
-        str(variant): tuple(WebShopEnv(variant=variant).site.shop.find(query, 0) or ())
+        str(variant): tuple(open_env(WebShopEnv, variant=variant).site.shop.find(query, 0) or ())
         for variant in (
             None,
             {"kind": "index_fields", "fields": ["name"]},
@@ -96,7 +97,7 @@ def test_index_fields_and_weights_change_the_ranking_and_nothing_else(default: W
     ranked = list(rankings.values())
     assert ranked[3] == ranked[4]
     assert len(set(ranked)) == 5
-    env = WebShopEnv(variant={"kind": "index_fields", "fields": ["name"]})
+    env = open_env(WebShopEnv, variant={"kind": "index_fields", "fields": ["name"]})
     assert env.pool.digest == default.pool.digest
 
 
@@ -108,7 +109,9 @@ def test_lookalikes_fail_exactly_what_they_attack(
     options: dict[str, Any] = {}
     if real_data:
         options["data"] = str(request.getfixturevalue("webshop_data"))
-    env = WebShopEnv(tasks=client_tasks, variant={"kind": "lookalikes", "attack": attack, "seed": 3}, **options)
+    env = open_env(
+        WebShopEnv, tasks=client_tasks, variant={"kind": "lookalikes", "attack": attack, "seed": 3}, **options
+    )
     shop, copies = env.site.shop, env.site.shop.extra
     assert len(copies) > 15
     by_asin = {f"LK{task.payload.asin}": task.payload for task in env.pool}
@@ -134,7 +137,7 @@ def test_lookalikes_fail_exactly_what_they_attack(
 
 
 def test_a_lookalike_can_be_opened_and_bought(client_tasks: list[str]) -> None:
-    env = WebShopEnv(tasks=client_tasks, variant={"kind": "lookalikes", "attack": "price"}, max_turns=50)
+    env = open_env(WebShopEnv, tasks=client_tasks, variant={"kind": "lookalikes", "attack": "price"}, max_turns=50)
     copy = env.site.shop.extra[0]
     task = next(task for task in env.pool if f"LK{task.payload.asin}" == copy.asin)
     env.reset(seed=0, options={"task": task.id})
@@ -163,4 +166,4 @@ def test_a_lookalike_can_be_opened_and_bought(client_tasks: list[str]) -> None:
 )
 def test_malformed_variants_are_explained(variant: Any, message: str) -> None:
     with pytest.raises(FedAgentGymError, match=message):
-        WebShopEnv(size="tiny", variant=variant)
+        open_env(WebShopEnv, size="tiny", variant=variant)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source, find_source
-from fedagentgym.envs.reasoning.sources.loading import INSTALLED, Loaded, Request, load
+from fedagentgym.envs.reasoning.sources.loading import Loaded, Request, load
 
-__all__ = ["INSTALLED", "SOURCES", "Loaded", "Request", "Source", "find_source", "load"]
+__all__ = ["SOURCES", "Loaded", "Request", "Source", "find_source", "load"]

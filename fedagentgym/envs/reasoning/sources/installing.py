@@ -16,10 +16,10 @@ from typing import Any
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.files import atomic_folder, data_folder
 from fedagentgym.envs.data_sets import DataSet, Findings
+from fedagentgym.envs.options import INSTALLED
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.loading import (
     FILES,
-    INSTALLED,
     RECORD,
     Loaded,
     Request,

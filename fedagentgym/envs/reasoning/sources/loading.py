@@ -22,6 +22,7 @@ from fedagentgym.base.files import data_folder, read_json, stamp_file
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
+from fedagentgym.envs.options import INSTALLED
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.own import (
@@ -34,7 +35,7 @@ from fedagentgym.envs.reasoning.sources.own import (
     make_reader,
 )
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
-from fedagentgym.envs.task import is_value
+from fedagentgym.envs.tasks import is_value
 
 
 def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
@@ -50,7 +51,6 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
         ) from None
 
 
-INSTALLED = "installed"
 RECORD = "installed.json"
 FILES = "files"
 """The record of a set and the folder with its files, inside the set's own."""

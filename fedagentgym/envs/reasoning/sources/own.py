@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.generators.problems import Fact, Program, Questi
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources import readers
 from fedagentgym.envs.reasoning.sources.rows import SPLIT_WORDS, Row, infer_split
-from fedagentgym.envs.task import is_value
+from fedagentgym.envs.tasks import is_value
 from fedagentgym.envs.verifiers.code import Call, Checks, calls_of, parse_checks
 
 OWN = "own"

@@ -172,7 +172,7 @@ def to_plain_payload(payload: Any) -> Any:
 
 
 def from_plain_payload(plain: Any, kind: Any) -> Any:
-    """A payload of this type from plain values; `DataError` if they do not fit."""
+    """A payload of this type (`TextEnv.payload_type`) from plain values; `DataError` if they do not fit."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

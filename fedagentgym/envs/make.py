@@ -1,0 +1,257 @@
+"""The one door to environments: from an id and options, or a client of a split, to an environment with checked tasks.
+
+Everything that a caller can get wrong is checked here, once: the options by their class, the split, the pool and the tasks by
+their digest, and that the class is one of an environment. Behind it nothing is checked again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
+
+import gymnasium
+
+from fedagentgym.base.encoding import canonical_json, shorten_digest
+from fedagentgym.base.errors import DataError, OptionError, show_value
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.options import EnvOptions
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import ExplainsEmptySplits
+from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
+from fedagentgym.envs.tasks import TaskSet
+from fedagentgym.envs.variants import load_variant
+
+MOST_POOLS = 16
+"""Maximum number of pools that the environments of a process share."""
+_pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
+_lock = threading.RLock()
+
+
+class EnvOpener(Protocol):
+    """A client of a split: what opens an environment."""
+
+    def open_env(self) -> TextEnv: ...
+
+
+EnvLike = str | type[TextEnv] | gymnasium.Env[Any, Any] | EnvOpener
+"""The forms in which functions take an environment: id or short name, class, an environment, wrapped or not, or a client."""
+
+
+E = TypeVar("E", bound=TextEnv)
+
+
+@overload
+def open_env(env: type[E], **options: Any) -> E: ...
+
+
+@overload
+def open_env(env: EnvLike, **options: Any) -> TextEnv: ...
+
+
+def open_env(env: EnvLike, **options: Any) -> TextEnv:
+    """Open an environment without gymnasium's wrappers, for code that plays thousands of episodes.
+
+    Args:
+        env: A registered id, such as `fedagentgym/Guess-v0`, its short name, `Guess`, or its class. An environment, wrapped or
+            not, is returned without its wrappers, and a client of a split opens its own.
+        **options: With an id or class: options, `split=`, `tasks=`, and `client_split=` with `client=`, as for `gymnasium.make`.
+
+    Returns:
+        The environment itself, with its batch methods (`reset_many`, `step_many`).
+
+    Raises:
+        UnknownNameError: No environment has this id.
+        OptionError: An option is unknown or has a value that cannot be used.
+
+    Examples:
+        >>> open_env("fedagentgym/Guess-v0", split="val").split_sizes()["val"]
+        60
+    """
+    if isinstance(env, str) and "client" not in options and "client_split" not in options:
+        return make(env_class(find_env_id(env)), **options)
+    if isinstance(env, str):
+        return gymnasium.make(find_env_id(env), disable_env_checker=True, **options).unwrapped  # type: ignore[return-value]
+    if isinstance(env, type) and issubclass(env, TextEnv):
+        return make(env, **options)
+    if options:
+        raise OptionError(f"options are for an environment given by its id: {sorted(options)[0]!r} is one")
+    found = env.unwrapped if isinstance(env, gymnasium.Env) else None
+    if not isinstance(env, type | gymnasium.Env) and callable(getattr(env, "open_env", None)):
+        found = env.open_env()
+    if not isinstance(found, TextEnv):
+        raise OptionError(
+            f"an environment is an id, a short name, an environment of this package or a client, not {show_value(env)}"
+        )
+    return found
+
+
+def env_class(env_id: str) -> type[TextEnv]:
+    """The class of a registered environment."""
+    found = ENVIRONMENTS.get(env_id)
+    if not (isinstance(found, type) and issubclass(found, TextEnv)):
+        raise OptionError(f"{env_id} is no text environment: {show_value(found)} is no class derived from TextEnv")
+    return found
+
+
+def read_options(env_id: str, given: Mapping[str, Any]) -> EnvOptions:
+    """The checked options of a registered environment."""
+    return env_class(env_id).Options.read(env_id, given)
+
+
+def count_turns(env_id: str, given: Mapping[str, Any]) -> int:
+    """The maximum number of turns of an episode under these options; no environment is made."""
+    cls = env_class(env_id)
+    return cls.Options.read(env_id, given).count_turns(cls.default_max_turns)
+
+
+def make(
+    cls: type[E],
+    *,
+    split: str = "train",
+    tasks: Sequence[str] | TaskSet | None = None,
+    pool: TaskPool | None = None,
+    variant: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> E:
+    """Make an environment of a class.
+
+    Args:
+        cls: The class.
+        split: The split whose tasks are played, by its canonical or its native name, or `all`.
+        tasks: Ids of the tasks to play, or a `TaskSet`, which is compared with the environment's pool; by default all.
+        pool: Tasks to play in place of those that `load_pool` gives.
+        variant: A client's variant of the environment, as plain values.
+        **options: Options of the environment.
+
+    Returns:
+        The environment.
+
+    Raises:
+        UnknownNameError: If a split, a word or a variant is unknown.
+        OptionError: If another option is impossible.
+        DataError: If there are no tasks to play, or they are not those that `tasks` names.
+    """
+    for attribute in ("id", "role", "action_help"):
+        if not isinstance(getattr(cls, attribute, None), str):
+            raise OptionError(f"{cls.__name__} needs a class attribute {attribute!r}, a text")
+    if cls.__init__ is not TextEnv.__init__:
+        raise OptionError(
+            f"{cls.__name__} defines __init__: options are a class, `class {cls.__name__}(TextEnv[MyOptions])`, whose values are"
+            " self.options, and what is made once is made in set_up(self)"
+        )
+    if (
+        isinstance(cls.default_max_turns, bool)
+        or not isinstance(cls.default_max_turns, int)
+        or cls.default_max_turns < 1
+    ):
+        raise OptionError(
+            f"{cls.__name__}.default_max_turns is a whole number from 1 on, got {show_value(cls.default_max_turns)}"
+        )
+    if not isinstance(split, str):
+        raise OptionError(f"split is the name of a split, got {show_value(split)}")
+    if pool is not None and not isinstance(pool, TaskPool):
+        raise OptionError(f"pool is a TaskPool, got {show_value(pool)}")
+    if isinstance(tasks, str):
+        raise OptionError(f"tasks is a list of task ids, for example [{tasks!r}]")
+    return build(
+        cls,
+        cls.Options.read(cls.id, options),
+        split=cls.canonical_split(split),
+        tasks=tasks,
+        pool=pool,
+        variant=variant,
+    )
+
+
+def build(
+    cls: type[E],
+    options: EnvOptions,
+    *,
+    split: str,
+    tasks: Sequence[str] | TaskSet | None = None,
+    pool: TaskPool | None = None,
+    variant: Mapping[str, Any] | None = None,
+) -> E:
+    """An environment of a class that was checked, with checked options and the canonical name of a split."""
+    drawn = None if variant is None else load_variant(cls.id, cls.variants, variant)
+    env = cls(options, variant=drawn, pool=pool)
+    env.remake = partial(build, cls, options, split=split, tasks=tasks, pool=pool, variant=variant)
+    env.whole_pool = whole = open_pool(env, split) if pool is None else pool
+    if not len(whole):
+        remedy = env.explain_empty(split) if isinstance(env, ExplainsEmptySplits) else ""
+        raise DataError(f"{cls.id}: the split {split!r} is empty; sizes are {env.split_sizes()}{remedy}")
+    if isinstance(tasks, TaskSet):
+        _check_task_set(env, tasks)
+    env.pool = whole if tasks is None else whole.subset(tasks.ids if isinstance(tasks, TaskSet) else tasks)
+    if not len(env.pool):
+        raise DataError(f"{cls.id}: there are no tasks to play (split {split!r})")
+    return env
+
+
+def _check_task_set(env: TextEnv, tasks: TaskSet) -> None:
+    """Raise unless this environment's pool is the one that the set names its tasks from."""
+    if tasks.env != env.id:
+        raise OptionError(f"{env.id}: the tasks are those of {tasks.env}")
+    if tasks.pool != env.whole_pool.digest:
+        places = "".join(f" or {name}=" for name, mark in env.options.get_marks().items() if mark == "local")
+        raise DataError(
+            f"{env.id}: the tasks were named for the pool {shorten_digest(tasks.pool)} (split {tasks.split!r}, options "
+            f"{dict(tasks.options)}), this environment has {shorten_digest(env.whole_pool.digest)}: give no other "
+            f"options, pool={places} than those that the tasks were chosen with"
+        )
+
+
+# ---- pools that environments share --------------------------------------------------------------------------------------
+
+
+class Origin(NamedTuple):
+    """The environment class, the options and the split that a pool was loaded with; `options` may contain a variant."""
+
+    environment: type[TextEnv]
+    options: Mapping[str, Any]
+    split: str
+
+    def load(self) -> TaskPool:
+        """The pool again: the shared one, or loaded from its data."""
+        return make(self.environment, **{**self.options, "split": self.split}).pool
+
+    def open_env(self, pool: TaskPool) -> TextEnv:
+        """The environment with these options, playing this pool or a part of it."""
+        return make(self.environment, **{**self.options, "split": self.split, "pool": pool})
+
+
+def open_pool(env: TextEnv, split: str) -> TaskPool:
+    """The tasks of a split under an environment's options, possibly none. Environments with the same options share one pool if
+    their class has `shares_pools` set."""
+    given = env.remake.keywords.get("variant")
+    origin = Origin(type(env), {**env.options.own, **({} if given is None else {"variant": dict(given)})}, split)
+    key = None
+    if env.shares_pools and not env.options.names_local_data:
+        try:
+            key = (origin.environment, split, canonical_json(origin.options))
+        except DataError:  # an option that is no plain value, such as a function: such options cannot be compared
+            key = None
+    if key is None:
+        return _load_pool(env, split, origin)
+    with _lock:
+        if key not in _pools:
+            _pools[key] = _load_pool(env, split, origin)
+            if len(_pools) > MOST_POOLS:
+                _pools.popitem(last=False)
+        _pools.move_to_end(key)
+        return _pools[key]
+
+
+def _load_pool(env: TextEnv, split: str, origin: Origin) -> TaskPool:
+    pool = env.load_pool(split)
+    if not isinstance(pool, TaskPool):
+        raise OptionError(
+            f"{type(env).__name__}.load_pool returned {show_value(pool)}: it returns a TaskPool, for example"
+            f' TaskPool.from_records([{{"category": "easy", "payload": 3}}], env=self.id, split=split)'
+        )
+    if pool.origin is None:
+        pool.origin = origin
+    return pool

@@ -1,0 +1,112 @@
+"""The things that some environments have besides, for experts, single papers and tools: small protocols.
+
+Each is asked for by a function here, which says what holds for an environment without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from fedagentgym.base.settings import Settings
+from fedagentgym.envs.options import EnvOptions
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.view import View
+
+Counts = Mapping[str, int]
+"""The number of tasks of each split."""
+
+
+class Expert(Protocol):
+    """Plays one episode through public actions. A new one is made for each episode, so it may remember what it saw. It looks
+    at the episode at every turn and must cope with actions other than its own having been executed."""
+
+    def act(self, episode: Any) -> str: ...
+
+
+class Handicap(Settings):
+    """A handicap that keeps an expert from solving everything, so that hardness labels are not one-sided. With the class
+    attribute `handicap` the expert solves a third to a half of the default pool."""
+
+    error: float = Field(ge=0, le=1, description="probability of a random admissible action instead of the expert's")
+    turns: int = Field(ge=1, description="turns after which an attempt has failed")
+
+
+def get_handicap(env: object) -> Handicap:
+    """The handicap with which `fedagentgym label` lets the expert of an environment play."""
+    found: Handicap = getattr(env, "handicap", Handicap(error=0.4, turns=20))
+    return found
+
+
+def get_action_tail(env: object) -> int:
+    """The number of final characters of a reply without tags that the published agent code takes as the action
+    (`published_action_tail`)."""
+    found: int = getattr(env, "published_action_tail", 30)
+    return found
+
+
+@runtime_checkable
+class GradesByRules(Protocol):
+    """Replies are graded by rules of a version, rather than by the episode itself."""
+
+    def get_verifier_version(self) -> str:
+        """Return name and version of the rules."""
+        ...
+
+
+def find_verifier(env: object) -> str | None:
+    """Name and version of the rules that grade replies; None if the episode itself decides the reward."""
+    return env.get_verifier_version() if isinstance(env, GradesByRules) else None
+
+
+@runtime_checkable
+class ComparesAnswers(Protocol):
+    """Answers can be compared, for methods that exchange them."""
+
+    def with_belief(self, task: Task, reply: str) -> Task | None:
+        """Return the task with the answer of a reply as its gold; None if the reply gives none, or it cannot be compared."""
+        ...
+
+
+def runs_programs(env: object) -> bool:
+    """True if grading runs untrusted programs; records then say how they were confined."""
+    return bool(getattr(env, "runs_programs", False))
+
+
+@runtime_checkable
+class ShownToPeople(Protocol):
+    """Observations are written for programs, and people are shown something else."""
+
+    def present(self, view: View) -> tuple[str, tuple[str, ...]]:
+        """Return the observation as a person reads it, and a line for each admissible action."""
+        ...
+
+
+def present(env: object, view: View) -> tuple[str, tuple[str, ...]]:
+    """The view as a person is shown it."""
+    return env.present(view) if isinstance(env, ShownToPeople) else (view.observation, view.admissible or ())
+
+
+@runtime_checkable
+class ExplainsEmptySplits(Protocol):
+    """Names a remedy for a split without tasks."""
+
+    def explain_empty(self, split: str) -> str:
+        """Return what the error says besides the sizes of all splits: a text that begins with a colon, or nothing."""
+        ...
+
+
+@runtime_checkable
+class PlaysPublishedData(Protocol):
+    """Plays data whose sizes are known before they are installed."""
+
+    def count_published(self, options: Any) -> tuple[Counts, ...]:
+        """Return the number of tasks of each split, for every form in which the data are published."""
+        ...
+
+
+def count_published(env: object, options: EnvOptions) -> tuple[Counts, ...]:
+    """The number of tasks of published data; none for generated tasks and data of one's own."""
+    return env.count_published(options) if isinstance(env, PlaysPublishedData) else ()
