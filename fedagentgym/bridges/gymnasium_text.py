@@ -135,6 +135,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
             split=split,
             ids=ids,
             categories=[names[place.number % len(names)] for place in places],
+            split_of=lambda position: places[position].split,
             payload=lambda position: derive(self.options.seed, "gymnasium", *places[position]) % (1 << 31),
             source={
                 "generator": self.gymnasium_id,

@@ -138,7 +138,15 @@ class ReasoningGymEnv(TextEnv[ReasoningGymOptions]):
             "tasks_per_generator": each,
         }
         categories = [self.generators[place.number % count] for place in places]
-        return TaskPool(env=self.id, split=split, ids=ids, categories=categories, payload=locate, source=source)
+        return TaskPool(
+            env=self.id,
+            split=split,
+            ids=ids,
+            categories=categories,
+            payload=locate,
+            source=source,
+            split_of=lambda position: places[position].split,
+        )
 
     def get_verifier_version(self) -> str:
         return f"reasoning-gym/{version('reasoning-gym')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,13 +63,14 @@ class GuessEnv(TextEnv[GuessOptions]):
         if split == "all":
             parts = [self.load_pool(part) for part in self.splits]
             tasks = [task for part in parts for task in part]
-            return self._make_pool(
-                "all", [task.id for task in tasks], [(task.category, task.payload) for task in tasks]
-            )
+            drawn = [(task.category, task.payload) for task in tasks]
+            return self._make_pool("all", [task.id for task in tasks], drawn, [task.split for task in tasks])
         drawn = [self._draw(split, index) for index in range(SIZES[split])]
         return self._make_pool(split, TaskIds(self.id, split, len(drawn)), drawn)
 
-    def _make_pool(self, split: str, ids: Any, drawn: list[tuple[str, HiddenNumber]]) -> TaskPool:
+    def _make_pool(
+        self, split: str, ids: Any, drawn: list[tuple[str, HiddenNumber]], splits: Sequence[str] | None = None
+    ) -> TaskPool:
         return TaskPool(
             env=self.id,
             split=split,
@@ -78,6 +79,7 @@ class GuessEnv(TextEnv[GuessOptions]):
             payload=lambda index: drawn[index][1],
             source={"generator": "guess", "version": GENERATOR_VERSION, "seed": self.options.seed},
             hardness=lambda index: float(np.log2(drawn[index][1].high)),
+            split_of=None if splits is None else splits.__getitem__,
         )
 
     def _draw(self, split: str, index: int) -> tuple[str, HiddenNumber]:

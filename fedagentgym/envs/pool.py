@@ -84,6 +84,7 @@ class TaskPool:
         hardness: Returns the hardness of the task at an index.
         strip: Returns a payload without its answer.
         columns: Further fields of the tasks, such as the user of each; a part of the digest.
+        split_of: Returns the split of the task at an index, in a pool of all splits.
 
     Raises:
         DataError: If there are not as many categories or values of a column as ids.
@@ -101,8 +102,10 @@ class TaskPool:
         hardness: Callable[[int], float | None] | None = None,
         strip: Callable[[Any], Any] | None = None,
         columns: Mapping[str, Sequence[Value | None]] | None = None,
+        split_of: Callable[[int], str] | None = None,
     ) -> None:
         self.env, self.split, self.ids, self.source = env, split, ids, dict(source)
+        self._split_of = split_of
         self.category_names, self.category_codes = _encode_categories(categories)
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
@@ -315,7 +318,7 @@ class TaskPool:
         )
         if len(set(chosen)) != len(chosen):
             raise DataError("the list of ids names a task twice")
-        where, hardness = positions.tolist(), self._hardness
+        where, hardness, split_of = positions.tolist(), self._hardness, self._split_of
         pool = TaskPool(
             env=self.env,
             split=self.split,
@@ -326,6 +329,7 @@ class TaskPool:
             hardness=None if hardness is None else lambda index: hardness(where[index]),
             strip=self._strip,
             columns={name: [values[place] for place in where] for name, values in self.columns.items()},
+            split_of=None if split_of is None else lambda index: split_of(where[index]),
         )
         pool._hidden, pool.origin, pool._whole = self._hidden, self.origin, False
         return pool
@@ -397,7 +401,8 @@ class TaskPool:
         hardness = None if self._hardness is None else [self._hardness(place) for place in places]
         payloads = [self._payload(place) for place in places]
         described = (self.env, self.split, self.ids, (self.category_names, self.category_codes), self.source)
-        return _restore, (described, payloads, hardness, self._strip, self._hidden, self.columns)
+        splits = None if self._split_of is None else [self._split_of(place) for place in places]
+        return _restore, (described, payloads, hardness, self._strip, self._hidden, self.columns, splits)
 
     def _make_task(self, index: int) -> Task:
         identifier, payload = self.ids[index], self._payload(index)
@@ -406,7 +411,7 @@ class TaskPool:
             payload = self._strip(payload)
         hardness = None if self._hardness is None else self._hardness(index)
         category = self.category_names[self.category_codes[index]]
-        split = self.split if self.split != "all" else identifier.split("/")[-2] if "/" in identifier else self.split
+        split = self.split if self._split_of is None else self._split_of(index)
         return Task(identifier, self.env, split, category, payload, hardness, graded)
 
     def _find(self, identifier: str) -> int | None:
@@ -507,6 +512,7 @@ def _restore(
     strip: Callable[[Any], Any] | None,
     hidden: frozenset[str],
     columns: Mapping[str, Sequence[Value | None]],
+    splits: Sequence[str] | None,
 ) -> TaskPool:
     """Load a pickled pool from its tasks."""
     env, split, ids, categories, source = described
@@ -520,6 +526,7 @@ def _restore(
         hardness=None if hardness is None else hardness.__getitem__,
         strip=strip,
         columns=columns,
+        split_of=None if splits is None else splits.__getitem__,
     )
     pool._hidden = hidden
     return pool

@@ -98,6 +98,7 @@ def make_folder_pool(folder: Path, split: str, *, env: str) -> TaskPool:
         categories=[entry.category for entry in chosen],
         payload=lambda index: _get_game(folder / chosen[index].path, chosen[index].sha256),
         hardness=lambda index: chosen[index].hardness,
+        split_of=lambda index: chosen[index].split,
         source={"games": digest_games(entries)},
     )
 

@@ -331,6 +331,7 @@ def make_house_pool(
         categories=(CATEGORIES, codes),
         payload=lambda index: _get_house(make_key(index)),
         hardness=lambda index: _plan_length(make_key(index)),
+        split_of=lambda index: make_key(index).split,
         source={
             "generator": "houses",
             "version": GENERATOR_VERSIONS[size],

@@ -70,6 +70,10 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
         part, place = locate(index)
         return part.pool.find_hardness(place)
 
+    def find_split(index: int) -> str:
+        part, place = locate(index)
+        return part.pool[place].split
+
     return TaskPool(
         env=env_id,
         split=split,
@@ -78,6 +82,7 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
         payload=load_payload,
         source={"mixture": {part.name: part.pool.source for part in parts}},
         hardness=find_hardness,
+        split_of=find_split,
         strip=partial(_strip, {part.name: part.strip for part in parts}),
         columns=_join_columns(parts),
     )

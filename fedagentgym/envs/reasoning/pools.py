@@ -77,8 +77,10 @@ class PoolGenerator:
         first = self._starts.get(split, 0)
         count = sum(self._sizes.values()) if split == "all" else self._sizes[split]
         ids: Sequence[str] = TaskIds(self._env, split, count)
+        splits: list[str] | None = None
         if split == "all":
             ids = [identifier for part in ORDER for identifier in TaskIds(self._env, part, self._sizes[part])]
+            splits = [part for part in ORDER for _ in range(self._sizes[part])]
         return TaskPool(
             env=self._env,
             split=split,
@@ -87,6 +89,7 @@ class PoolGenerator:
             payload=lambda index: self._make_problem(first + index),
             source={**self._source, "sizes": self._sizes},
             hardness=lambda index: self._rate_problem(first + index),
+            split_of=None if splits is None else splits.__getitem__,
             strip=self._strip,
         )
 
@@ -134,6 +137,7 @@ def make_loaded_pool(
         payload=lambda index: kept[index][1].payload,
         source=source,
         hardness=lambda index: kept[index][1].hardness,
+        split_of=lambda index: kept[index][1].split,
         strip=strip,
         columns=collect_columns([task.fields for _, task in kept], ()),
     )

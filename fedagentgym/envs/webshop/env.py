@@ -186,6 +186,7 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
             payload=lambda index: goals[places[index]],
             source=self.stock.source,
             strip=lambda goal: goal.without_answer(),
+            split_of=lambda index: next(name for name, part in splits.items() if places[index] in part),
         )
 
     def begin(self, task: Task, seed: int) -> tuple[State, View]:
