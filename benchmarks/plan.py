@@ -1,4 +1,4 @@
-"""The minutes that `--plan` predicts beside those that a run takes, for models of 0.1, 10 and 135 million parameters.
+"""The minutes that `fedagentgym plan` predicts beside those that a run takes, for models of 0.1, 10 and 135 million parameters.
 
     python -m benchmarks plan-minutes
 

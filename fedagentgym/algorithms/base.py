@@ -64,7 +64,7 @@ class BaseAlgorithm(Generic[S]):
 
     @classmethod
     def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
-        """Estimate the work of `prepare`, for `fedagentgym train --plan`.
+        """Estimate the work of `prepare`, for `fedagentgym plan`.
 
         Args:
             settings: The method's settings.

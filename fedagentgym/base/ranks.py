@@ -219,7 +219,7 @@ def check_alike(error: BaseException) -> None:
         lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)  # gloo names its source file alone
         what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
         raise ProcessUnusableError(
-            f"rank {joined.rank} of {joined.size} ({joined.device}) {what}; the ranks of a sharded run end together, and --resume"
+            f"rank {joined.rank} of {joined.size} ({joined.device}) {what}; the ranks of a sharded run end together, and resume"
             " continues from the last finished round"
         ) from error
 

@@ -22,7 +22,14 @@ COMMANDS = {
         "pretrain:pretrain",
         "Imitate an environment's expert on the warmup split, and save the model as an ordinary folder.",
     ),
+    "presets": (
+        "train:presets",
+        "List the presets with their variants; with a name, print the settings of that one.",
+    ),
+    "plan": ("train:plan", "Print episodes, tokens, bytes, memory and hours that a run needs."),
+    "gate": ("train:gate", "Play some groups before learning, and print whether the run can learn."),
     "train": ("train:train", "Train agents, federated or not, with a configuration; writes report.html."),
+    "resume": ("train:resume", "Resume an interrupted run, or make a finished one longer."),
     "eval": (
         "eval:evaluate",
         "Evaluate an agent on a split: success, score, turns and invalid actions, with intervals.",

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 ROOT = Path("runs") / "leaderboard"
 WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Runs played in parallel; 0: one for each core.")
+SUITE = click.argument("suite_name", metavar="SUITE", help="A suite, or the YAML file of one.")
 RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
 
 
@@ -70,7 +71,7 @@ def bench(context: click.Context) -> None:
         context.invoke(list_all)
 
 
-@bench.command("list")
+@bench.command("list", epilog="Example: fedagentgym bench list")
 @JSON
 def list_all(as_json: bool) -> None:
     """List the suites, grouped, each with a description and the minutes that it takes on two cores."""
@@ -124,61 +125,12 @@ def _print_entry(name: str, description: str) -> None:
     print_result(text)
 
 
-@bench.command()
-@click.argument("name", help="A suite, or the YAML file of one.")
+@bench.command(epilog="Example: fedagentgym bench show smoke")
+@SUITE
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
-@option(
-    "--plan",
-    is_flag=True,
-    help="Methods: the cost of every baseline's runs (episodes, bytes, memory, hours). Agents: that of a hosted model"
-    " (sampling, episodes, tokens, price).",
-)
-@option(
-    "--details",
-    is_flag=True,
-    help="With --plan, methods: everything that `train --plan` says, of every baseline's runs.",
-)
-@option(
-    "--prices",
-    type=float,
-    nargs=2,
-    metavar="PROMPT REPLY",
-    help="With --plan, agents: prices of a million prompt tokens and of a million reply tokens.",
-)
-@option("--replicates", is_flag=True, help="Maintainers: the worlds of all seeds, as the suite's file lists them.")
-@option(
-    "--config",
-    type=str,
-    nargs=2,
-    metavar="BASELINE RUN",
-    help="Methods: the configuration of one run of a baseline, such as fedprox uniform-seed0, as a file for training.",
-)
-def show(
-    name: str,
-    check: bool,
-    plan: bool,
-    details: bool,
-    prices: tuple[float, float] | None,
-    replicates: bool,
-    config: tuple[str, str] | None,
-) -> None:
-    """Show the definition of a suite."""
-    if sum((check, plan, replicates, config is not None)) > 1:
-        raise OptionError("--check, --plan, --replicates and --config show different things: choose one of them")
-    suite = load_suite(name)
-    if config is not None:
-        _print_config(suite, *config)
-        return
-    if replicates:
-        _print_replicates(suite)
-        return
-    if prices is not None and (not plan or suite.track != "agents" or min(prices) < 0):
-        raise OptionError("--prices are two numbers from 0 on, and go with --plan and a suite of the agents track")
-    if details and (not plan or suite.track != "methods"):
-        raise OptionError("--details goes with --plan and a suite of the methods track")
-    if plan:
-        _print_plans(suite, prices, details)
-        return
+def show(suite_name: str, check: bool) -> None:
+    """Show the definition of a suite, with its numbers of tasks."""
+    suite = load_suite(suite_name)
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
     if suite.power is not None:
@@ -192,31 +144,6 @@ def show(
         click.echo(f"# {scenario}: {json.dumps(found)}")
 
 
-def _print_config(suite: Suite, baseline: str, name: str) -> None:
-    """The configuration of a run, as a file of its own."""
-    from fedagentgym.leaderboard.entries import make_baseline
-    from fedagentgym.leaderboard.play import make_run_config
-    from fedagentgym.leaderboard.results import name_run
-    from fedagentgym.runs.folder import publish_config
-    from fedagentgym.runs.folder import to_yaml as write_yaml
-
-    if suite.track != "methods":
-        raise OptionError(f"{suite.name} is on the agents track, where nothing is trained: --config is for methods")
-    runs = {name_run((scenario, seed)): (scenario, seed) for scenario in suite.scenarios for seed in suite.seeds}
-    if name not in runs:
-        raise unknown_name_error(f"run of {suite.name}", name, runs)
-    found = make_run_config(suite, make_baseline(suite, baseline), runs[name])
-    click.echo(escape_terminal(write_yaml(publish_config(found.plain()))), nl=False)
-
-
-def _print_replicates(suite: Suite) -> None:
-    if not suite.world:
-        raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
-    click.echo("replicates:")
-    for seed, found in describe_replicates(suite).items():
-        click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
-
-
 def _describe_counts(suite: Suite, scenario: str) -> str:
     """Return how many tasks choose and rank; a suite that would rank by nothing is refused."""
     counts = count_tasks(suite, scenario)
@@ -227,18 +154,68 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
     )
 
 
-def _print_plans(suite: Suite, prices: Sequence[float] | None, details: bool) -> None:
-    """The cost of a suite: a row for each baseline in each scenario, or the whole plan of each."""
+@bench.command(epilog="Example: fedagentgym bench config smoke zero-shot uniform-seed0")
+@SUITE
+@click.argument("baseline", help="One of the suite's own entries, such as fedprox.")
+@click.argument("run", help="A scenario and a seed, such as uniform-seed0.")
+def config(suite_name: str, baseline: str, run: str) -> None:
+    """Print the configuration of one run of a baseline, as a file for training (methods track)."""
+    from fedagentgym.leaderboard.entries import make_baseline
+    from fedagentgym.leaderboard.play import make_run_config
+    from fedagentgym.leaderboard.results import name_run
+    from fedagentgym.runs.folder import publish_config
+    from fedagentgym.runs.folder import to_yaml as write_yaml
+
+    suite = load_suite(suite_name)
+    if suite.track != "methods":
+        raise OptionError(f"{suite.name} is on the agents track, where nothing is trained")
+    runs = {name_run((scenario, seed)): (scenario, seed) for scenario in suite.scenarios for seed in suite.seeds}
+    if run not in runs:
+        raise unknown_name_error(f"run of {suite.name}", run, runs)
+    found = make_run_config(suite, make_baseline(suite, baseline), runs[run])
+    click.echo(escape_terminal(write_yaml(publish_config(found.plain()))), nl=False)
+
+
+@bench.command(epilog="Example: fedagentgym bench replicates methods-tiny-worlds-v1")
+@SUITE
+def replicates(suite_name: str) -> None:
+    """Maintainers: print the worlds of all seeds, as the suite's file lists them."""
+    suite = load_suite(suite_name)
+    if not suite.world:
+        raise OptionError(f"{suite.name} has one world for all seeds: its digests are those of its scenarios")
+    click.echo("replicates:")
+    for seed, found in describe_replicates(suite).items():
+        click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
+
+
+@bench.command(epilog="Example: fedagentgym bench plan agents-tiny-v1 --prices 0.5 1.5")
+@SUITE
+@option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
+@option(
+    "--prices",
+    type=click.FloatRange(min=0),
+    nargs=2,
+    metavar="PROMPT REPLY",
+    help="Agents: prices of a million prompt tokens and of a million reply tokens.",
+)
+def plan(suite_name: str, details: bool, prices: tuple[float, float] | None) -> None:
+    """Print what a suite costs: its own baselines (methods track), or an agent on a server (agents track).
+
+    Methods: episodes, tokens, bytes and memory of every baseline. Agents: sampling, episodes, tokens and price.
+    """
     from fedagentgym.experiment.estimate.plan import format_plan, plan_run
     from fedagentgym.leaderboard.entries import list_baselines
     from fedagentgym.leaderboard.play import make_run_config
 
+    suite = load_suite(suite_name)
     if suite.track != "methods":
         from fedagentgym.leaderboard.costs import describe_costs
 
         for line in describe_costs(suite, prices):
             print_result(line)
         return
+    if prices is not None:
+        raise OptionError(f"{suite.name} is on the methods track, where tokens have no price: leave --prices out")
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
     plans = {
         (entry.name, scenario): plan_run(make_run_config(suite, entry, (scenario, suite.seeds[0])))
@@ -278,8 +255,8 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
     ]
 
 
-@bench.command()
-@click.argument("suite_name", metavar="SUITE", help="A suite, or the YAML file of one.")
+@bench.command(epilog="Example: fedagentgym bench run agents-tiny-v1 --agent smollm2")
+@SUITE
 @repeated("--baseline", "baselines", help="Suites: only this one of the suite's own entries; may be repeated.")
 @option("--agent", help="Agents track: an agent, a model's folder or hub id.")
 @AGENT_SET
@@ -389,22 +366,22 @@ def _choose_entries(
     return list_baselines(suite, baselines)
 
 
-@bench.command()
-@click.argument("name", help="A suite, or the YAML file of one.")
+@bench.command(epilog="Example: fedagentgym bench twin agents-v1 --to secret.json")
+@SUITE
 @option("--to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
-def twin(name: str, to: Path) -> None:
+def twin(suite_name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
     from fedagentgym.base.files import write_atomic
     from fedagentgym.leaderboard.suite import draw_secret
 
     if to.exists():
         raise OptionError(f"{to} exists: a secret is drawn once, since its digest is published")
-    drawn = draw_secret(load_suite(name))
+    drawn = draw_secret(load_suite(suite_name))
     write_atomic(to, json.dumps(drawn._asdict()) + "\n", mode=0o600)
     click.echo(f'secret: {{digest: "{drawn.digest}"}}')
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench resume runs/leaderboard")
 @click.argument(
     "runs", type=PATH, nargs=-1, required=True, metavar="RUN...", help="Folders of runs, or folders that hold several."
 )
@@ -488,7 +465,7 @@ def _get_ranked(made: Result) -> tuple[float, str, str]:
     return ranked.mean, format_fixed(ranked.mean, 3), "" if ends is None else format_range(*ends, 3)
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench status runs/leaderboard")
 @click.argument("run", type=PATH, default=ROOT, help=RUN_HELP)
 @JSON
 def status(run: Path, as_json: bool) -> None:
@@ -507,7 +484,7 @@ def status(run: Path, as_json: bool) -> None:
             print_result(f"  {each.name:40s} {one.describe_state(each)}")
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench pack runs/leaderboard/smoke/zero-shot")
 @click.argument("run", type=PATH, help=RUN_HELP)
 @option("--to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: TO/SUITE/ENTRY.zip.")
 @option(
@@ -546,7 +523,7 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
             print_result(f"{below}: the policies of {count_things(len(policies), 'run')}")
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench verify results/smoke/zero-shot.zip")
 @click.argument(
     "folders", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Archives, or folders of runs."
 )
@@ -599,7 +576,7 @@ def verify(
         print_result(make_table(("", "", ""), rows, text=3))
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench regrade results/smoke/zero-shot.zip --to new.zip")
 @click.argument("result", type=PATH, help="A result: an archive, or a folder of runs.")
 @option("--to", type=PATH, required=True, metavar="NEW", help="The archive to write, NEW.zip.")
 @option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
@@ -616,7 +593,7 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
     print_result(found.describe())
 
 
-@bench.command()
+@bench.command(epilog="Example: fedagentgym bench export results --parquet runs.parquet")
 @click.argument("results", type=PATH, nargs=-1, required=True, metavar="RESULT...", help="Results, or folders of them.")
 @option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write: one row a run.")
 def export(results: tuple[Path, ...], parquet: Path) -> None:

@@ -30,7 +30,7 @@ def client() -> None:
     """Hold tasks on a machine of your own: describe them, and see what a run would send."""
 
 
-@client.command()
+@client.command(epilog="Example: fedagentgym client init client.yaml --client 0 --env QA")
 @click.argument("file", type=PATH, help="The file to write, such as client.yaml; it must not exist.")
 @option("--client", "number", type=NOT_NEGATIVE, required=True, help="The client's number in the federation.")
 @option("--env", required=True, help="Environment id or short name, for example QA.")
@@ -59,7 +59,7 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
     )
 
 
-@client.command()
+@client.command(epilog="Example: fedagentgym client check client.yaml --run run.yaml")
 @click.argument("file", type=PATH, help="The owner's file, or the folder with its client.yaml.")
 @option("--run", type=PATH, help="The configuration of a run: what it would send, and whether this file allows it.")
 @PLUGIN_NAMES
@@ -92,7 +92,7 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
         raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")
 
 
-@client.command()
+@client.command(epilog="Example: fedagentgym client report /var/lib/fedagentgym")
 @click.argument("workplace", type=PATH, help="The node's workplace.")
 @PLUGINS
 def report(workplace: Path) -> None:

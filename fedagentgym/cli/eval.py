@@ -40,7 +40,7 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 """The columns of each category."""
 
 
-@click.command("eval")
+@click.command("eval", epilog="Example: fedagentgym eval --env Guess --agent smollm2 --tasks 4")
 @option("--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder.")
 @option(
     "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."

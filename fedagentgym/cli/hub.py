@@ -31,7 +31,7 @@ def hub() -> None:
     """Push client splits, results and exported agents to the Hugging Face Hub, and pull them."""
 
 
-@hub.command()
+@hub.command(epilog="Example: fedagentgym hub push split.json me/my-split")
 @click.argument(
     "path", type=PATH, help="A split file, a result's archive or a folder of them, or the folder of an exported agent."
 )
@@ -45,7 +45,7 @@ def push(path: Path, name: str, private: bool) -> None:
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
 
 
-@hub.command()
+@hub.command(epilog="Example: fedagentgym hub pull me/my-split split")
 @click.argument("name", help="The repository: OWNER/NAME.")
 @click.argument("folder", type=PATH, help="A new folder for its files.")
 @option("--revision", help="A branch, tag or commit.")

@@ -28,7 +28,7 @@ from fedagentgym.envs.core import TextEnv
 ONE_SIDED = 0.1
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym label WebShop --env-set size=tiny --out labels.jsonl")
 @click.argument("env", help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
 @option("--agent", default="handicapped", help="handicapped, random, or an agent or model path.")
 @option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")

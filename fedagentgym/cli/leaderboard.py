@@ -30,7 +30,7 @@ def leaderboard() -> None:
     """The leaderboard: a page of results that opens from disk."""
 
 
-@leaderboard.command()
+@leaderboard.command(epilog="Example: fedagentgym leaderboard build results --out site")
 @RESULTS
 @option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
 @option("--link", help="Link from the page to the results, instead of a copy of each.")
@@ -44,7 +44,7 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path
     print_result(f"{count_things(count, 'result')} of {count_things(len(built), 'suite')}: open {out / 'index.html'}")
 
 
-@leaderboard.command()
+@leaderboard.command(epilog="Example: fedagentgym leaderboard top results --suite agents-tiny-v1")
 @RESULTS
 @option("--suite", required=True, metavar="NAME", help="Whose entries.")
 @option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
@@ -66,7 +66,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 # ---- comparison -----------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym compare runs/alone runs/together")
 @click.argument(
     "runs",
     type=PATH,

@@ -38,7 +38,7 @@ def openenv() -> None:
     """Serve environments by OpenEnv's protocol."""
 
 
-@openenv.command()
+@openenv.command(epilog="Example: fedagentgym openenv init Math --env-set split=val")
 @click.argument("env", help="Environment id, for example fedagentgym/Math-v0 (or only Math).")
 @option("--out", type=PATH, help="The folder; by default the environment's name and `_env`.")
 @option("--wheel", type=PATH, help="A wheel of fedagentgym to install, for versions that no package index has.")

@@ -53,7 +53,7 @@ _GAP = 2
 _CALL = re.compile(r"[a-z_]{1,20}\[.*\]", re.DOTALL)
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym play ALFWorld --env-set size=tiny")
 @click.argument("env", required=False, help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
 @option("--task", help="Task id; default: drawn with the seed.")
 @option("--split", help="Split to take the task from; default: train.")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym pretrain tiny --env ALFWorld --env-set size=tiny")
 @click.argument("model", help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id.")
 @option("--env", help="Environment id or short name, for example ALFWorld.")
 @ENV_SET

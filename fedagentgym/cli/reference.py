@@ -30,6 +30,8 @@ def write_reference() -> str:
 def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
     if not isinstance(command, click.Group):
         yield f"{'#' * level} {name}\n\n{_say(command.help)}\n\n```text\n{_write_usage(command, name)}\n```\n"
+        if command.epilog:
+            yield f"Example: `{command.epilog.removeprefix('Example: ')}`\n"
         parameters = _list_parameters(command)
         if parameters:
             yield parameters

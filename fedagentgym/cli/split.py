@@ -79,7 +79,7 @@ class SamplerCommand(click.Command):
         return [*super().get_params(ctx), *further]
 
 
-@split.command(cls=SamplerCommand)
+@split.command(cls=SamplerCommand, epilog="Example: fedagentgym split make --preset fedagent-alfworld-hardness-1")
 @click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
 @option("--env", help="Environment id or short name, for example WebShop.")
 @option("--clients", type=POSITIVE, help="How many clients.")
@@ -179,7 +179,7 @@ def _read_variant(text: str | None) -> Any:
     return value
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split presets")
 @JSON
 def presets(as_json: bool) -> None:
     """List the named settings of the papers."""
@@ -194,7 +194,7 @@ def presets(as_json: bool) -> None:
         print_result(fill(f"    {keywords['partition']} of {keywords['env_id']}: {rest}", subsequent_indent=" " * 4))
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split show split.json")
 @FILE
 @POOL
 @ENV_SET
@@ -226,7 +226,7 @@ def _has_pool(record: SplitRecord) -> bool:
         return False
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split verify split.json")
 @FILE
 @POOL
 @ENV_SET
@@ -253,7 +253,7 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
         raise click.exceptions.Exit(UNVERIFIED)
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split export split.json --client 3 --to client-3")
 @FILE
 @option("--client", type=NOT_NEGATIVE, help="The client whose tasks are written.")
 @option("--all", "every_client", is_flag=True, help="All clients, each in a folder of its own.")
@@ -278,7 +278,7 @@ def export(file: Path, client: int | None, every_client: bool, folder: Path, env
     print_result(f"{folder} has {count_things(len(opened), 'client')} of {file}")
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split plot split.json --out split.svg")
 @FILE
 @option("--out", type=PATH, default=Path("split.png"), help="File of the figure, .png or .svg.")
 @POOL
@@ -290,7 +290,7 @@ def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) ->
     print_result(f"drawn: {out}")
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split compare split.json even.json --out two.svg")
 @click.argument(
     "splits",
     nargs=-1,
@@ -384,7 +384,7 @@ def _is_there(path: str) -> bool:
         return False
 
 
-@split.command()
+@split.command(epilog="Example: fedagentgym split diff split.json even.json")
 @click.argument("first", type=PATH, help="A split file (.json, .zip or a folder).")
 @click.argument("second", type=PATH, help="A split file (.json, .zip or a folder).")
 @PLUGINS

@@ -1,4 +1,4 @@
-"""Commands about runs: `fedagentgym train`, the settings of its configuration, the export of its policy, its Flower app."""
+"""Commands about runs: what is done before, with and after a configuration, from `presets` to `export`, and its Flower app."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import logging
 import math
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Column, Table
@@ -28,77 +28,21 @@ from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, TRUST_PLUGINS, Group, assignments, option
 from fedagentgym.version import __version__
 
+if TYPE_CHECKING:
+    from fedagentgym.experiment.result import RunResult
+
 POSITIVE_NUMBER = click.FloatRange(1e-3)
+CONFIG_HELP = "A YAML file or a preset (see fedagentgym presets), with :VARIANT,... after it."
+CONFIG = click.argument("config", help=CONFIG_HELP)
+CHANGES = assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
+RECORD = option("--json", "as_json", is_flag=True, help="Print the run's record instead of the table.")
 
 
-@click.command()
-@click.argument("config", required=False, help="A YAML file or a preset (see --list), with :VARIANT,... after it.")
-@assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
-@PLUGIN_NAMES
-@option("--resume", type=PATH, metavar="RUN", help="Resume the run in this folder.")
-@TRUST_PLUGINS
-@option("--seeds", metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
-@option(
-    "--list",
-    "listing",
-    is_flag=True,
-    help="List the presets, or the variants of CONFIG and what each changes, and exit.",
-)
-@option("--show", is_flag=True, help="Print all settings, with presets and changes resolved, and exit.")
-@option("--plan", is_flag=True, help="Print episodes, tokens, bytes, memory and hours that the run needs, and exit.")
-@option("--gate", is_flag=True, help="Play some groups before learning, print whether the run can learn, and exit.")
-@option(
-    "--tokens-per-second",
-    type=POSITIVE_NUMBER,
-    default=1000.0,
-    help="--plan: tokens that a device generates in a second.",
-)
-@option("--device-memory", type=POSITIVE_NUMBER, help="--plan: memory of a device in GB (10^9 bytes).")
-@option("--json", "as_json", is_flag=True, help="Print the run's record instead of the table.")
-def train(
-    config: str | None,
-    changes: tuple[str, ...],
-    plugins: tuple[str, ...],
-    resume: Path | None,
-    trust_plugins: bool,
-    seeds: str | None,
-    listing: bool,
-    show: bool,
-    plan: bool,
-    gate: bool,
-    tokens_per_second: float,
-    device_memory: float | None,
-    as_json: bool,
-) -> None:
-    """Train agents, federated or not, with a configuration; writes report.html."""
-    if listing:
-        if changes:
-            raise OptionError("--list shows presets and variants as they are: it goes without --set")
-        _print_presets() if config is None else _print_variants(config)
-        return
-    if (config is None) == (resume is None):
-        raise OptionError("name a configuration to train, or a run to resume: train FILE, or train --resume RUN")
-    if show:
-        _print_settings(config or "", changes, plugins) if resume is None else _print_stored(resume)
-        return
-    if plan:
-        if config is None:
-            raise OptionError("--plan: name a configuration, a run that was started has no plan to print")
-        _print_plan(config, changes, plugins, tokens_per_second, device_memory, as_json)
-        return
-    if gate:
-        if config is None:
-            raise OptionError("--gate: name a configuration, a run that was started is past its gates")
-        _print_gates(config, changes, plugins, as_json)
-        return
-    if seeds is not None and config is None:
-        raise OptionError(
-            "--seeds: name a configuration; runs of several seeds are resumed by repeating the same command"
-        )
-    if trust_plugins and resume is None:
-        raise OptionError("--trust-plugins is about the folder of a run: it goes with --resume")
-    with _speak_for_all_ranks():
-        _run(config, resume, changes, None if seeds is None else _parse_seeds(seeds), plugins, trust_plugins, as_json)
+def _parse_seeds(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
+        raise OptionError(f"--seeds: numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
+    return [int(part) for part in parts]
 
 
 @contextlib.contextmanager
@@ -127,75 +71,94 @@ def _speak_for_all_ranks() -> Iterator[None]:
         raise
 
 
-def _parse_seeds(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
-        raise OptionError(f"--seeds: numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
-    return [int(part) for part in parts]
-
-
-def _run(
-    config: str | None,
-    resume: Path | None,
-    changes: Sequence[str],
-    seeds: Sequence[int] | None,
-    plugins: Sequence[str],
-    trust_plugins: bool,
-    as_json: bool,
-) -> None:
-    """Train or resume, once or with each seed, and print the results and how to compare several."""
-    from fedagentgym.experiment import run as running
-    from fedagentgym.experiment.report.terminal import RunWatch, print_summary, watch_run
-    from fedagentgym.experiment.stored import Trust
+@contextlib.contextmanager
+def _watch(as_json: bool) -> Iterator[dict[str, Any]]:
+    """The observers that show a run on the terminal, as arguments of `train` and `resume`."""
+    from fedagentgym.experiment.report.terminal import RunWatch, watch_run
 
     with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
-        watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
-        if resume is not None:
-            trust = Trust(tuple(plugins), trust_plugins)
-            results = [running.resume(resume, changes, trust=trust, **watching)]
-        elif seeds is not None:
-            results = running.train(config or "", changes, seeds=seeds, plugins=plugins, **watching)
+        yield watch._asdict()
+
+
+def _print_run(result: RunResult, as_json: bool) -> None:
+    from fedagentgym.experiment.report.terminal import print_summary
+
+    if as_json:
+        click.echo(canonical_json(result.record))
+    else:
+        print_summary(result.folder)
+
+
+@click.command(epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2")
+@CONFIG
+@CHANGES
+@PLUGIN_NAMES
+@option("--seeds", type=_parse_seeds, metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
+@RECORD
+@_speak_for_all_ranks()
+def train(
+    config: str, changes: tuple[str, ...], plugins: tuple[str, ...], seeds: list[int] | None, as_json: bool
+) -> None:
+    """Train agents, federated or not, with a configuration; writes report.html.
+
+    An interrupted run goes on with `fedagentgym resume`; runs of several seeds go on with the same command.
+    """
+    from fedagentgym.experiment import run as running
+
+    with _watch(as_json) as watch:
+        if seeds is None:
+            results = [running.train(config, changes, plugins=plugins, **watch)]
         else:
-            results = [running.train(config or "", changes, plugins=plugins, **watching)]
+            results = running.train(config, changes, seeds=seeds, plugins=plugins, **watch)
     for result in results:
-        if as_json:
-            click.echo(canonical_json(result.record))
-        else:
-            print_summary(result.folder)
+        _print_run(result, as_json)
     if seeds is not None and not as_json:
         print_result(f"all seeds together, beside another run: fedagentgym compare {results[0].folder.parent} RUN")
 
 
-def _print_stored(run: Path) -> None:
-    """The settings of a run as they stand in its folder, which are resolved."""
-    from fedagentgym.base.files import read_text
-    from fedagentgym.experiment.stored import read_stored_config
+@click.command(epilog="Example: fedagentgym resume runs/tiny-alfworld --set federation.rounds=20")
+@click.argument("run", type=PATH, help="Folder of a run.")
+@CHANGES
+@PLUGIN_NAMES
+@TRUST_PLUGINS
+@RECORD
+@_speak_for_all_ranks()
+def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
+    """Resume an interrupted run, or make a finished one longer.
 
-    click.echo(read_text(read_stored_config(run).place / "config.yaml"), nl=False)
+    It ends at the same parameters as without the interruption. Only what cannot change them may be set: backend, workers,
+    devices, deadline, quorum and what is written beside the run; federation.rounds may be raised.
+    """
+    from fedagentgym.experiment import run as running
+    from fedagentgym.experiment.stored import Trust
+
+    with _watch(as_json) as watch:
+        result = running.resume(run, changes, trust=Trust(plugins, trust_plugins), **watch)
+    _print_run(result, as_json)
 
 
-def _print_settings(config: str, changes: Sequence[str], plugins: Sequence[str]) -> None:
-    """Every setting with its value, under the header comment of the preset."""
-    import yaml
-
-    from fedagentgym.agents.presets import complete_settings
-    from fedagentgym.experiment.config import load_config, read_head
-
-    resolved = load_config(config, changes, plugins)
-    agent = complete_settings(resolved.agent).model_dump(mode="json")
-    text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    click.echo(escape_terminal(f"{read_head(config)}{text}"), nl=False)
+# ---- before a run ---------------------------------------------------------------------------------------------------
 
 
-def _print_plan(
+@click.command(epilog="Example: fedagentgym plan paper-webshop:lora --device-memory 80")
+@CONFIG
+@CHANGES
+@PLUGIN_NAMES
+@option("--tokens-per-second", type=POSITIVE_NUMBER, default=1000.0, help="Tokens that a device generates in a second.")
+@option("--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes).")
+@JSON
+def plan(
     config: str,
-    changes: Sequence[str],
-    plugins: Sequence[str],
+    changes: tuple[str, ...],
+    plugins: tuple[str, ...],
     tokens_per_second: float,
     device_memory: float | None,
     as_json: bool,
 ) -> None:
-    """The cost of the configuration."""
+    """Print episodes, tokens, bytes, memory and hours that a run needs.
+
+    No model is loaded. For a run on this processor, minutes are predicted from a measurement of some seconds.
+    """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
     from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
@@ -213,19 +176,59 @@ def _print_plan(
     print_result("\n".join(lines))
 
 
-def _print_gates(config: str, changes: Sequence[str], plugins: Sequence[str], as_json: bool) -> None:
-    """Return what the agent does before learning; the exit code is 1 if the run cannot learn."""
+@click.command(epilog="Example: fedagentgym gate small-skills")
+@CONFIG
+@CHANGES
+@PLUGIN_NAMES
+@JSON
+def gate(config: str, changes: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:
+    """Play some groups before learning, and print whether the run can learn.
+
+    The exit code is 1 if it cannot.
+    """
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.gates import measure_gates
 
     gates = measure_gates(load_config(config, changes, plugins))
     if as_json:
-        click.echo(canonical_json([gate.to_plain() for gate in gates]))
+        click.echo(canonical_json([one.to_plain() for one in gates]))
     else:
-        for gate in gates:
-            print_result(gate.describe())
-    if not all(gate.passed for gate in gates):
+        for one in gates:
+            print_result(one.describe())
+    if not all(one.passed for one in gates):
         raise click.exceptions.Exit(1)
+
+
+# ---- presets --------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog="Example: fedagentgym presets tiny-skills:iid")
+@click.argument("config", required=False, help=CONFIG_HELP)
+@CHANGES
+@PLUGIN_NAMES
+def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...]) -> None:
+    """List the presets with their variants; with a name, print the settings of that one.
+
+    The settings are complete, with variants and changes applied, and can be saved as a file for training. What each variant
+    changes follows them as a comment. A file of your own is printed in the same way.
+    """
+    if config is None:
+        _list_presets()
+        return
+    import yaml
+
+    from fedagentgym.agents.presets import complete_settings
+    from fedagentgym.experiment.config import list_variants, load_config, read_head
+
+    resolved = load_config(config, changes, plugins)
+    agent = complete_settings(resolved.agent).model_dump(mode="json")
+    text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
+    if variants := {name: dict(settings) for name, settings in list_variants(config.partition(":")[0]).items()}:
+        listed = yaml.safe_dump(
+            {"variants": variants}, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
+        )
+        text += textwrap.indent(listed, "# ")
+    click.echo(escape_terminal(f"{read_head(config)}{text}"), nl=False)
 
 
 _GROUPS = (
@@ -236,7 +239,7 @@ _GROUPS = (
 )
 
 
-def _print_presets() -> None:
+def _list_presets() -> None:
     """The presets in groups, each with its first sentence and its variants."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
@@ -252,25 +255,7 @@ def _print_presets() -> None:
         if names:
             print_result(title, style="bold")
             print_result(table)
-    print_result("what the variants of a preset change: fedagentgym train PRESET --list")
-
-
-def _print_variants(config: str) -> None:
-    """The variants of a file or preset, each with the settings that it changes."""
-    import yaml
-
-    from fedagentgym.experiment.config import list_variants
-
-    table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
-    for name, settings in list_variants(config.partition(":")[0]).items():
-        changed = yaml.safe_dump(dict(settings), default_flow_style=True, sort_keys=False, width=math.inf)
-        table.add_row(
-            Text(escape_terminal(name)), Text(escape_terminal(changed.strip().removeprefix("{").removesuffix("}")))
-        )
-    if table.row_count == 0:
-        print_result(f"{config} has no variants")
-        return
-    print_result(table)
+    print_result("what the variants of a preset change: fedagentgym presets PRESET")
 
 
 def _extract_headline(text: str) -> str:
@@ -283,7 +268,7 @@ def _extract_headline(text: str) -> str:
 # ---- settings -------------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym settings learning.kl")
 @click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; without it all keys.")
 @PLUGINS
 @option("--markdown", is_flag=True, help="As a page of documentation.")
@@ -311,7 +296,7 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
 # ---- export ---------------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(epilog="Example: fedagentgym export runs/demo model --best")
 @click.argument("run", type=PATH, help="Folder of a run.")
 @click.argument("output", type=PATH, help="Folder to write; it must not exist.")
 @option("--best", is_flag=True, help="The best evaluated round instead of the last.")
@@ -401,7 +386,7 @@ def flower() -> None:
     """Run a configuration on a Flower deployment."""
 
 
-@flower.command()
+@flower.command(epilog="Example: fedagentgym flower init app --config run.yaml")
 @click.argument("folder", type=PATH, help="Folder of the app; it must not exist.")
 @option("--config", type=PATH, required=True, help="The run's YAML file, on the SuperLink's machine.")
 @PLUGIN_NAMES

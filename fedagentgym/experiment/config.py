@@ -1,6 +1,6 @@
 """The settings of a run, every setting of every part in one typed tree; and how a configuration is loaded.
 
-A configuration comes from a YAML file, a preset of this package (`fedagentgym train --list`), or plain data; `a.b=value`
+A configuration comes from a YAML file, a preset of this package (`fedagentgym presets`), or plain data; `a.b=value`
 assignments change it. `FILE:NAME,NAME` lays variants of the file over it, in this order. The error for an unknown key names the
 nearest known one.
 """
@@ -274,7 +274,7 @@ def _parse_source(name: str) -> tuple[Mapping[str, Any], str]:
     if name in list_presets():
         return _parse_preset(name), f"preset {name}"
     if (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym train --resume {name}`")
+        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {name}`")
     guess = find_closest_name(name, list_presets())
     hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
     raise OptionError(f"there is no file and no preset {name!r}: {hint}")

@@ -172,7 +172,7 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
     with join_ranks(chosen):
         if ranks.share((folder / CONFIG).exists):
             raise OptionError(
-                f"there is a run in {folder} already: resume it (fedagentgym train --resume {folder}), or begin another one"
+                f"there is a run in {folder} already: resume it (fedagentgym resume {folder}), or begin another one"
                 " elsewhere (--set output.folder=FOLDER)"
             )
         with ranks.own_folder(folder, filled=False) as place:
@@ -281,7 +281,7 @@ def describe_saved_rounds(folder: Path) -> str:
     group = ranks.joined
     program = "fedagentgym" if group is None else f"torchrun --nproc-per-node {group.size} -m fedagentgym"
     flag = " --trust-plugins" if needs_trust(folder) else ""
-    return f"{saved}; resume with: {program} train --resume {shlex.quote(str(folder))}{flag}"
+    return f"{saved}; resume with: {program} resume {shlex.quote(str(folder))}{flag}"
 
 
 @dataclass(frozen=True, eq=False)

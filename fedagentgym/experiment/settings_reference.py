@@ -169,7 +169,7 @@ def to_markdown(entries: list[SettingEntry]) -> str:
         "# Settings",
         "",
         "Every key of a configuration, made from the types that validate it (`fedagentgym settings --markdown`). `fedagentgym",
-        "settings KEY` prints a part of it, `fedagentgym train CONFIG --show` the resolved configuration. Where a key",
+        "settings KEY` prints a part of it, `fedagentgym presets CONFIG` the resolved configuration. Where a key",
         "belongs to some choices only (an algorithm, a sampler), they are listed after its meaning.",
     ]
     for section, found in groupby(entries, key=lambda entry: entry.key.partition(".")[0]):

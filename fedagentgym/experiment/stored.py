@@ -1,7 +1,7 @@
 """The configuration in a run's folder, which others may have written.
 
 Commands that only show, count or compare use `read_stored_config`: nothing that the file names is imported. Commands that run
-what it says (`export`, `eval --run`, `train --resume`) use `load_stored_config`: it checks the folder's digests first, then asks
+what it says (`export`, `eval --run`, `resume`) use `load_stored_config`: it checks the folder's digests first, then asks
 for whatever only the user decides: code, agents that call servers, trackers, protections that may be missing.
 """
 

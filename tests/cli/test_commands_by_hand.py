@@ -6,6 +6,7 @@ import doctest
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.runs.folder import RANKED
 from fedagentgym.version import __version__
+from tests.fuzz.test_commands import FOUND
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +43,14 @@ def test_the_table_says_what_the_commands_say() -> None:
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_command_is_explained_in_ten_lines_and_an_example(name: str) -> None:
+    command = FOUND[name]
+    about, line = (command.help or "").splitlines(), (command.epilog or "").removeprefix("Example: fedagentgym ")
+    assert 0 < len(about) <= 10 and len(command.epilog or "") <= 76 and f"{line} ".startswith(f"{name} ")
+    command.make_context(name, shlex.split(line.removeprefix(name)))
 
 
 def test_envs_lists_worlds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +201,7 @@ def test_the_console_script_exits_with_code_2(tmp_path: Path) -> None:
     assert done.returncode == 2 and "unknown environment" in done.stderr and os.listdir(tmp_path) == []
 
 
-LISTS = (["train", "--list"], ["train", "demo", "--show"], ["bench"], ["envs", "Guess"], ["split", "presets"])
+LISTS = (["presets"], ["presets", "demo"], ["bench"], ["envs", "Guess"], ["split", "presets"])
 HELPS = [[command, "--help"] for command in COMMANDS]
 
 

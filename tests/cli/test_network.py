@@ -22,7 +22,7 @@ FAR = {
     "an agent's model on the hub": ["eval", "--env", "Guess", "--agent", "qwen2.5-1.5b-instruct"],
     "a run whose model is on the hub": ["train", "demo", "--set", f"agent={{name: transformers, model: {HUB_MODEL}}}"],
     "a preset of a paper": ["train", "paper-webshop"],
-    "the plan of one": ["train", "paper-fedgrpo", "--plan"],
+    "the plan of one": ["plan", "paper-fedgrpo"],
     "imitation by a model on the hub": ["pretrain", HUB_MODEL, "--env", "Guess"],
     "a suite with an agent on the hub": ["bench", "run", "smoke", "--agent", HUB_MODEL],
     "tasks of a data set": ["play", "Math", "--env-set", "source=gsm8k"],

@@ -45,9 +45,9 @@ def test_lengths_are_those_of_the_experts_episodes() -> None:
 
 def test_a_plan_on_a_processor_says_how_long(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
-    assert main(["train", "tiny-skills", "--plan"]) == 0
+    assert main(["plan", "tiny-skills"]) == 0
     told = capsys.readouterr().out
     assert "on this processor, measured now" in told and "total" in told and "device-hours" not in told
-    assert main(["train", "paper-webshop", "--plan"]) == 0
+    assert main(["plan", "paper-webshop"]) == 0
     told = capsys.readouterr().out
     assert "device-hours of playing on a GPU" in told and "this processor" not in told

@@ -273,10 +273,10 @@ def test_what_cannot_fit_is_refused_before_anything_loads(
 
 
 def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "paper-webshop:qwen2.5-7b", "--plan", "--device-memory", "80"]) == 0
+    assert main(["plan", "paper-webshop:qwen2.5-7b", "--device-memory", "80"]) == 0
     said = capsys.readouterr().out
     assert "26,880" in said and "does not fit into 80 GB: what fits is a LoRA adapter" in said
-    assert main(["train", "demo", "--plan", "--json"]) == 0
+    assert main(["plan", "demo", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["total"]["episodes"] == 6 * 16 * 64
     assert plain["memory"]["peak"] > sum(p["bytes"] for p in plain["memory"]["parts"] if p["phase"] == "always")

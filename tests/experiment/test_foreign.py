@@ -174,13 +174,12 @@ READING: dict[str, Callable[[Path], list[str]]] = {
     "compare": lambda run: ["compare", str(run), str(run)],
     "chats": lambda run: ["chats", str(run), str(run.parent / "chats.jsonl")],
     "episodes": lambda run: ["episodes", str(run)],
-    "its settings": lambda run: ["train", "--resume", str(run), "--show"],
     "replay": lambda run: ["eval", "--check", str(run / "evaluation" / "0001.jsonl")],
 }
 RUNNING: dict[str, Callable[[Path], list[str]]] = {
     "export": lambda run: ["export", str(run), str(run.parent / "exported")],
     "eval": lambda run: ["eval", "--run", str(run), "--tasks", "1", "--output", str(run.parent / "played.jsonl")],
-    "resume": lambda run: ["train", "--resume", str(run)],
+    "resume": lambda run: ["resume", str(run)],
 }
 
 

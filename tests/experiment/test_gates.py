@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedagentgym.agents import make_agent
 from fedagentgym.algorithms.runtime import Runtime
-from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.gates import evaluate_gates, measure_gates, open_environments
@@ -47,11 +45,6 @@ def test_the_tiny_agent_of_skills_passes_and_the_same_seed_says_the_same() -> No
     gates = measure_gates(load_config("tiny-skills", changes), tasks=8)
     assert gates == measure_gates(load_config("tiny-skills", changes), tasks=8)
     assert gates[2].passed
-
-
-def test_the_command_refuses_a_run_that_was_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--resume", str(tmp_path), "--gate"]) == 2
-    assert "past its gates" in capsys.readouterr().err
 
 
 def test_where_clients_have_variants_each_plays_its_own() -> None:

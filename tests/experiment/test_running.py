@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -156,27 +155,26 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "held-out" in shown
     assert "success on held-out tasks" in shown
-    assert main(["-q", "train", "--resume", str(folder), "--json"]) == 0
+    assert main(["-q", "resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rounds"] == 1
     assert main(["-q", "export", str(folder), str(tmp_path / "model"), "--best"]) == 0
-    assert main(["train", "--list"]) == 0
+    assert main(["presets"]) == 0
     assert "centralized, local-3" in capsys.readouterr().out
-    assert main(["train", "tiny-skills:iid", "--list"]) == 0
-    assert re.search(r"^experts-2 +algorithm: {experts: 2} *$", capsys.readouterr().out, re.MULTILINE)
-    assert main(["train", str(file), "--list"]) == 0
-    assert capsys.readouterr().out == f"{file} has no variants\n"
+    assert main(["presets", "tiny-skills:iid"]) == 0
+    assert "\n#   experts-2:\n#     algorithm: {experts: 2}\n" in capsys.readouterr().out
+    assert main(["presets", str(file)]) == 0
+    assert "variants" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["train"], "name a configuration"),
-        (["train", "demo", "--resume", "x"], "name a configuration"),
+        (["train"], "Missing argument 'CONFIG'"),
         (["train", "demoo"], "did you mean 'demo'"),
         (["train", "demo", "--set", "seed"], "key.key=value"),
         (["train", "demo", "--set", "federation.backend=flour"], "flower"),
         (["train", "demo:nothing"], "unknown variant"),
-        (["train", "--resume", "nowhere"], "config.yaml is missing"),
+        (["resume", "nowhere"], "config.yaml is missing"),
         (["export", "nowhere", "out"], "config.yaml is missing"),
         (["export", "nowhere", "out", "--best", "--round", "3"], "exclude each other"),
         (["flower", "init", "app", "--config", "nowhere.yaml"], "no such file"),

@@ -80,7 +80,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_prints_what_a_configuration_comes_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     changes = ["--set", "federation.rounds=2", "--set", "agent.decoding.top_p=0.5"]
-    assert main(["train", "demo", "--show", *changes]) == 0
+    assert main(["presets", "demo", *changes]) == 0
     text = capsys.readouterr().out
     assert text.startswith("# Federated training")
     shown = yaml.safe_load(text)

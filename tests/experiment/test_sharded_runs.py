@@ -56,9 +56,9 @@ def begin(folder: Path, rounds: int) -> list[subprocess.Popen[str]]:
 
 def resume(folder: Path, *changes: str, ranks: int = 2) -> None:
     if ranks > 1:
-        finish(start_ranks(ranks, "fedagentgym", "train", "--resume", str(folder), *changes), [0] * ranks)
+        finish(start_ranks(ranks, "fedagentgym", "resume", str(folder), *changes), [0] * ranks)
     else:
-        subprocess.run([sys.executable, "-m", "fedagentgym", "train", "--resume", str(folder), *changes], check=True)
+        subprocess.run([sys.executable, "-m", "fedagentgym", "resume", str(folder), *changes], check=True)
 
 
 def read(folder: Path) -> Commit:
@@ -103,7 +103,7 @@ def test_lost_and_interrupted_runs_continue_to_the_same_bits(tmp_path: Path) -> 
     said, other = finish(stopped, [2, 2])
     assert said.count("fedagentgym: ") == 1
     assert f"interrupted: {tmp_path / 'stopped'} is saved up to round" in said
-    assert "resume with: torchrun --nproc-per-node 2 -m fedagentgym train --resume" in said
+    assert "resume with: torchrun --nproc-per-node 2 -m fedagentgym resume" in said
     assert not other
     assert read(tmp_path / "stopped").round < rounds
     resume(tmp_path / "stopped", "--set", "learning.sharding=null", ranks=1)

@@ -266,7 +266,7 @@ def test_an_edited_configuration_is_refused(
     plain = yaml.safe_load(file.read_text())
     plain[section][key] = value
     file.write_text(yaml.safe_dump(plain))
-    assert main(["-q", "train", "--resume", str(run_copy)]) == 2
+    assert main(["-q", "resume", str(run_copy)]) == 2
     assert "round 0: it was played with another" in capsys.readouterr().err
     assert main(["-q", "export", str(run_copy), str(run_copy / "model")]) == 2
     with pytest.raises(DataError):

@@ -99,9 +99,9 @@ def try_core() -> None:
     )
     check("split", "verify", "split.json")
     check("eval", "--env", "Guess", "--agent", "expert", "--tasks", "5")
-    check("train", "--list")
-    check("train", "demo", "--show")
-    check("train", "demo", "--plan")
+    check("presets")
+    check("presets", "demo")
+    check("plan", "demo")
     check("doctor")
     command = [Path(sys.executable).parent / "fedagentgym", "play", "Guess", "--task", "guess/train/00003"]
     typed = "\n".join(f"guess {number}" for number in range(1, 11))
@@ -158,8 +158,8 @@ def try_own_loop() -> None:
             raise AssertionError("a wrong type was accepted")
     said = read_output("eval", "--env", "WebShop", "--env-set", "size=tiny", "--agent", "random", "--tasks", "8")
     assert "…" not in said and "0.000 to 0.000" not in said and max(map(len, said.splitlines())) <= 80
-    assert "houses" in read_output("bench", "show", "agents-tiny-v1", "--plan")
-    lists = [read_output("train", "--list"), read_output("bench", "list"), read_output("split", "presets")]
+    assert "houses" in read_output("bench", "plan", "agents-tiny-v1")
+    lists = [read_output("presets"), read_output("bench", "list"), read_output("split", "presets")]
     assert all("…" not in said and max(map(len, said.splitlines())) <= 80 for said in lists)
     assert "categories-per-client" in read_output("split", "make", "--help")
 

@@ -52,13 +52,12 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     result = Result(PLACE / "results" / "methods-small-skills-v1" / "local-0.zip")
     key = result.keys[2]
     run = name_run(key)
-    assert main(["bench", "show", "methods-small-skills-v1", "--config", "local-0", run]) == 0
+    assert main(["bench", "config", "methods-small-skills-v1", "local-0", run]) == 0
     with result.open_run(key) as played:
         assert yaml.safe_load(capsys.readouterr().out) == played.config
     for wrong in (["local-1", run], ["local-0", "by-town-seed99"]):
-        assert main(["bench", "show", "methods-small-skills-v1", "--config", *wrong]) == 2
-    assert main(["bench", "show", "agents-tiny-v1", "--config", "expert", "shop-seed0"]) == 2
-    assert main(["bench", "show", "methods-small-skills-v1", "--plan", "--config", "local-0", run]) == 2
+        assert main(["bench", "config", "methods-small-skills-v1", *wrong]) == 2
+    assert main(["bench", "config", "agents-tiny-v1", "expert", "shop-seed0"]) == 2
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_a_run_of_a_suite_is_a_run(smoke: SuiteRun, capsys: pytest.CaptureFixtur
     assert config.digest == make_run_config(smoke.suite, smoke.entry, smoke.runs[0].key).digest
     assert main(["eval", "--check", str(run)]) == 0
     assert main(["episodes", str(run)]) == 0
-    assert main(["train", "--resume", str(run), "--trust-plugins"]) == 0
+    assert main(["resume", str(run), "--trust-plugins"]) == 0
     capsys.readouterr()
     again = train(config, [f"output.folder={run.parent.parent / 'again'}"])
     first, second = (RunFolder(place).publish() for place in (run, again.folder))
@@ -234,10 +234,10 @@ def test_every_suite_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in list_suites() if name.startswith("paper-")])
 def test_a_papers_suite_is_planned_without_its_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     suite = load_suite(name)
-    assert main(["bench", "show", name, "--plan"]) == 0
+    assert main(["bench", "plan", name]) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert set(suite.baselines) <= set(rows) and len(rows) <= 10 + len(suite.baselines) * len(suite.scenarios)
-    assert main(["bench", "show", name, "--plan", "--details"]) == 0
+    assert main(["bench", "plan", name, "--details"]) == 0
     told = capsys.readouterr().out
     for entry in suite.baselines:
         for scenario in suite.scenarios:
@@ -376,12 +376,12 @@ def test_a_plan_of_the_agents_track_tells_tokens_and_price(capsys: pytest.Captur
     cost = estimate_cost(open_scenario(AGENTS_SUITE, name))
     assert cost.most_reply_tokens == pytest.approx(cost.episodes * cost.turns * 512) and cost.turns <= cost.most_turns
     assert cost.prompt_tokens > cost.episodes * cost.turns * 20 and 0 < cost.reply_tokens < cost.most_reply_tokens
-    assert main(["bench", "show", str(file), "--plan", "--prices", "1000", "0"]) == 0
+    assert main(["bench", "plan", str(file), "--prices", "1000", "0"]) == 0
     told = capsys.readouterr().out
     costs = [estimate_cost(open_scenario(AGENTS_SUITE, one)) for one in AGENTS_SUITE.scenarios]
     price = sum(one.prompt_tokens for one in costs) / 1000
     assert "temperature 0.4, replies of at most 512 tokens" in told and f"price: {price:.2f} to {price:.2f}" in told
-    assert main(["bench", "show", str(file), "--prices", "1", "1"]) == 2
+    assert main(["bench", "plan", "smoke", "--prices", "1", "1"]) == 2
     houses = estimate_cost(open_scenario(load_suite("agents-tiny-v1"), "houses"))
     assert houses.turns < 10  # an expert for each episode
 

@@ -145,10 +145,10 @@ def test_a_suite_that_would_rank_by_nothing_is_refused(capsys: pytest.CaptureFix
     assert count_tasks(suite, "uniform") == {"val": (1000,), "test": (500,)}
     empty = tmp_path / "empty.yaml"
     empty.write_text(to_yaml(suite).replace("goal_order: webshop", "goal_order: fedagent"))
-    for command in (["bench", "show", str(empty)], ["bench", "show", str(empty), "--plan"]):
+    for command in (["bench", "show", str(empty)], ["bench", "plan", str(empty)]):
         assert main(command) == 2
         assert "the split 'test' has 0 tasks" in capsys.readouterr().err
-    assert main(["bench", "show", "paper-fedgrpo-v1", "--plan"]) == 0
+    assert main(["bench", "plan", "paper-fedgrpo-v1"]) == 0
     assert "500 tasks of val choose the round, 500 or 5,000 tasks of test rank" in " ".join(
         capsys.readouterr().out.split()
     )

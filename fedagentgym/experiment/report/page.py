@@ -147,7 +147,7 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
     if run.result:
         commands += _list_policy_commands(run, place)
     else:
-        commands.append(("resume it", f"fedagentgym train --resume {place}"))
+        commands.append(("resume it", f"fedagentgym resume {place}"))
     if run.after:
         commands.append(("read episodes in a terminal", f"fedagentgym episodes {place} --failed"))
     return commands
