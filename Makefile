@@ -40,8 +40,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
-	rm -rf build/prose && $(BIN)/python tests/prose_of_code.py build/prose $(CODE)
-	$(BIN)/codespell $(PROSE) build/prose
+	$(BIN)/codespell $(PROSE) $(CODE)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SPEED)

@@ -36,7 +36,6 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import show_progress
-from fedagentgym.federation.backends.flower_simulation import FLOWER_VARIABLES
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.server import ServerConfig, run_rounds
 
@@ -162,24 +161,28 @@ def _measure_population(clients: int, asked: int) -> list[Measurement]:
 # ---- beside Flower -------------------------------------------------------------------------------------------------
 
 WORKERS = 2
-OURS = ("flower-simulation", "in-process")
+FLOWER_VARIABLES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Settings that turn the telemetry of Flower and Ray off."""
 
 
 def measure_beside_flower(clients: int, floats: int, rounds: int) -> list[Measurement]:
-    """Seconds of a round of Flower's FedAvg and of ours, on its engine and on our own workers; nothing without Flower."""
+    """Seconds of a round of Flower's FedAvg on its engine and of ours on our own workers; nothing without Flower."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         return []
-    seconds = {way: _time_in_process(way, clients, floats, rounds) for way in ("flower", *OURS)}
+    seconds = {way: _time_in_process(way, clients, floats, rounds) for way in ("flower", "in-process")}
     size = f"{clients} clients and {4 * floats / 1e6:g} MB, {WORKERS} workers"
     names = {
         "flower": f"Flower's FedAvg on its simulation engine, {size}",
-        "flower-simulation": "our round on Flower's simulation engine",
         "in-process": "our round on our own workers",
     }
     found = [Measurement(names[way], 1000 * taken, "ms by the wall") for way, taken in seconds.items()]
-    for way in OURS:
-        found.append(Measurement(f"Flower's FedAvg / {names[way]}", seconds["flower"] / seconds[way], "times"))
-    return found
+    ratio = seconds["flower"] / seconds["in-process"]
+    return [*found, Measurement(f"Flower's FedAvg / {names['in-process']}", ratio, "times")]
 
 
 def _time_in_process(way: str, *numbers: int) -> float:
@@ -224,11 +227,11 @@ def time_strategy(clients: int, floats: int, rounds: int) -> float:
 
 
 def time_way(way: str, clients: int, floats: int, rounds: int) -> float:
-    """Seconds of a round by the wall, in one of the three ways."""
+    """Seconds of a round by the wall, in one of the two ways."""
     if way == "flower":
         return time_strategy(clients, floats, rounds)
     with disable_fsync():
-        return time_round(IdleAlgorithm(clients, floats), rounds, workers=WORKERS, backend=way)[1]
+        return time_round(IdleAlgorithm(clients, floats), rounds, workers=WORKERS)[1]
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from fedagentgym.federation.records import read_metrics_log
 RUNS = "skills"
 PAGES = ROOT / "docs" / "experiments"
 KEPT = ROOT / "benchmarks" / "results"
-REPORTED_SEEDS, FIRST_TUNING_SEED, LAST_TUNING_SEED = 12, 100, 107
+REPORTED_SEEDS = 12
 EPISODES = 20_480
 BASE = "tiny-skills:skills-32"
 SHARED = ("accuracy/skills", "format")
@@ -57,11 +57,10 @@ STYLES = (("thought", "style/bare"), ("brevity", "style/unit"))
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table, and the expectations that were written before it was run."""
+    """A table, and what is said of it; the hypotheses, written before it was run, stand on its page."""
 
     table: ExperimentTable
     paper: str
-    hypotheses: tuple[str, ...]
     metric: str = "success on 640 held-out tasks of all 32 towns, at temperature 1, after the last round"
     episodes: int = EPISODES
     smallest: float = 0.04
@@ -173,12 +172,6 @@ FEDAGENT = Experiment(
         {"held-out success": success, "success outside client 0's towns": read_success_elsewhere},
     ),
     "FedAgent",
-    (
-        "A client alone is not above zero-shot outside its own four towns, and so gains at most their eighth of all tasks.",
-        "FedAgent at tau = 5 equals or beats centralized training on as many episodes in as many steps.",
-        "Success falls with tau.",
-        "With the right procedure favoured everywhere (no misconceptions) the difference between tau = 80 and tau = 5 vanishes.",
-    ),
 )
 PUBSWAP = Experiment(
     _make_table(
@@ -202,12 +195,6 @@ PUBSWAP = Experiment(
         ],
     ),
     "PubSwap",
-    (
-        "At tau = 80 PubSwap is above the same public steps with nothing exchanged: this difference, and no other, is swapping.",
-        "At tau = 20 the difference is smaller than at tau = 80.",
-        "Public steps without swapping are above FedAvg-GRPO, since public tasks are of all towns.",
-        "Swapping by balance is not below swapping at random.",
-    ),
     diagnostics={
         "public answers": make_metric_column("public/answers", total=True),
         "public answers, right": make_metric_column("public/right", total=True),
@@ -239,12 +226,6 @@ FEDGRPO = Experiment(
         ],
     ),
     "FedGRPO",
-    (
-        "Experts chosen by competence are above experts chosen at random, with one expert and with two.",
-        "An oracle that knows a question's town is not far above competence: the repeated name lets embeddings see the skill.",
-        "Experts that hold half of the questions and give their answers are above the same experts without answers.",
-        "Central GRPO on the true reward is at least as good as the oracle.",
-    ),
     episodes=2 * EPISODES,
     diagnostics={"mean score that experts gave": make_metric_column("scores/mean")},
 )
@@ -273,13 +254,6 @@ FEDMOA = Experiment(
         },
     ),
     "FedMOA",
-    (
-        "The mean of the clients' own rewards is higher with moving weights than with fixed equal ones.",
-        "The worse of the two styles gains at least as much as the better one.",
-        "The layout saturates first: its weight falls, and that of accuracy rises, in the course of a run.",
-        "The cosine moves weights in every round; the raw inner product moves them only while gradients are large.",
-        "Where clients have two objectives or four in turn, alpha, which weighs by accuracy, raises the clients' own rewards.",
-    ),
     metric="mean of accuracy, layout and each client's own style on held-out tasks of its town, after the last round",
     diagnostics={
         **{f"weight of {name} at the end": make_weight_column(name) for name in SHARED},
@@ -324,36 +298,8 @@ METHODS = Experiment(
         ],
     ),
     "Four methods",
-    (
-        "Where clients are alike, averaging is as good as any other method.",
-        "The more the clients differ, the more PubSwap gains over FedAvg-GRPO.",
-        "FedGRPO needs clients that differ: experts that are alike are as wrong as the server.",
-        "FedMOA with accuracy and layout alone is FedAvg-GRPO with other weights, and equal to it.",
-    ),
 )
 EXPERIMENTS = (FEDAGENT, FEDGRPO, PUBSWAP, FEDMOA, METHODS)
-
-
-def describe_experiment(experiment: Experiment) -> str:
-    """The part of a page that is written before an experiment is run."""
-    table = experiment.table
-    lines = [f"{number}. {text}" for number, text in enumerate(experiment.hypotheses, start=1)]
-    lines += [
-        "",
-        "The protocol:",
-        "",
-        f"- Metric: {experiment.metric}.",
-        f"- Budget: {experiment.episodes:,} episodes to learn from in every row but zero-shot.",
-        f"- Seeds: 0 to {table.seeds - 1}, each a world of its own; settings are chosen on {FIRST_TUNING_SEED} to"
-        f" {LAST_TUNING_SEED}.",
-        f"- The smallest difference that counts: {experiment.smallest}; differences are paired by seed, with 95 % intervals; the "
-        "tests of difference and of equality are corrected together, for all comparisons of the page.",
-        "",
-        "| row | run alone |",
-        "|---|---|",
-        *(f"| {row} | `fedagentgym train {source}` |" for row, source in table.rows.items()),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def run_fedagent(quick: bool = False, store: Path | None = None) -> list[Measurement]:

@@ -23,7 +23,7 @@ from benchmarks import ROOT
 from benchmarks.measurement import Measurement
 from benchmarks.tables import RUNS, mean
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import format_path, read_json, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import RunConfig, load_config
@@ -127,32 +127,3 @@ def write_tuning(suite: Suite, trials: Sequence[Trial], folder: Path) -> None:
     """Write the trials of a suite and what is chosen."""
     plain = {"suite": suite.name, "chosen": choose_rates(trials), "trials": [asdict(trial) for trial in trials]}
     write_atomic(folder / f"{suite.name}.json", json.dumps(plain, indent=1, sort_keys=True) + "\n")
-
-
-def read_tuning(path: Path) -> tuple[str, list[Trial]]:
-    """The suite and the trials of a file, if as many were made of each entry and the chosen rates follow from them."""
-    plain: Any = read_json(path)
-    try:
-        trials = [Trial(**trial) for trial in plain["trials"]]
-        suite, chosen = str(plain["suite"]), plain["chosen"]
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{format_path(path)} holds no trials of a suite: {error}") from None
-    settings = {(trial.rate, trial.seed, trial.scenario) for trial in trials}
-    for name in {trial.entry for trial in trials}:
-        own = [(trial.rate, trial.seed, trial.scenario) for trial in trials if trial.entry == name]
-        if len(own) != len(settings) or set(own) != settings:
-            raise DataError(f"{format_path(path)}: {name} has other trials than the rest")
-    if chosen != choose_rates(trials):
-        raise DataError(f"{format_path(path)}: the chosen rates do not follow from the trials")
-    return suite, trials
-
-
-def find_odd_rates(suite: Suite, chosen: Mapping[str, float]) -> dict[str, float]:
-    """The baselines of a suite that do not carry their chosen rate, with the rate that they have."""
-    found = {}
-    for entry in list_baselines(suite):
-        rate = make_config(suite, next(iter(suite.scenarios)), entry.changes).learning.learning_rate
-        partner = next((name for name in suite.control or () if name != entry.name), "") if entry.stream else entry.name
-        if rate != chosen.get(partner, rate):
-            found[entry.name] = rate
-    return found

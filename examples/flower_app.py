@@ -1,6 +1,6 @@
 """Environments and client splits inside a Flower app of your own: every node plays the tasks of its client, the server sums up.
 
-To run one of this package's methods on Flower instead: `fedagentgym flower init`, or `federation.backend=flower-simulation`.
+To run one of this package's methods on Flower instead: `fedagentgym flower init`.
 Tried with flwr 1.41 (extra [flower]).
 """
 

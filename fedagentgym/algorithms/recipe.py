@@ -1,7 +1,7 @@
 """Limits of a server's requests to a client's machine: the settings of a recipe, and who decides each of them.
 
-A recipe is the part of a run's configuration that a Flower node gets from the server. `RULES` is the table of SECURITY.md, and a
-test holds it equal to the settings; `admit_recipe` applies it.
+A recipe is the part of a run's configuration that a Flower node gets from the server. The table of SECURITY.md has a rule for
+every setting, which a test checks; `admit_recipe` applies them.
 """
 
 from __future__ import annotations
@@ -10,58 +10,18 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings, make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
-from fedagentgym.base.errors import DataError, OptionError, RefusedError
+from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.registry import find_env_id
 
 SANDBOX = "sandbox"
 _MODEL_NAME = re.compile(r"sha256:[0-9a-f]{64}|[\w][\w.-]*(/[\w][\w.-]*)?")
-
-
-class Rule(NamedTuple):
-    """The party that decides a setting of a recipe, and what a node does with it; `keys` with all keys below them."""
-
-    keys: tuple[str, ...]
-    who: str
-    node: str
-
-
-OF_PACKAGE = "of this package, or of plugins that the owner names"
-RULES = (
-    Rule(("seed", "rounds", "sampled_episodes"), "server", "numbers in range"),
-    Rule(
-        ("env.id", "env.split", "evaluation.sets.env", "evaluation.sets.split"),
-        "server",
-        f"environments {OF_PACKAGE}",
-    ),
-    Rule(
-        ("env.options", "evaluation.sets.options"),
-        "server, but for places and protections",
-        "data sets by the word `installed`, no path; no `sandbox`: the owner's `accept` says which protections may be missing",
-    ),
-    Rule(("partition.file", "partition.labels"), "owner", "nothing: a server names no file of a node"),
-    Rule(("partition",), "server", f"samplers and variants {OF_PACKAGE}"),
-    Rule(("agent.name",), "server", f"agents that are loaded from a model, {OF_PACKAGE}; none that calls a server"),
-    Rule(
-        ("agent.model",), "server, among what the owner has", "the digest or the name of a model that is there, no path"
-    ),
-    Rule(
-        ("agent.options",), "server, but for arguments of libraries", "`memory`, `parallel`, `sleep`, `eager`, `noise`"
-    ),
-    Rule(("agent",), "server", "prompt, parser, decoding, adapter, device, type and threads"),
-    Rule(("learning",), "server", f"numbers, and names {OF_PACKAGE}"),
-    Rule(("algorithm",), "server", f"methods {OF_PACKAGE}; agents in them as `agent`"),
-    Rule(("evaluation",), "server", "numbers and names"),
-    Rule(("target",), "owner", "the application that the app was made for, or one in `trust`"),
-    Rule(("plugins",), "owner", "those in `plugins`"),
-    Rule(("client",), "owner", "the numbers in `clients`"),
-)
 
 
 @dataclass(frozen=True)
@@ -72,22 +32,6 @@ class Owner:
     """
 
     accept: tuple[str, ...] = ()
-
-
-def find_rule(key: str) -> Rule:
-    """The rule of a setting: the one with the longest key above it."""
-    matching = [(len(own), rule) for rule in RULES for own in rule.keys if key == own or key.startswith(f"{own}.")]
-    if not matching:
-        raise OptionError(f"there is no rule about {key!r} of a recipe")
-    return max(matching, key=lambda one: one[0])[1]
-
-
-def format_rules() -> str:
-    """The rules as a table in Markdown."""
-    lines = ["| setting of a recipe | who decides | what a node admits |", "|---|---|---|"]
-    for rule in RULES:
-        lines.append(f"| {', '.join(f'`{key}`' for key in rule.keys)} | {rule.who} | {rule.node} |")
-    return "\n".join(lines) + "\n"
 
 
 # ---- on a node ------------------------------------------------------------------------------------------------------

@@ -160,8 +160,8 @@ def plan(
     No model is loaded. For a run on this processor, minutes are predicted from a measurement of some seconds.
     """
     from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
     from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
-    from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
     from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
 
     device_bytes = None if device_memory is None else int(device_memory * 1e9)

@@ -416,7 +416,7 @@ class Run:
         target = HELD_APPLICATION if self.spec.partition.is_held else APPLICATION
         spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
         recipe = ApplicationSpec(target, {"spec": spec.to_plain()}, self.plugins)
-        if self.spec.partition.is_held and federation.backend in ("in-process", "flower-simulation"):
+        if self.spec.partition.is_held and federation.backend == "in-process":
             raise OptionError(
                 "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"
                 " with `fedagentgym flower init` and `flwr run`"

@@ -97,7 +97,7 @@ class Backend(Protocol):
 class FederationSettings(Settings):
     """The backend of the clients, how many take part, and how many must answer: the section `federation` of a configuration."""
 
-    backend: str = Field(default="in-process", description="in-process, flower-simulation or flower")
+    backend: str = Field(default="in-process", description="in-process or flower")
     rounds: int = Field(default=20, ge=0, description="communication rounds; 0 only evaluates the initial agent")
     raised_from: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(), description="planned rounds of a run before it was extended; written when it is extended"
@@ -283,7 +283,6 @@ BACKENDS = Registry(
     "backend",
     {
         "in-process": "fedagentgym.federation.backends.in_process:open_backend",
-        "flower-simulation": "fedagentgym.federation.backends.flower_simulation:open_backend",
         "flower": "fedagentgym.federation.backends.flower_deployment:open_backend",
     },
 )

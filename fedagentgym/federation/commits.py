@@ -130,11 +130,6 @@ class CommitStore:
         names = (entry.name for entry in self.folder.iterdir() if _FOLDER.fullmatch(entry.name) and entry.is_dir())
         return sorted(int(name) for name in names if name == f"{int(name):04d}")
 
-    def read_latest(self) -> Commit | None:
-        """The newest round, or None in a new run."""
-        numbers = self.list_notes()
-        return self.read(numbers[-1]) if numbers else None
-
     def read(self, number: int) -> Commit:
         """A round, checked: its bytes have the recorded digest and its note is complete."""
         note = self.read_note(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +60,6 @@ def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[s
         messages.append({"role": "assistant", "content": turn.reply})
     outcome = {"category": trajectory.category, "success": trajectory.success, "score": trajectory.score}
     return {"task": trajectory.task, **outcome, "messages": messages}
-
-
-def write_conversations(
-    path: str | Path,
-    trajectories: Iterable[Trajectory],
-    *,
-    solved_only: bool = True,
-    system: str | None = None,
-) -> int:
-    """Write supervised data as JSON lines and return the number of episodes."""
-    chosen = [trajectory for trajectory in trajectories if trajectory.success or not solved_only]
-    write_atomic(path, "".join(json.dumps(to_conversation(trajectory, system)) + "\n" for trajectory in chosen))
-    return len(chosen)
 
 
 def export_conversations(

@@ -49,14 +49,6 @@ def _map_items_to_rows(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np
     )
 
 
-def get_client_dataset(client_split: ClientSplit, client: int, dataset: Any) -> Any:
-    """The rows of a Hugging Face data set that belong to one client."""
-    if len(dataset) != len(client_split.pool):
-        raise DataError(f"the data set has {len(dataset):,} rows, the pool of the split {len(client_split.pool):,}")
-    pool = client_split.pool
-    return dataset.select(sorted(pool.find_position(name) for name in client_split.client(client).tasks))
-
-
 def import_client_split(
     env_id: str,
     held: Mapping[int, Iterable[str]] | Sequence[Iterable[str]],

@@ -13,12 +13,9 @@ from fedagentgym.agents.models.pretrained import list_shipped
 from fedagentgym.agents.models.store import identify_model
 from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.recipe import (
-    RULES,
     Owner,
     admit_recipe,
     build_algorithm,
-    find_rule,
-    format_rules,
     make_recipe,
 )
 from fedagentgym.algorithms.runtime import ExperimentSpec
@@ -52,23 +49,27 @@ def _find_models(annotation: Any) -> list[type[BaseModel]]:
     return [found for one in get_args(annotation) for found in _find_models(one)]
 
 
-def test_every_setting_of_a_recipe_has_a_rule() -> None:
+def read_rules(page: Path) -> dict[str, tuple[str, str]]:
+    """The table of the page: a setting, or all settings below a key; who decides, and what a node admits."""
+    _, _, table = page.read_text("utf-8").partition(
+        "| setting of a recipe | who decides | what a node admits |\n|---|---|---|\n"
+    )
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+    return {key.strip("`"): (who, node) for keys, who, node in rows for key in keys.split(", ")}
+
+
+def test_every_setting_of_a_recipe_has_a_rule(root: Path) -> None:
     """Free-form settings, and those that could name outside objects, have rules of their own, not that of the part above them."""
+    rules = read_rules(root / "SECURITY.md")
     keys = list(list_keys(ExperimentSpec))
     assert len(keys) > 80 and "evaluation.sets.options" in keys
-    rules = {key: find_rule(key) for key in keys}
-    assert {rule.keys for rule in RULES} - {rule.keys for rule in rules.values()} == {
-        ("target",),
-        ("plugins",),
-        ("client",),
-    }
-    telling = ("file", "path", "folder", "url", "key", "model", "options", "labels", "data", "variable", "plugins")
-    whole = {find_rule(part).node for part in ("agent.x", "learning.x", "evaluation.x")}
-    assert [key for key in keys if key.rpartition(".")[2] in telling and rules[key].node in whole] == []
-
-
-def test_the_table_is_the_one_of_the_page(root: Path) -> None:
-    assert format_rules() in (root / "SECURITY.md").read_text("utf-8")
+    found = {key: [own for own in rules if key == own or key.startswith(f"{own}.")] for key in keys}
+    assert [key for key, above in found.items() if not above] == []
+    longest = {key: max(above, key=len) for key, above in found.items()}
+    assert set(rules) - set(longest.values()) == {"target", "plugins", "client"}
+    outside = ("file", "path", "folder", "url", "key", "model", "options", "labels", "data", "variable", "plugins")
+    whole = {rules[part] for part in ("agent", "learning", "evaluation")}
+    assert [key for key in keys if key.rpartition(".")[2] in outside and rules[longest[key]] in whole] == []
 
 
 def ask(**changes: Any) -> ExperimentSpec:

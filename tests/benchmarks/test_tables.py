@@ -33,21 +33,6 @@ def test_every_row_of_every_table_is_a_configuration(name: str) -> None:
     assert len({slugify(row) for row in table.rows}) == len(table.rows)
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if not name.endswith("-quick")])
-def test_compared_rows_exist(name: str) -> None:
-    table = TABLES[name]
-    assert all(row in table.rows and base in table.rows for row, base in table.pairs)
-
-
-def test_the_four_tables_have_a_small_grid() -> None:
-    assert {name.removesuffix("-quick") for name in TABLES if name.endswith("-quick")} == {
-        "table1-tiny",
-        "fedgrpo-tiny",
-        "pubswap-tiny",
-        "fedmoa-tiny",
-    }
-
-
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A preset of seconds: two methods, one round."""

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 
@@ -102,8 +101,6 @@ class PretendedCuda(FakeTensorMode):
             value.constant = None
         elif isinstance(value, torch.Tensor):
             return self.from_tensor(value)
-        elif isinstance(value, list | tuple) and any(isinstance(part, torch.Tensor) for part in value):
-            return [self._make_fake(part) for part in value]
         return value
 
     def list_product_dtypes(self, devices: str = "cuda") -> set[torch.dtype]:
@@ -139,34 +136,23 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedCuda]:
     properties = SimpleNamespace(total_memory=MEMORY, name="pretended")
     said: dict[str, Any] = {
         "is_available": True,
-        "device_count": 1,
-        "current_device": 0,
         "is_bf16_supported": True,
         "get_device_properties": properties,
         "mem_get_info": (MEMORY, MEMORY),
-        "memory_reserved": 0,
-        "memory_allocated": 0,
         "get_rng_state": None,
         "set_rng_state": None,
     }
     with monkeypatch.context() as patch:
         for name, value in said.items():
             patch.setattr(torch.cuda, name, lambda *_, _value=value, **__: _value)
-        patch.setattr(fake_tensor, "init_gpu_context", lambda _: None)
         patch.setattr(torch.nn.Module, "_apply", move_module)
-        patch.setattr(torch._C, "_current_graph_task_id", lambda: 0)  # of which checkpointing recomputes once
         for module in (torch.autograd, torch.autograd.graph):
             patch.setattr(module, "_engine_run_backward", run_backward)
-        numpy, tolist = torch.Tensor.numpy, torch.Tensor.tolist
+        numpy = torch.Tensor.numpy
         patch.setattr(
             torch.Tensor,
             "numpy",
             lambda self, **k: read_array(self) if isinstance(self, FakeTensor) else numpy(self, **k),
-        )
-        patch.setattr(
-            torch.Tensor,
-            "tolist",
-            lambda self: read_array(self.cpu()).tolist() if isinstance(self, FakeTensor) else tolist(self),
         )
         with PretendedCuda() as mode:
             yield mode

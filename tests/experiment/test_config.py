@@ -6,14 +6,22 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.paper_tables import FEDGRPO, FEDMOA, PUBSWAP, PUBSWAP_QUICK, TABLE1
+from benchmarks.paper_tables import TABLE1
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 
 LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]
-ROWS = [row for table in (TABLE1, FEDGRPO, PUBSWAP, PUBSWAP_QUICK, FEDMOA) for row in table.rows.values()]
+ROWS = [
+    *TABLE1.rows.values(),
+    *(
+        "tiny-math:fedgrpo,experts-4",
+        "tiny-math:lora,pubswap,swap-random,tau-10",
+        "tiny-math:lora,fedprox-0.1,short-tau-40",
+    ),
+    "tiny-mixture:heter-heter,fedmoa,hypergradient-raw",
+]
 NAMES_OF_THE_BASE = (
     *("qwen2.5-1.5b", "qwen2.5-math-1.5b", "math", "gsm8k", "homo-homo"),
     *("central-grpo", "fedavg-grpo", "fedgrpo", "fedmoa", "pubswap", "tau-90"),
@@ -161,7 +169,7 @@ def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_wo
 def test_all_cores_are_for_a_single_process() -> None:
     assert load_config(LEAST, ["agent.threads=auto", "federation.workers=1"]).agent.threads == "auto"
     assert load_config(LEAST, ["agent.threads=2", "federation.workers=4"]).agent.threads == 2
-    for elsewhere in ("federation.workers=2", "federation.backend=flower-simulation"):
+    for elsewhere in ("federation.workers=2", "federation.backend=flower"):
         with pytest.raises(OptionError, match="threads: auto gives one process all cores"):
             load_config(LEAST, ["agent.threads=auto", elsewhere])
     assert load_config(LEAST, ["agent.threads=2"]).digest != load_config(LEAST).digest

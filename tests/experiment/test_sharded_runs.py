@@ -62,9 +62,8 @@ def resume(folder: Path, *changes: str, ranks: int = 2) -> None:
 
 
 def read(folder: Path) -> Commit:
-    commit = CommitStore(folder / "rounds").read_latest()
-    assert commit is not None
-    return commit
+    commits = CommitStore(folder / "rounds")
+    return commits.read(commits.list_rounds()[-1])
 
 
 def find_difference(first: Commit, second: Commit) -> float:

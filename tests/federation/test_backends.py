@@ -182,5 +182,5 @@ def test_a_worker_has_one_thread_and_its_device(toy: ModuleType, recipe: Any) ->
 
 
 def test_the_backends_have_names() -> None:
-    assert set(BACKENDS.names()) >= {"in-process", "flower-simulation", "flower"}
+    assert set(BACKENDS.names()) >= {"in-process", "flower"}
     assert BACKENDS.get("in-process") is open_backend

@@ -1,4 +1,4 @@
-"""The same run on Flower: its simulation engine, and a SuperLink with two SuperNodes on loopback."""
+"""The same run on Flower: a SuperLink with two SuperNodes on loopback."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
-from fedagentgym.federation.clients import BACKENDS, FederationSettings
-from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.clients import BACKENDS
+from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.exchange import ApplicationSpec, Request, StateName
 from fedagentgym.federation.message import Message, update_norm
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.federation.server import ServerConfig, run_rounds
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.federation.conftest import TOY, TOY_FILE
 
@@ -120,24 +119,6 @@ def node_key(file: Path) -> None:
     file.with_suffix(".key.pub").write_bytes(public)
 
 
-def test_the_simulation_engine_gives_the_same_bits(
-    toy: ModuleType, run_toy: Callable[..., Commit], tmp_path: Path
-) -> None:
-    calm = run_toy(tmp_path / "calm", rounds=2, per_round=3, calls=2)
-    algorithm = toy.build(calls=2, clients=4)
-    recipe = ApplicationSpec(f"{TOY}:build", {"calls": 2}, (TOY_FILE,))
-    backend = BACKENDS.get("flower-simulation")(
-        recipe, folder=tmp_path / "sim" / "states", workers=1, application=algorithm
-    )
-    try:
-        settings = FederationSettings(rounds=2, clients_per_round=3)
-        simulated = run_rounds(algorithm, backend, ServerConfig(tmp_path / "sim", 0, settings)).commit
-    finally:
-        backend.close()
-    assert simulated.state.digest == calm.state.digest
-    assert simulated.heads == calm.heads
-
-
 def run_alone(tmp_path: Path, name: str, **federation: Any) -> str:
     """The digest at which FEDAGENT ends on this machine."""
     return train(merge(FEDAGENT, {"federation": federation, "output": {"folder": str(tmp_path / name)}})).digest
@@ -152,11 +133,10 @@ def test_fedagent_ends_alike_in_a_process_and_a_deployment(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_fedagent_ends_alike_in_a_process_a_pool_and_a_simulation(tmp_path: Path) -> None:
-    """Ordinary tests run every method in a pool (`check_algorithm`), and the simulation with the toy."""
+def test_fedagent_ends_alike_in_a_process_and_a_pool(tmp_path: Path) -> None:
+    """Ordinary tests run every method in a pool (`check_algorithm`); `test_flower_simulation_app.py` runs a simulation."""
     alone = run_alone(tmp_path, "sequential")
     assert run_alone(tmp_path, "pool", workers=2) == alone
-    assert run_alone(tmp_path, "simulation", backend="flower-simulation") == alone
 
 
 PERSONAL = merge(FEDAGENT, {"algorithm": {"name": "personal-head", "local_steps": 1}})
@@ -173,13 +153,12 @@ def test_personal_parameters_are_the_same_on_every_backend(tmp_path: Path) -> No
     places: dict[str, dict[str, Any]] = {
         "sequential": {},
         "pool": {"workers": 2},
-        "simulation": {"backend": "flower-simulation"},
     }
     found = []
     for name, federation in places.items():
         train(merge(PERSONAL, {"federation": federation, "output": {"folder": str(tmp_path / name)}}))
         found.append(read_states(tmp_path / name, "states/*/0002-*.state"))
-    assert len(found[0]) == 2 and found[0] == found[1] == found[2]
+    assert len(found[0]) == 2 and found[0] == found[1]
     assert b"personal/" in found[0]["000000"]
     deployed(tmp_path, tmp_path / "deployment", PERSONAL)
     assert read_states(tmp_path, "node*/states/*/*/0002-*.state") == found[0]

@@ -43,7 +43,7 @@ def test_the_default_simulation_ends_where_one_process_ends(tmp_path: Path) -> N
     finally:
         stop_local_superlink(tmp_path / "flwr")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads((tmp_path / "other" / "result.json").read_text())["final"]["digest"]
+    found = json.loads((tmp_path / "other" / "result.json").read_text())["state"]
     alone = train(merge(config, {"seed": 4, "output": {"folder": str(tmp_path / "alone")}}))
     assert found == alone.digest and not (tmp_path / "run").exists()
     assert len(list((tmp_path / "other").rglob("*.state"))) >= 3

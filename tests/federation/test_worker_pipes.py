@@ -120,8 +120,6 @@ def test_garbage_from_real_workers_costs_their_clients_only(
         ("flower", {"wait": "long"}, "federation.options.wait: "),
         ("flower", {"wait": -1}, "federation.options.wait: "),
         ("flower", {"nodes": {"a": [1]}}, "federation.options.nodes"),
-        ("flower-simulation", {"num_gpu": 1}, "unknown key 'federation.options.num_gpu': did you mean 'num_gpus'"),
-        ("flower-simulation", {"num_cpus": 0}, "federation.options.num_cpus: "),
         ("in-process", {"workers": 2}, "federation.options.workers is no option of a backend: see federation.workers"),
         ("in-process", {"recipe": 2}, "federation.options.recipe is no option of a backend"),
     ],
@@ -136,7 +134,6 @@ def test_options_that_a_backend_does_not_know_are_one_sentence(
 
 def test_options_become_the_keywords_of_a_backend(monkeypatch: Any) -> None:
     assert load_options("flower", {"wait": 5, "nodes": {"7": [0, 1]}}) == {"wait": 5.0, "nodes": {7: (0, 1)}}
-    assert load_options("flower-simulation", {"num_gpus": 0.5}) == {"num_gpus": 0.5}
     assert load_options("in-process", {}) == {}
 
     def opener(recipe: Any, *, colour: str = "red", **common: Any) -> Any:

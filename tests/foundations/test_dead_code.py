@@ -1,4 +1,4 @@
-"""Nothing in the package is there for nobody: vulture finds what no code, test or example uses by name."""
+"""Nothing in the package is there for its tests alone: vulture finds what no code, example or page uses by name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ CALLED_BY_A_LIBRARY = {
     *("on_broken_pipe",),  # rich
     *("on_step_begin", "on_step_end", "response_schema", "parse_response"),  # transformers' and TRL's trainers
     *("num_partitions",),  # flwr-datasets
-    *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits"),  # OpenEnv
-    *("is_np_flattenable", "probability"),  # gymnasium's spaces
+    *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits", "list_tasks"),  # OpenEnv
+    *("is_np_flattenable", "probability", "to_jsonable", "from_jsonable", "observation_space"),  # gymnasium
     *("memo",),  # copy.deepcopy
+    *("kwargs",),  # callers give them
     *("closure",),  # torch.optim
     *("tempdir",),  # tempfile
     *("create_system", "linkname", "pax_headers"),  # zipfile and tarfile
@@ -32,6 +33,8 @@ CALLED_BY_A_LIBRARY = {
 }
 ATTRIBUTE = re.compile(r"\.(\w+)")
 """Attributes that a page's template reads."""
+NAMED_ON_A_PAGE = re.compile(r"```.*?```|`[^`\n]+`|^::: \S+$", re.DOTALL | re.MULTILINE)
+"""Code in documentation, and the entries of the Python reference, which `test_surface.py` compares with every `__all__`."""
 RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
 """Called by text, so that what is timed has a process of its own (benchmarks/webshop.py)."""
 FOUND_BY_NAME = re.compile(r"_equal_\w+")
@@ -55,7 +58,7 @@ READ_AS_A_WHOLE = {
 
 def test_everything_is_used() -> None:
     finder = Vulture(ignore_decorators=DECORATORS)
-    finder.scavenge([str(ROOT / part) for part in ("fedagentgym", "benchmarks", "examples", "tests")])
+    finder.scavenge([str(ROOT / part) for part in ("fedagentgym", "benchmarks", "examples")])
     packages = (ROOT / "fedagentgym", ROOT / "benchmarks")
     imported = {
         name
@@ -65,7 +68,10 @@ def test_everything_is_used() -> None:
     }
     templates = (ROOT / "fedagentgym" / "pages" / "templates").glob("*.html")
     laid_out = {name for file in templates for name in ATTRIBUTE.findall(file.read_text("utf-8"))}
-    known = imported | laid_out | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    code = [part for page in pages for part in NAMED_ON_A_PAGE.findall(page.read_text("utf-8"))]
+    documented = {name for part in code for name in re.findall(r"\w+", part)}
+    known = documented | imported | laid_out | CALLED_BY_A_LIBRARY | READ_AS_A_WHOLE | RUN_IN_A_PROCESS
     unused = [
         f"{Path(item.filename).relative_to(ROOT)}:{item.first_lineno}: {item.name}"
         for item in finder.get_unused_code(min_confidence=60)

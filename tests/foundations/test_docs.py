@@ -21,7 +21,7 @@ import fedagentgym
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
 from fedagentgym.experiment.config import list_presets, load_config
-from fedagentgym.experiment.estimate.memory import DEVICE_BYTES
+from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
 from fedagentgym.experiment.estimate.plan import plan_run
 
 ROOT = Path(__file__).resolve().parents[2]

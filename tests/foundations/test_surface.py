@@ -154,5 +154,5 @@ def test_type_checkers_see_what_a_package_exports(package: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import fedagentgym.learning
 
-    with pytest.raises(AttributeError, match=r"module 'fedagentgym\.learning' has no attribute 'trian'"):
-        fedagentgym.learning.trian  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'fedagentgym\.learning' has no attribute 'trainings'"):
+        fedagentgym.learning.trainings  # noqa: B018

@@ -76,7 +76,7 @@ def test_dealt_batches_hold_every_row_once(lengths: list[int], cuts: list[int], 
     [
         ({"learning": {"sharding": {"devices": 0}}}, "learning.sharding.devices"),
         ({"learning": {"sharding": {"device": 2}}}, "did you mean 'devices'"),
-        ({"learning": {"sharding": {}}, "federation": {"backend": "flower-simulation"}}, "not for flower-simulation"),
+        ({"learning": {"sharding": {}}, "federation": {"backend": "flower"}}, "not for flower"),
         ({"learning": {"sharding": {}}, "federation": {"workers": 2}}, "set federation.workers=0"),
         ({"learning": {"sharding": {}}, "federation": {"deadline": 9.0}}, "leave out federation.deadline"),
         ({"learning": {"sharding": {}}, "agent": {"device": "cuda:1"}}, "agent.device=cuda, not cuda:1"),

@@ -8,7 +8,6 @@ import pytest
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.partitions.adapters import (
-    get_client_dataset,
     get_row_indices,
     import_client_split,
 )
@@ -27,13 +26,6 @@ def test_row_indices_name_the_tasks(client_split: ClientSplit) -> None:
     for client, numbers in zip(client_split, rows, strict=True):
         assert numbers == sorted(numbers)
         assert {client_split.pool.ids[number] for number in numbers} == set(client.tasks)
-
-
-def test_a_hugging_face_data_set(client_split: ClientSplit) -> None:
-    datasets = pytest.importorskip("datasets")
-    whole: Any = datasets.Dataset.from_dict({"task": list(client_split.pool.ids)})
-    part = get_client_dataset(client_split, 2, whole)
-    assert set(part["task"]) == set(client_split.client(2).tasks)
 
 
 def test_import_of_a_mapping(client_split: ClientSplit, tmp_path: Any) -> None:

@@ -191,7 +191,7 @@ def test_the_sentence_names_the_option_and_the_way_out(
     with pytest.raises(OptionError, match=r"split= is decided by the split"):
         made.client(1).make(split="warmup")
     with pytest.raises(OptionError, match="did you mean 'attempts'"):
-        made.client(1).make(attemps=2)
+        made.client(1).make(attemps=2)  # codespell:ignore attemps
 
 
 def test_clients_in_variants_keep_their_tasks() -> None:

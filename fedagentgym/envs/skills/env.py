@@ -43,7 +43,7 @@ WORDS_PER_STEP = 6
 MOST_THOUGHT = 2 * WORDS_PER_STEP * MOST_STEPS
 MANNERS = ("one", "several")
 LAYOUTS = ("thinks", "empty", "answers")
-TAGGED, EQUATION, BARE = REPLIES = ("tagged", "equation", "bare")
+TAGGED, EQUATION, BARE = ("tagged", "equation", "bare")
 UNKNOWN = {TAGGED: "<think> I do not know . </think> <answer> 0 </answer>", EQUATION: "0 + 0 = 0", BARE: "0"}
 _ANSWER = re.compile(r"([0-9]{1,9})(?:\s+([a-z]{1,20}))?")
 _STEPS = re.compile(r"[0-9.=+\- ]*[0-9] *")

@@ -15,7 +15,6 @@ THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 TOOL = ("<tool>", "</tool>")
 TAGS = (*THINK, *ANSWER, *TOOL)
-FORMAT_VERSION = "formats/1"
 _LONGEST_JUDGED = 200_000
 _TOOL_CALL = re.compile(r"([a-z_]{1,20})\[(.*)\]", re.DOTALL)
 _FENCE = "```"

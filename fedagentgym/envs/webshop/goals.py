@@ -14,7 +14,6 @@ import json
 import random
 from bisect import bisect
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,9 +203,3 @@ def _make_human_table(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
     table: dict[str, Array | int] = {"starts": starts, "cap": np.array(caps, dtype=np.float64), **written.finish()}
     return table, np.repeat(np.arange(len(catalogue)), counts)
-
-
-def find_weighted_index(weights: Sequence[float], position: float) -> int:
-    """The goal that the original draws at a position between 0 and the sum of weights. Its bookkeeping is shifted by one:
-    goal 0 is never drawn, every other has its predecessor's weight, and the last one has two."""
-    return min(bisect([0.0, *accumulate(weights)], position), len(weights) - 1)

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from fedagentgym.agents.model_shapes import LINEAR_LAYERS
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import (
     EPISODE_BYTES,
@@ -27,17 +26,13 @@ from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
 from fedagentgym.experiment.config import RunConfig
+from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, PlannedAgent, VllmShare, count_rows, plan_agent
 from fedagentgym.experiment.estimate.memory import (
-    DEVICE_BYTES,
     Part,
-    PlannedAgent,
-    VllmShare,
     compute_least,
     compute_peak,
-    count_rows,
     list_memory_parts,
     list_second_parts,
-    plan_agent,
 )
 from fedagentgym.learning.settings import ShardingSettings
 
@@ -260,7 +255,7 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
     if not plan.agent.has_adapter:
         adapted = replace(
             plan.agent,
-            adapted=LINEAR_LAYERS,
+            has_adapter=True,
             width=2,
             trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
         )

@@ -8,8 +8,7 @@ from a node that the server's owner has registered, not that this node is the cl
 one client therefore stop the run; `federation.options.nodes`, which assigns clients to nodes by number, takes precedence.
 
 The same app runs in Flower's simulation (`flwr run` without a deployment). A simulated node stands for the clients whose number
-leaves its `partition-id` as remainder by `num-partitions`; it keeps nothing, so states are sent with requests, as in the backend
-`flower-simulation`.
+leaves its `partition-id` as remainder by `num-partitions`; it keeps nothing, so states are sent with requests.
 """
 
 from __future__ import annotations

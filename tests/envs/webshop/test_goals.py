@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.goals import Goal, find_weighted_index
+from fedagentgym.envs.webshop.goals import Goal
 from fedagentgym.envs.webshop.stock import ShopChoice, compute_split_ranges, open_shop_data
 
 
@@ -101,14 +100,6 @@ def test_seeds_change_prices_and_caps_but_not_the_order_of_targets(webshop_data:
     one, other = (open_shop_data(ShopChoice(str(webshop_data), seed=seed)).goals for seed in (42, 7))
     assert [goal.asin for goal in one[:300]] == [goal.asin for goal in other[:300]]
     assert [goal.price_upper for goal in one[:300]] != [goal.price_upper for goal in other[:300]]
-
-
-def test_weighted_draws_have_the_originals_shift(parity: Callable[[str], Any]) -> None:
-    case = parity("unit_test_expectations")["random_idx"]
-    source = random.Random(case["seed"])
-    weights = [float(source.randint(0, 10)) for _ in range(50)]
-    drawn = [find_weighted_index(weights, source.uniform(0.0, sum(weights))) for _ in range(3)]
-    assert drawn == case["expected"]
 
 
 @pytest.mark.parametrize(

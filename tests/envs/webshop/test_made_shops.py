@@ -12,7 +12,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.webshop import stock
 from fedagentgym.envs.webshop.env import WebShopEnv
-from fedagentgym.envs.webshop.goals import CAPS, NO_CAP, find_weighted_index
+from fedagentgym.envs.webshop.goals import CAPS, NO_CAP
 from fedagentgym.envs.webshop.stock import ShopChoice, open_shop_data
 from tests.envs.webshop.test_loading import many, write
 
@@ -143,9 +143,3 @@ def test_a_task_of_another_shop_is_refused(tmp_path: Path) -> None:
         small.begin(beyond, 0)
     with pytest.raises(DataError, match="carries no shopping goal: its payload is int"):
         small.begin(replace(beyond, payload=3), 0)
-
-
-def test_a_weighted_draw_is_shifted_by_one_as_in_the_original() -> None:
-    weights = [2.0, 3.0, 5.0]
-    drawn = [find_weighted_index(weights, position) for position in (0.0, 1.9, 2.0, 4.9, 5.0, 10.0)]
-    assert drawn == [1, 1, 2, 2, 2, 2]

@@ -1,0 +1,135 @@
+"""The agent of a run as numbers, from which its plan is computed; no model is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedagentgym.agents.model_shapes import ModelShape, find_shape, make_tiny_shape
+from fedagentgym.agents.presets import complete_settings
+from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.text.words import count_tokens
+from fedagentgym.algorithms.runtime import EnvSettings
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.process import check_bfloat16
+from fedagentgym.envs import open_env
+from fedagentgym.envs.make import count_turns
+from fedagentgym.envs.scripted import list_words
+from fedagentgym.learning.settings import WarmStartSettings
+
+WIDTHS = {"float32": 4, "bfloat16": 2}
+DEVICE_BYTES = 80 * 10**9
+"""The memory of the GPU that a plan assumes where none is given."""
+
+
+@dataclass(frozen=True)
+class PlannedAgent:
+    """The numbers from which a plan is computed. `trainable` are the parameters that are trained and sent."""
+
+    name: str
+    model: str
+    shape: ModelShape
+    parameters: int
+    trainable: int
+    has_adapter: bool
+    on_gpu: bool
+    width: int
+    """Bytes of a stored weight of the model; an adapter's own weights take four."""
+    context_length: int
+    reply_tokens: int
+    turns: int
+    rows_per_episode: int
+    device_bytes: int = DEVICE_BYTES
+    """The memory of the GPU, of which vLLM and the passes of an update take shares."""
+
+    @property
+    def device_type(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if self.on_gpu else "cpu"
+
+    @property
+    def episode_tokens(self) -> int:
+        """Maximum number of tokens that the model reads and writes in an episode: with a window every turn is a
+        prompt of its own."""
+        return self.context_length * self.rows_per_episode
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that the agent writes in an episode, at most."""
+        return self.reply_tokens * self.turns
+
+
+@dataclass(frozen=True)
+class VllmShare:
+    """vLLM's share of a device: always, or while it plays."""
+
+    share: float
+    sleeps: bool
+
+
+def plan_agent(
+    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None, device_bytes: int = DEVICE_BYTES
+) -> PlannedAgent:
+    """The numbers of a run's agent; an error if they are not known without loading it."""
+    chosen = complete_settings(settings)
+    if chosen.decoding is None or chosen.context is None:
+        raise OptionError(f"a plan needs an agent with a language model that is trained, not {settings.name!r}")
+    shape, longest = _find_model(chosen, env, warm_start)
+    adapter = chosen.adapter
+    parameters = shape.count_parameters()
+    trainable = (
+        parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
+    )
+    turns = count_turns(env.id, env.options)
+    return PlannedAgent(
+        name=settings.name,
+        model=chosen.model or f"tiny, {(warm_start or WarmStartSettings()).size}",
+        shape=shape,
+        parameters=parameters,
+        trainable=trainable,
+        has_adapter=adapter is not None,
+        on_gpu=_is_gpu(chosen),
+        width=WIDTHS[
+            chosen.dtype or ("bfloat16" if adapter is not None and _has_bfloat16(chosen.device) else "float32")
+        ],
+        context_length=chosen.context_length or longest,
+        reply_tokens=chosen.decoding.max_new_tokens,
+        turns=turns,
+        rows_per_episode=count_rows(settings, env),
+        device_bytes=device_bytes,
+    )
+
+
+def count_rows(settings: AgentSettings, env: EnvSettings) -> int:
+    """Rows of the loss per episode at most: with a window every turn is a prompt of its own."""
+    return count_turns(env.id, env.options) if complete_settings(settings).context == "window" else 1
+
+
+def _is_gpu(settings: AgentSettings) -> bool:
+    """Return whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
+    return settings.device != "cpu" and (settings.device != "auto" or settings.name not in ("tiny", "smollm2"))
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Return whether a base under an adapter is stored in half the bytes; without a named device a GPU is assumed."""
+    return device != "cpu" or check_bfloat16().present
+
+
+def _find_model(
+    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None
+) -> tuple[ModelShape, int]:
+    """The shape of the model, and its maximum context length unless the agent sets one."""
+    if settings.model is not None:
+        return find_shape(settings.model), DEFAULT_CONTEXT
+    if settings.name != "tiny":
+        raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
+    start = warm_start or WarmStartSettings()
+    words = list_words(open_env(env.id, **_without_reward(env.options)))
+    return make_tiny_shape(start.size, count_tokens(words)), start.context_length
+
+
+DEFAULT_CONTEXT = 32_768
+"""Maximum context of a language model whose `context_length` is not set."""
+
+
+def _without_reward(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "reward"}
