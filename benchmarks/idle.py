@@ -48,7 +48,7 @@ class IdleAlgorithm(Averaging[FedAgentSettings]):
         weights = ArrayForm("float32", (self.floats,))
         form = Form({"weights/w": weights}, text=64)
         state = Form({f"weights/{number}": weights for number in range(self.kept)})
-        return {"train": Operation(self.train, form, form, state)}
+        return {"train": Operation(self.train_client, form, form, state)}
 
     def client_ids(self) -> range:
         return range(self.clients)
@@ -59,7 +59,7 @@ class IdleAlgorithm(Averaging[FedAgentSettings]):
     def initial_state(self) -> ServerState:
         return ServerState(freeze({"w": np.zeros(self.floats, np.float32)}))
 
-    def train(self, state: Message, message: Message, client: ClientContext[Any]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Any]) -> tuple[Message, Message]:
         started = time.process_time()
         trained = {name: shift_weights(value, client.id) for name, value in message.weights.items()}
         kept = {str(number): shift_weights(message.weights["w"], number) for number in range(self.kept)}

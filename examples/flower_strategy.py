@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from pydantic import Field
 
 import fedagentgym
-from fedagentgym.algorithms import Averaging, AveragingSettings
+from fedagentgym.algorithms import Averaging, AveragingSettings, Card, Scale
 from fedagentgym.errors import OptionError
 
 KEPT = ("m_t", "v_t")
@@ -36,10 +37,6 @@ class FlowerStrategy(Averaging[StrategySettings]):
     """Federated averaging in which `aggregate_train` of the strategy takes the place of the mean."""
 
     settings_class = StrategySettings
-
-    @classmethod
-    def needs_counts(cls, settings: StrategySettings) -> bool:
-        return True
 
     def combine(self, state: Any, used: Sequence[Any], updates: Iterator[Mapping[str, Any]], this_round: Any) -> Any:
         if not used:
@@ -64,6 +61,10 @@ class FlowerStrategy(Averaging[StrategySettings]):
             for name, value in (getattr(strategy, part) or {}).items()
         }
         return type(state)(after, moments, state.memory)
+
+    @classmethod
+    def describe(cls, settings: StrategySettings, scale: Scale) -> Card:
+        return replace(super().describe(settings, scale), needs_counts=True)
 
 
 def make_strategy(settings: StrategySettings) -> Any:

@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from fedagentgym.algorithms.averaging import AveragingSettings as AveragingSettings
     from fedagentgym.algorithms.base import CONTROL_BYTES as CONTROL_BYTES
     from fedagentgym.algorithms.base import BaseAlgorithm as BaseAlgorithm
+    from fedagentgym.algorithms.card import Card as Card
+    from fedagentgym.algorithms.card import Scale as Scale
+    from fedagentgym.algorithms.card import Sent as Sent
+    from fedagentgym.algorithms.card import Work as Work
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".averaging": ("Averaging", "AveragingSettings"),
         ".base": ("BaseAlgorithm", "CONTROL_BYTES"),
+        ".card": ("Card", "Scale", "Sent", "Work"),
     },
 )
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, METRICS, BaseAlgorithm, Scale, Sent, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.card import METRICS, Card, Scale, Sent, Work
 from fedagentgym.algorithms.reports import (
     MOST_COUNTED,
     evaluate_local_model,
@@ -112,6 +113,7 @@ class WeightedSettings(AveragingSettings):
 
 
 L = TypeVar("L", bound=LocalStepsSettings)
+PARAMETERS = Sent("parameters", "the parameters after local training", "the server, their mean by all clients")
 SUCCESS = "success"
 LOSS_METRICS: Mapping[str, tuple[float, float]] = MappingProxyType({SUCCESS: (0.0, 1.0)})
 """The reported metric that a client's loss is taken from, with its least and greatest value."""
@@ -142,7 +144,7 @@ class Averaging(BaseAlgorithm[L]):
 
     A method overrides the step in which it differs. On the server a round is `exchange` (`make_broadcast`,
     `make_instructions`), `accept` for each reply, `find_refused`, `combine` (`client_weights`), `compute_round_metrics`. On a
-    client it is `train`: `read_start`, `open_learner`, the local steps, `make_reply`. A round holds a constant number of
+    client it is `train_client`: `read_start`, `open_learner`, the local steps, `make_reply`. A round holds a constant number of
     models, whatever the number of clients.
 
     Attributes:
@@ -150,92 +152,13 @@ class Averaging(BaseAlgorithm[L]):
             value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
     """
 
-    trains_local_models: ClassVar[bool] = True
-    assumed: ClassVar[Sequence[str]] = ASSUMED
     deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
-
-    def check_start(self, asked: int) -> None:
-        """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.
-
-        Args:
-            asked: Number of clients that take part in a round.
-
-        Raises:
-            OptionError: If it would.
-        """
-        rule = self.settings.rule
-        if rule.needs_all and asked < rule.least_updates:
-            raise OptionError(
-                f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
-                " a round"
-            )
-        if not rule.uses_weights and self._can_weigh_unequally():
-            raise self._refuse_weights()
-
-    def _can_weigh_unequally(self) -> bool:
-        """Return whether clients are known to have unequal weights, or weights of the method's own."""
-        if self.settings.privacy is not None or len(self.client_ids()) < 2:
-            return False
-        if self.gives_weights(self.settings):
-            return True
-        if self.runtime.spec.partition.is_held:
-            return False  # the numbers of tasks come with the first replies
-        return len(set(self.settings.weigh([float(len(member)) for member in self.runtime.client_split]))) > 1
-
-    def _refuse_weights(self) -> OptionError:
-        own = self.gives_weights(self.settings)
-        by = "its own weights" if own else "their numbers of tasks, which differ"
-        return OptionError(
-            f"algorithm.aggregation: {self.settings.rule.name} ignores weights, but {self.settings.name} weighs its clients by"
-            f" {by}: choose a rule that uses weights, such as weighted, or a method that weighs all clients alike, such as"
-            " fedagent"
-        )
-
-    @classmethod
-    def gives_weights(cls, settings: L) -> bool:
-        """Return whether the method gives clients weights of its own, which a rule without weights would ignore.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            True if it overrides `client_weights`. A method whose weights are equal under some settings says so here.
-        """
-        return cls.client_weights is not Averaging.client_weights
-
-    @classmethod
-    def list_kept_copies(cls, settings: L) -> tuple[str, ...]:
-        """Return which copies of the parameters the penalties hold: with a proximal term, the start of the round."""
-        return ("start of the round",) if settings.proximal > 0 else ()
-
-    @classmethod
-    def estimate_round(cls, settings: L, scale: Scale) -> Work | None:
-        """Estimate one round: every participant trains for `local_steps` and exchanges its parameters once."""
-        return replace(scale.count_local_work(settings.local_steps), models_down=1, models_up=1) * scale.asked
-
-    @classmethod
-    def list_sent(cls, settings: L) -> tuple[Sent, ...]:
-        """Return what clients send: the trained parameters, and metrics."""
-        return (
-            Sent("parameters", "the parameters after local training", "the server, their mean by all clients"),
-            METRICS,
-        )
-
-    @classmethod
-    def needs_counts(cls, settings: L) -> bool:
-        """Return whether the aggregation weighs clients by their number of tasks."""
-        return settings.privacy is None and settings.weigh([1.0, 3.0]) != settings.weigh([1.0, 1.0])
-
-    @classmethod
-    def needs_metrics(cls, settings: L) -> bool:
-        """Return whether a reported metric decides a client's weight: by `deciding_metrics`, or by a rule that needs losses."""
-        return bool(cls.deciding_metrics) or isinstance(settings.rule, LossRule)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the one operation of clients, `train`."""
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         request, reply = (Form(self.runtime.make_weight_forms(), CONTROL_BYTES, report) for report in (0, sampled))
-        return {"train": Operation(self.train, request, reply, self.make_state_form())}
+        return {"train": Operation(self.train_client, request, reply, self.make_state_form())}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
@@ -327,7 +250,7 @@ class Averaging(BaseAlgorithm[L]):
         if type(examples) is not int or not 1 <= examples < MOST_COUNTED:
             return Failure(client, "refused", f"no number of examples: {str(examples)[:40]!r}")
         rows = self.runtime.env.max_turns  # of the loss at most
-        asked = self.estimate_round(self.settings, Scale(self.runtime.learning, 1, 1, rows, {}))
+        asked = self.describe(self.settings, Scale(self.runtime.learning, rows_per_episode=rows)).round
         report = read_report(client, message, asked, self.runtime.spec.sampled_episodes)
         if isinstance(report, Failure):
             return report
@@ -417,7 +340,7 @@ class Averaging(BaseAlgorithm[L]):
         if privacy is None or this_round.secret is None:
             return {}
         asked, clients = len(this_round.participants), len(this_round.clients.ids)
-        work = self.estimate_round(self.settings, Scale(self.runtime.learning, clients, asked, 1, {})) or Work()
+        work = self.describe(self.settings, Scale(self.runtime.learning, clients, asked)).round or Work()
         spent = compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)
         counts = {"episodes": float(work.episodes), "optimizer_steps": float(work.optimizer_steps)}
         return {**counts, "privacy/epsilon": spent, "privacy/delta": privacy.delta}
@@ -438,7 +361,7 @@ class Averaging(BaseAlgorithm[L]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """Train for `local_steps` steps on the client's own tasks; runs where the client is.
 
         Args:
@@ -549,3 +472,61 @@ class Averaging(BaseAlgorithm[L]):
         }
         counts = ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)
         return {**moments, f"weights/{OPTIMIZER}counts": counts}
+
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    @classmethod
+    def describe(cls, settings: L, scale: Scale) -> Card:
+        """Return the card: every participant trains for `local_steps` and exchanges its parameters once.
+
+        A method that overrides `client_weights` gives weights of its own; one whose weights are equal under some settings
+        replaces `gives_weights`.
+        """
+        return replace(
+            super().describe(settings, scale),
+            round=replace(scale.count_local_work(settings.local_steps), models_down=1, models_up=1) * scale.asked,
+            sent=(PARAMETERS, METRICS),
+            kept_copies=("start of the round",) if settings.proximal > 0 else (),
+            needs_counts=settings.privacy is None and settings.weigh([1.0, 3.0]) != settings.weigh([1.0, 1.0]),
+            needs_metrics=bool(cls.deciding_metrics) or isinstance(settings.rule, LossRule),
+            gives_weights=cls.client_weights is not Averaging.client_weights,
+            trains_local_models=True,
+            assumed=ASSUMED,
+        )
+
+    def check_start(self, asked: int) -> None:
+        """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.
+
+        Args:
+            asked: Number of clients that take part in a round.
+
+        Raises:
+            OptionError: If it would.
+        """
+        rule = self.settings.rule
+        if rule.needs_all and asked < rule.least_updates:
+            raise OptionError(
+                f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
+                " a round"
+            )
+        if not rule.uses_weights and self._can_weigh_unequally():
+            raise self._refuse_weights()
+
+    def _can_weigh_unequally(self) -> bool:
+        """Return whether clients are known to have unequal weights, or weights of the method's own."""
+        if self.settings.privacy is not None or len(self.client_ids()) < 2:
+            return False
+        if self.card.gives_weights:
+            return True
+        if self.runtime.spec.partition.is_held:
+            return False  # the numbers of tasks come with the first replies
+        return len(set(self.settings.weigh([float(len(member)) for member in self.runtime.client_split]))) > 1
+
+    def _refuse_weights(self) -> OptionError:
+        own = self.card.gives_weights
+        by = "its own weights" if own else "their numbers of tasks, which differ"
+        return OptionError(
+            f"algorithm.aggregation: {self.settings.rule.name} ignores weights, but {self.settings.name} weighs its clients by"
+            f" {by}: choose a rule that uses weights, such as weighted, or a method that weighs all clients alike, such as"
+            " fedagent"
+        )

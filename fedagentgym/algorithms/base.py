@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, final
 
-from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import ALGORITHMS
+from fedagentgym.algorithms.card import CLIENTS, SPLIT, Card, Scale
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
@@ -17,7 +16,6 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, Message
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
-from fedagentgym.partitions.client_split import ClientSplit
 
 S = TypeVar("S", bound=Settings)
 CONTROL_BYTES = 1024
@@ -40,127 +38,14 @@ class BaseAlgorithm(Generic[S]):
 
     Attributes:
         settings_class: The class of the settings, the section `algorithm` of a configuration.
-        metered: False for methods that send nothing; their bytes are recorded as 0.
-        trains_local_models: Whether clients end a round with models of their own, which can be evaluated.
-        assumed: What the accountant of the privacy that the method spends assumes, if there is one.
-        keeps_policies: Whether clients play with policies of their own (`client_parameters`), not all with the same.
         operations: What clients can be asked to do, by name.
     """
 
     settings_class: ClassVar[type[Settings]]
-    metered: ClassVar[bool] = True
-    trains_local_models: ClassVar[bool] = False
-    """True if clients end a round with models of their own, which can be evaluated (`evaluation.at_clients`)."""
-    assumed: ClassVar[Sequence[str]] = ()
-
-    keeps_policies: ClassVar[bool] = False
-    """True if clients play with policies of their own (`client_parameters`)."""
 
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
-
-    # ---- for a plan, before anything is opened ---------------------------------------------------------------------
-
-    @classmethod
-    def estimate_preparation(cls, settings: S, scale: Scale) -> Work | None:
-        """Estimate the work of `prepare`, for `fedagentgym plan`.
-
-        Args:
-            settings: The method's settings.
-            scale: Numbers of clients, participants and tasks, and the settings of learning.
-
-        Returns:
-            The work; none by default. None if it is unknown.
-        """
-        return Work()
-
-    @classmethod
-    def list_roles(cls, settings: S) -> tuple[str, ...]:
-        """Return the roles for which tasks must be set aside.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            Some of `public`, `auxiliary`, `server` and `warmup`; none by default.
-        """
-        return ()
-
-    @classmethod
-    def count_preparations(cls, settings: S, rounds: int) -> int:
-        """Return how often a run prepares.
-
-        Args:
-            settings: The method's settings.
-            rounds: Number of rounds.
-
-        Returns:
-            The number; 1 by default.
-        """
-        return 1
-
-    @classmethod
-    def estimate_round(cls, settings: S, scale: Scale) -> Work | None:
-        """Estimate the work of one round.
-
-        Args:
-            settings: The method's settings.
-            scale: Numbers of clients, participants and tasks, and the settings of learning.
-
-        Returns:
-            The work; None, as by default, if it is unknown.
-        """
-        return None
-
-    @classmethod
-    def list_labelled(cls, settings: S, client_split: ClientSplit) -> set[str]:
-        """Return the tasks whose answers the method may use to score episodes or to imitate.
-
-        Args:
-            settings: The method's settings.
-            client_split: The division of the tasks.
-
-        Returns:
-            Their ids; by default the tasks of all clients and of its roles, except for the server's, which have no answers.
-        """
-        roles = [client_split.record.roles.get(name, ()) for name in cls.list_roles(settings) if name != "server"]
-        return {task for tasks in (*(client.tasks for client in client_split), *roles) for task in tasks}
-
-    @classmethod
-    def list_kept_copies(cls, settings: S) -> tuple[str, ...]:
-        """Return which copies of the trained parameters the method's penalties hold while a client trains, to estimate memory.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            A name for each; none by default.
-        """
-        return ()
-
-    @classmethod
-    def list_second_models(cls, settings: S, learning: LearningSettings) -> tuple[SecondModel, ...]:
-        """Return the models that clients hold beside the agent that learns, to estimate memory.
-
-        Args:
-            settings: The method's settings.
-            learning: The settings of learning.
-
-        Returns:
-            The models; none by default.
-        """
-        return ()
-
-    def check_start(self, asked: int) -> None:
-        """Check that a run can begin; called on the server, once its tasks are divided and before anything is written.
-
-        Args:
-            asked: Number of clients that take part in a round.
-
-        Raises:
-            OptionError: If it cannot; by default it can.
-        """
 
     # ---- for the federation ---------------------------------------------------------------------------------------
 
@@ -183,64 +68,6 @@ class BaseAlgorithm(Generic[S]):
     def operations(self) -> Mapping[str, Operation[Site]]:
         """The operations of clients; made on first use, since forms need the model's shapes."""
         return self.make_operations()
-
-    @classmethod
-    def list_sent(cls, settings: S) -> tuple[Sent, ...]:
-        """Return what clients send to the server, for the owners of tasks to allow.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            An entry for each kind; none by default.
-        """
-        return ()
-
-    @classmethod
-    def explain_held(cls, settings: S) -> str:
-        """Return why the method cannot work with tasks that stay on the clients' own machines.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            The reason; empty, as by default, if it can.
-        """
-        return ""
-
-    def check_held(self, site: Site) -> None:
-        """Check that the method can work with these held tasks; called on the machine that holds them.
-
-        Args:
-            site: The client's tasks.
-
-        Raises:
-            RefusedError: If it cannot.
-        """
-
-    @classmethod
-    def needs_counts(cls, settings: S) -> bool:
-        """Return whether clients are weighed by their number of tasks.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            False by default.
-        """
-        return False
-
-    @classmethod
-    def needs_metrics(cls, settings: S) -> bool:
-        """Return whether a metric that clients report decides something, such as a client's weight.
-
-        Args:
-            settings: The method's settings.
-
-        Returns:
-            False by default: metrics are only shown.
-        """
-        return False
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         """Return the operations of clients by name; none by default."""
@@ -328,84 +155,54 @@ class BaseAlgorithm(Generic[S]):
         chosen = client.stream("samples").choice(len(episodes), count).tolist()
         return [to_plain(episodes[position], segments=False) for position in chosen]
 
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A kind of what clients send: the kind, by which the owner of tasks allows it, what it is, and who reads it."""
+    @classmethod
+    def describe(cls, settings: S, scale: Scale) -> Card:
+        """Return the method's card: its work, roles and messages, and whatever else others read of it before it runs.
 
-    kind: str
-    what: str
-    readers: str = "the server"
+        A method replaces fields of the card of its base class: `replace(super().describe(settings, scale), roles=("public",))`.
+        Only the work and the learning of second models may depend on the scale.
 
+        Args:
+            settings: The method's settings.
+            scale: Numbers of clients, participants and tasks, and the settings of learning.
 
-METRICS = Sent("metrics", "means over the episodes of training: success, reward, turns, tokens, loss")
+        Returns:
+            By default a card of unknown work, without roles, that names nothing sent.
+        """
+        return Card(keeps_policies=cls.client_parameters is not BaseAlgorithm.client_parameters)
 
+    @cached_property
+    def card(self) -> Card:
+        """The card of one client in this run."""
+        return self.describe(self.settings, Scale(self.runtime.learning))
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of one round, or of the preparation before the first, over all sites together."""
+    @property
+    @final
+    def metered(self) -> bool:
+        """The card's word, for the federation: False if bytes are recorded as 0."""
+        return self.card.metered
 
-    episodes: int = 0
-    """Episodes that are played to learn from."""
-    scored: int = 0
-    """Episodes that are played only to be scored: an expert's answers."""
-    read: int = 0
-    """Episodes of others that a model reads to score them: candidates, swapped answers."""
-    optimizer_steps: int = 0
-    models_down: int = 0
-    """Sets of trainable parameters that the server sends."""
-    models_up: int = 0
-    answers_down: int = 0
-    """Episodes within the server's messages."""
-    answers_up: int = 0
-    tasks_down: int = 0
-    """Tasks without answers in the server's messages."""
-    scores_up: int = 0
-    """Single numbers within the clients' messages."""
-    bits_up: int = 0
-    """Yes-or-no answers in the clients' messages."""
+    def check_start(self, asked: int) -> None:
+        """Check that a run can begin; called on the server, once its tasks are divided and before anything is written.
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        Args:
+            asked: Number of clients that take part in a round.
 
-    def __mul__(self, times: int) -> Work:
-        return Work(*(getattr(self, one.name) * times for one in fields(self)))
+        Raises:
+            OptionError: If it cannot; by default it can.
+        """
 
+    def check_held(self, site: Site) -> None:
+        """Check that the method can work with these held tasks; called on the machine that holds them.
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The numbers on which the counts depend, besides the method's own settings."""
+        Args:
+            site: The client's tasks.
 
-    learning: LearningSettings
-    clients: int
-    asked: int
-    """Clients that take part in a round."""
-    rows_per_episode: int
-    """Rows of the loss per episode at most: one, or one for each turn."""
-    roles: Mapping[str, int]
-    """Tasks of the server, the public and the auxiliary set."""
-
-    def count_updates(self, episodes: int) -> int:
-        """Optimizer steps of one policy step on this many episodes."""
-        rows, size = max(episodes * self.rows_per_episode, 1), self.learning.minibatch_rows
-        steps = min(self.learning.minibatches, rows) if size is None else -(-rows // size)
-        return self.learning.gradient_epochs * steps
-
-    def count_local_work(self, steps: int) -> Work:
-        """The work of this many policy steps of one site on its own tasks."""
-        episodes = self.learning.episodes_per_step
-        return Work(episodes=steps * episodes, optimizer_steps=steps * self.count_updates(episodes))
-
-
-@dataclass(frozen=True, slots=True)
-class SecondModel:
-    """A model that clients hold beside the agent that learns."""
-
-    name: str
-    agent: AgentSettings
-    learning: LearningSettings
-    steps: int
-    """Policy steps that it is trained for; 0 if it only plays and scores."""
+        Raises:
+            RefusedError: If it cannot.
+        """
 
 
 def make_algorithm(spec: ExperimentSpec, runtime: Runtime) -> BaseAlgorithm[Any]:
@@ -432,7 +229,29 @@ def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> 
     return cls.settings_class.load(dict(section), "algorithm")
 
 
-def count_labelled(section: Mapping[str, Any], client_split: ClientSplit) -> int:
-    """The number of tasks whose answers a method may use."""
+def describe_method(section: Mapping[str, Any], scale: Scale) -> Card:
+    """The card of the method and the settings in the `algorithm:` part of a configuration."""
     cls = get_algorithm_class(section)
-    return len(cls.list_labelled(load_settings(cls, section), client_split))
+    return cls.describe(load_settings(cls, section), scale)
+
+
+def format_cards() -> str:
+    """The cards of all registered methods under their default settings as a table in Markdown."""
+    lines = [
+        "| method | tasks set aside | answers used | clients send | tasks that clients hold |",
+        "|---|---|---|---|---|",
+    ]
+    for method in ALGORITHMS.names():
+        card = describe_method({"name": method}, Scale())
+        roles = (*card.roles, *(f"{name} if there are" for name in card.optional_roles))
+        sent = [one.kind for one in card.sent] if card.metered else []
+        held = f"no: {card.held_refusal}" if card.held_refusal else "yes"
+        cells = (", ".join(roles), _list_sources(card), ", ".join(sent), held)
+        lines.append(f"| `{method}` | {' | '.join(cell or 'none' for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _list_sources(card: Card) -> str:
+    """The sources of the answers that a method may use, in words."""
+    words = {CLIENTS: "the clients'", SPLIT: "the whole split's"}
+    return ", ".join(f"client {one}'s" if isinstance(one, int) else words.get(one, one) for one in card.label_sources)

@@ -14,6 +14,7 @@ kept between commits. Nothing is sent, and no traffic is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
 
@@ -21,7 +22,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
-from fedagentgym.algorithms.base import BaseAlgorithm, Scale, Work
+from fedagentgym.algorithms.base import BaseAlgorithm
+from fedagentgym.algorithms.card import CLIENTS, SPLIT, Card, Scale, Work
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive, stream
@@ -31,7 +33,6 @@ from fedagentgym.federation.message import Message
 from fedagentgym.learning.local import LocalReport, LocalTraining, mean_metrics
 from fedagentgym.learning.rollouts import Rollouts
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.partitions.client_split import ClientSplit
 
 SITE = 0
 
@@ -62,22 +63,6 @@ class Centralized(Averaging[CentralizedSettings]):
     """FedAgent with a single client that holds the union of all clients' tasks, or the whole split."""
 
     settings_class: ClassVar[type[Settings]] = CentralizedSettings
-    metered: ClassVar[bool] = False
-
-    @classmethod
-    def estimate_round(cls, settings: CentralizedSettings, scale: Scale) -> Work | None:
-        """One site, and nothing is sent."""
-        return scale.count_local_work(settings.local_steps)
-
-    @classmethod
-    def explain_held(cls, settings: CentralizedSettings) -> str:
-        """All tasks are needed in one place."""
-        return "it needs all tasks in one place"
-
-    @classmethod
-    def list_labelled(cls, settings: CentralizedSettings, client_split: ClientSplit) -> set[str]:
-        held = super().list_labelled(settings, client_split)
-        return held if settings.pool == "clients" else set(client_split.pool.ids)
 
     def client_ids(self) -> Sequence[int]:
         return [SITE]
@@ -94,14 +79,14 @@ class Centralized(Averaging[CentralizedSettings]):
         client_split = self.runtime.client_split
         pool = client_split.pool
         if self.settings.pool == "clients":
-            held = self.list_labelled(self.settings, client_split)
+            held = {task for client in client_split for task in client.tasks}
             pool = pool.subset([task for task in pool.ids if task in held])
         return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps, in the unchanged environment or in the clients' worlds."""
         if self.settings.worlds == "unchanged":
-            return super().train(state, message, client)
+            return super().train_client(state, message, client)
         local = self.open_learner(client.resources, self.read_start(state, message))
         seed, metrics = client.derive("train"), []
         for _ in range(self.settings.local_steps):
@@ -125,6 +110,17 @@ class Centralized(Averaging[CentralizedSettings]):
             tasks = [env.pool.ids[place] for place in places]
             yield local.collect_rollouts(derive(seed, "client", holder), tasks=tasks, env=env)
 
+    @classmethod
+    def describe(cls, settings: CentralizedSettings, scale: Scale) -> Card:
+        """Return the card: one site with all tasks, and nothing is sent."""
+        return replace(
+            super().describe(settings, scale),
+            round=scale.count_local_work(settings.local_steps),
+            labelled=(CLIENTS,) if settings.pool == "clients" else (SPLIT,),
+            metered=False,
+            held_refusal="it needs all tasks in one place",
+        )
+
 
 class LocalSettings(AveragingSettings):
     """`algorithm: {name: local, client: 21, local_steps: 3}`."""
@@ -140,16 +136,6 @@ class Local(Averaging[LocalSettings]):
     """FedAgent with a single client, whose parameters are the mean."""
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
-    metered: ClassVar[bool] = False
-
-    @classmethod
-    def estimate_round(cls, settings: LocalSettings, scale: Scale) -> Work | None:
-        """One site, and nothing is sent."""
-        return scale.count_local_work(settings.local_steps)
-
-    @classmethod
-    def list_labelled(cls, settings: LocalSettings, client_split: ClientSplit) -> set[str]:
-        return set(client_split.client(settings.client).tasks)
 
     def client_ids(self) -> Sequence[int]:
         return [self.runtime.client_split.client(self.settings.client).index]
@@ -157,6 +143,16 @@ class Local(Averaging[LocalSettings]):
     @property
     def learning(self) -> LearningSettings:
         return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+    @classmethod
+    def describe(cls, settings: LocalSettings, scale: Scale) -> Card:
+        """Return the card: one site with one client's tasks, and nothing is sent."""
+        return replace(
+            super().describe(settings, scale),
+            round=scale.count_local_work(settings.local_steps),
+            labelled=(settings.client,),
+            metered=False,
+        )
 
 
 class ZeroShotSettings(Settings):
@@ -170,14 +166,10 @@ class ZeroShot(BaseAlgorithm[ZeroShotSettings]):
 
     settings_class: ClassVar[type[Settings]] = ZeroShotSettings
 
-    @classmethod
-    def estimate_round(cls, settings: ZeroShotSettings, scale: Scale) -> Work | None:
-        """Nothing."""
-        return Work()
-
-    @classmethod
-    def list_labelled(cls, settings: ZeroShotSettings, client_split: ClientSplit) -> set[str]:
-        return set()
-
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         return RoundResult(state)
+
+    @classmethod
+    def describe(cls, settings: ZeroShotSettings, scale: Scale) -> Card:
+        """Return the card: no work, and no answers."""
+        return replace(super().describe(settings, scale), round=Work(), labelled=())

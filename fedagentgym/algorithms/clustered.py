@@ -58,7 +58,6 @@ class Clustered(Averaging[ClusteredSettings]):
     """Federated averaging within clusters of clients that are found by the angles between their updates."""
 
     settings_class: ClassVar[type[Settings]] = ClusteredSettings
-    keeps_policies: ClassVar[bool] = True
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()

@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm, Scale, Sent, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
 from fedagentgym.algorithms.synthetic_tasks import (
@@ -62,7 +63,6 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import ImitationSettings
-from fedagentgym.partitions.client_split import ClientSplit
 
 
 class DPSDASettings(Settings):
@@ -99,35 +99,6 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
     """Server side and client operation of DPSDA-FL; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = DPSDASettings
-    assumed: ClassVar[Sequence[str]] = (
-        "one task of one client is added or left out",
-        "the votes were collected once: a run that was killed before round 1 spent as much again",
-    )
-
-    @classmethod
-    def list_sent(cls, settings: DPSDASettings) -> tuple[Sent, ...]:
-        """The noisy votes."""
-        return (Sent("votes", "how many of its tasks are nearest to each public candidate, with noise"),)
-
-    @classmethod
-    def estimate_preparation(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
-        """The model writes the candidates, with several attempts at each, unless a generator draws them. In every iteration every
-        client is sent them and votes."""
-        votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
-        written = 0 if settings.candidates_from == "generator" else ATTEMPTS * (settings.candidates + fresh)
-        return Work(answers_down=votes, scores_up=votes) * scale.clients + Work(scored=written)
-
-    @classmethod
-    def estimate_round(cls, settings: DPSDASettings, scale: Scale) -> Work | None:
-        """The server trains alone."""
-        if settings.objective == "sft":
-            return Work(optimizer_steps=settings.local_steps)
-        return scale.count_local_work(settings.local_steps)
-
-    @classmethod
-    def list_labelled(cls, settings: DPSDASettings, client_split: ClientSplit) -> set[str]:
-        """None: clients compare the texts of their tasks, and synthetic tasks come with answers."""
-        return set()
 
     def __init__(self, settings: DPSDASettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
@@ -281,6 +252,29 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             draw = client.stream("noise", int(message.control["iteration"]))
         shown = add_noise(votes, self.deviation, draw)
         return state, Message(scores={"votes": shown.astype(np.float32)})
+
+    @classmethod
+    def describe(cls, settings: DPSDASettings, scale: Scale) -> Card:
+        """Return the card: every client votes on the candidates of every iteration, then the server trains alone.
+
+        The model writes the candidates, with several attempts at each, unless a generator draws them. No answers are used:
+        clients compare the texts of their tasks, and synthetic tasks come with answers.
+        """
+        votes, fresh = settings.candidates * settings.iterations, settings.candidates // 2 * (settings.iterations - 1)
+        written = 0 if settings.candidates_from == "generator" else ATTEMPTS * (settings.candidates + fresh)
+        trained, imitated = scale.count_local_work(settings.local_steps), Work(optimizer_steps=settings.local_steps)
+        return replace(
+            super().describe(settings, scale),
+            preparation=Work(answers_down=votes, scores_up=votes) * scale.clients + Work(scored=written),
+            round=imitated if settings.objective == "sft" else trained,
+            optional_roles=() if settings.candidates_from == "generator" else ("public",),
+            labelled=(),
+            sent=(Sent("votes", "how many of its tasks are nearest to each public candidate, with noise"),),
+            assumed=(
+                "one task of one client is added or left out",
+                "the votes were collected once: a run that was killed before round 1 spent as much again",
+            ),
+        )
 
 
 def read_observations(env: TextEnv) -> list[str]:

@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
+from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
@@ -55,10 +56,6 @@ class FedDyn(Averaging[FedDynSettings]):
 
     settings_class: ClassVar[type[Settings]] = FedDynSettings
 
-    @classmethod
-    def list_kept_copies(cls, settings: FedDynSettings) -> tuple[str, ...]:
-        return ("start of the round", "gradient at the client's last parameters")
-
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         train = super().make_operations()["train"]
         own = self.runtime.make_weight_forms(f"weights/{GRADIENT}", optional=True)
@@ -88,7 +85,7 @@ class FedDyn(Averaging[FedDynSettings]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps on the penalised loss."""
         start = self.read_start(state, message)
         own = strip_prefix(GRADIENT, state.weights) or {name: np.zeros_like(x) for name, x in start.weights.items()}
@@ -102,6 +99,12 @@ class FedDyn(Averaging[FedDynSettings]):
         }
         kept = self.keep_moments(after) | add_prefix(GRADIENT, renewed)
         return Message(weights=kept), self.make_reply(client, local, after, report)
+
+    @classmethod
+    def describe(cls, settings: FedDynSettings, scale: Scale) -> Card:
+        """Return the card of averaging, with the copies that the penalty holds."""
+        kept = ("start of the round", "gradient at the client's last parameters")
+        return replace(super().describe(settings, scale), kept_copies=kept)
 
 
 class DynamicPenalty(Penalty):

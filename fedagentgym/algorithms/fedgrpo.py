@@ -34,17 +34,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.algorithms.base import (
-    CONTROL_BYTES,
-    EPISODE_BYTES,
-    METRICS,
-    TOKEN_BYTES,
-    BaseAlgorithm,
-    Scale,
-    SecondModel,
-    Sent,
-    Work,
-)
+from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import (
     ESTIMATORS,
     HOLDER,
@@ -73,9 +64,7 @@ from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import kept_format, objective_values
 from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.local import LocalTraining, mean_metrics
-from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
-from fedagentgym.partitions.client_split import ClientSplit
 
 EXPERT_PREFIX = "expert/"
 NOT_ANSWERED = 2
@@ -89,78 +78,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     """Server side and client operations of FedGRPO; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = FedGRPOSettings
-
-    @classmethod
-    def estimate_preparation(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
-        """Every client trains its expert, answers the auxiliary questions, and reports which answers were right and, if needed,
-        which of the server's questions it holds."""
-        if not settings.asks_models:
-            return Work()
-        questions = scale.roles.get("auxiliary", 0)
-        held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
-        expert = Work(scored=questions, tasks_down=questions, bits_up=questions + held)
-        training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
-        return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
-
-    @classmethod
-    def list_sent(cls, settings: FedGRPOSettings) -> tuple[Sent, ...]:
-        """Scores, and for each example whether the client's model solved it."""
-        what = "a number for each candidate answer of the server, and which of the auxiliary questions its model solves"
-        return (Sent("scores", what), *((METRICS,) if settings.expert_steps else ()))
-
-    @classmethod
-    def explain_held(cls, settings: FedGRPOSettings) -> str:
-        """Gold of others, and ids of the server's questions, exist only where one pool is divided."""
-        if settings.answers in ("all", "holders_first"):
-            return f"answers {settings.answers!r} asks clients by the ids of the server's questions, use 'own' or 'off'"
-        return ""
-
-    def check_held(self, site: Site) -> None:
-        """Questions and candidates are read by the client's own environment."""
-        if site.env.takes == "command":
-            raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
-
-    @classmethod
-    def list_roles(cls, settings: FedGRPOSettings) -> tuple[str, ...]:
-        return ("auxiliary", "server")
-
-    @classmethod
-    def list_labelled(cls, settings: FedGRPOSettings, client_split: ClientSplit) -> set[str]:
-        """The auxiliary questions, and the clients' tasks if experts practise on them or check candidates against their gold."""
-        if settings.expert_steps or settings.answers != "off":
-            return super().list_labelled(settings, client_split)
-        return set(client_split.record.roles.get("auxiliary", ()))
-
-    @classmethod
-    def list_second_models(cls, settings: FedGRPOSettings, learning: LearningSettings) -> tuple[SecondModel, ...]:
-        """The experts, if they have a model of their own."""
-        if settings.expert_agent is None:
-            return ()
-        expert_learning = settings.resolve_expert_learning(learning)
-        return (SecondModel("experts", settings.expert_agent, expert_learning, settings.expert_steps),)
-
-    @classmethod
-    def count_preparations(cls, settings: FedGRPOSettings, rounds: int) -> int:
-        """Before round 1, and before every renewal of the experts."""
-        return 1 + (max(rounds - 1, 0) // settings.expert_refresh if settings.expert_refresh else 0)
-
-    @classmethod
-    def estimate_round(cls, settings: FedGRPOSettings, scale: Scale) -> Work | None:
-        """One policy step of the server; the experts get the candidates and send one number for each."""
-        questions, group = scale.learning.tasks_per_step, scale.learning.group_size
-        played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
-        asked = questions * settings.experts
-        by_model = 0 if settings.answers == "all" else asked
-        reads = settings.scorer == "reward_model"
-        return Work(
-            episodes=played,
-            scored=0 if reads else by_model,
-            read=by_model * group if reads else 0,
-            optimizer_steps=scale.count_updates(played),
-            answers_down=asked * group,
-            tasks_down=asked,
-            scores_up=asked * group,
-        )
 
     def __init__(self, settings: FedGRPOSettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
@@ -263,7 +180,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def _asked(self) -> Work:
         """The work of one client before round 1."""
         roles, turns = {"auxiliary": len(self.auxiliary.pool)}, self.runtime.env.max_turns
-        return self.estimate_preparation(self.settings, Scale(self.learning, 1, 1, turns, roles)) or Work()
+        scale = Scale(self.learning, rows_per_episode=turns, roles=roles)
+        return self.describe(self.settings, scale).preparation or Work()
 
     def _make_examination(self) -> Message:
         """The message to every client before round 1: the labelled examples, and the questions that it may hold."""
@@ -439,6 +357,47 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         settings = self.settings
         return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
 
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    @classmethod
+    def describe(cls, settings: FedGRPOSettings, scale: Scale) -> Card:
+        """Return the card: one policy step of the server a round; the experts get the candidates, and send a number for each.
+
+        The auxiliary questions have answers, and the clients' tasks if experts practise on them or check candidates against their
+        gold. Gold of others, and ids of the server's questions, exist only where one pool is divided.
+        """
+        questions, group = scale.learning.tasks_per_step, scale.learning.group_size
+        played = questions * group * (settings.experts if settings.aggregate == "split" else 1)
+        asked = questions * settings.experts
+        by_model = 0 if settings.answers == "all" else asked
+        reads = settings.scorer == "reward_model"
+        what = "a number for each candidate answer of the server, and which of the auxiliary questions its model solves"
+        refusal = f"answers {settings.answers!r} asks clients by the ids of the server's questions, use 'own' or 'off'"
+        return replace(
+            super().describe(settings, scale),
+            preparation=_count_preparation(settings, scale),
+            renewal=settings.expert_refresh,
+            round=Work(
+                episodes=played,
+                scored=0 if reads else by_model,
+                read=by_model * group if reads else 0,
+                optimizer_steps=scale.count_updates(played),
+                answers_down=asked * group,
+                tasks_down=asked,
+                scores_up=asked * group,
+            ),
+            roles=("auxiliary", "server"),
+            labelled=None if settings.expert_steps or settings.answers != "off" else ("auxiliary",),
+            sent=(Sent("scores", what), *((METRICS,) if settings.expert_steps else ())),
+            second_models=_list_experts(settings, scale),
+            held_refusal=refusal if settings.answers in ("all", "holders_first") else "",
+        )
+
+    def check_held(self, site: Site) -> None:
+        """Questions and candidates are read by the client's own environment."""
+        if site.env.takes == "command":
+            raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
+
 
 def _merge(
     first: Mapping[int, Mapping[str, float]], second: Mapping[int, Mapping[str, float]]
@@ -456,3 +415,23 @@ def format_reward(group: Group, index: int, env: TextEnv) -> float:
     if "format" in env.reward_names:
         return float(objective_values(group, "format")[index].max(initial=0.0))
     return kept_format(group)[index]
+
+
+def _count_preparation(settings: FedGRPOSettings, scale: Scale) -> Work:
+    """The work of all experts: each is trained, answers the auxiliary questions, and reports which answers were right and, if
+    needed, which of the server's questions its client holds."""
+    if not settings.asks_models:
+        return Work()
+    questions = scale.roles.get("auxiliary", 0)
+    held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
+    expert = Work(scored=questions, tasks_down=questions, bits_up=questions + held)
+    training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
+    return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
+
+
+def _list_experts(settings: FedGRPOSettings, scale: Scale) -> tuple[SecondModel, ...]:
+    """The experts, if they have a model of their own."""
+    if settings.expert_agent is None:
+        return ()
+    learning = settings.resolve_expert_learning(scale.learning)
+    return (SecondModel("experts", settings.expert_agent, learning, settings.expert_steps),)

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, Sent
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import Card, Scale, Sent
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
@@ -113,25 +114,9 @@ class FedMOA(Averaging[FedMOASettings]):
                 f"hypergradient: {settings.hypergradient} undoes a mean over tokens: it needs learning.loss=token without rows"
             )
 
-    @classmethod
-    def list_sent(cls, settings: FedMOASettings) -> tuple[Sent, ...]:
-        """Also the weights of the objectives."""
-        return (*super().list_sent(settings), Sent("objectives", "the names and weights of its objectives"))
-
-    @classmethod
-    def needs_counts(cls, settings: FedMOASettings) -> bool:
-        return settings.aggregation != "mean" or super().needs_counts(settings)
-
-    def check_held(self, site: Site) -> None:
-        """The tasks must pay the client's objectives."""
-        try:
-            self.resolve_objectives(site)
-        except FedAgentGymError:
-            raise RefusedError("it has tasks that do not pay the objectives which the run gives it") from None
-
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
-        return {"train": Operation(self.train, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
+        return {"train": Operation(self.train_client, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +203,7 @@ class FedMOA(Averaging[FedMOASettings]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """tau steps; after each, the weights follow how the objectives' gradients agree with those of the previous step."""
         site = client.resources
         names = self.resolve_objectives(site)
@@ -277,6 +262,23 @@ class FedMOA(Averaging[FedMOASettings]):
         mine = {**uniform, **{name: float(value) for name, value in (own or {}).items() if name in uniform}}
         theirs = {name: float(value) for name, value in shared.get(names[0], {}).items() if name in uniform}
         return normalize_weights({**mine, **theirs})
+
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    @classmethod
+    def describe(cls, settings: FedMOASettings, scale: Scale) -> Card:
+        """Return the card of averaging; also the weights of the objectives are sent."""
+        card = super().describe(settings, scale)
+        objectives = Sent("objectives", "the names and weights of its objectives")
+        counts = settings.aggregation != "mean" or card.needs_counts
+        return replace(card, sent=(*card.sent, objectives), needs_counts=counts)
+
+    def check_held(self, site: Site) -> None:
+        """The tasks must pay the client's objectives."""
+        try:
+            self.resolve_objectives(site)
+        except FedAgentGymError:
+            raise RefusedError("it has tasks that do not pay the objectives which the run gives it") from None
 
 
 def reduce_gradients(step: StepReport, kind: str) -> Mapping[str, NDArray[np.float64]]:

@@ -8,12 +8,13 @@ FedAgent with McMahan's weights, an adapter instead of all weights, and a choice
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, WeightedSettings
-from fedagentgym.algorithms.base import Scale, Work
+from fedagentgym.algorithms.card import Card, Scale, Work
 from fedagentgym.algorithms.reports import evaluate_local_model
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import OptionError
@@ -59,17 +60,10 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         if runtime.spec.agent.adapter is None:
             raise OptionError("fedpetuning averages LoRA adapters: set agent.adapter, for example to {rank: 8}")
 
-    @classmethod
-    def estimate_round(cls, settings: FedPETuningSettings, scale: Scale) -> Work | None:
-        """Like any averaging method, except that imitation plays no episodes with the model."""
-        if settings.objective == "grpo":
-            return super().estimate_round(settings, scale)
-        return Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1) * scale.asked
-
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """One client's part of a round."""
         if self.settings.objective == "grpo":
-            return super().train(state, message, client)
+            return super().train_client(state, message, client)
         site = client.resources
         supervised, steps = self.settings.supervised, self.settings.local_steps
         losses, weights = imitate_solutions(site, copy_arrays(message.weights), supervised, steps, client.derive("sft"))
@@ -77,6 +71,15 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         metrics |= evaluate_local_model(self.runtime, site, site.model.load(weights), client.round)
         report = {"metrics": metrics, "episodes": []}
         return state, Message(weights=weights, control={"examples": site.examples}, report=report)
+
+    @classmethod
+    def describe(cls, settings: FedPETuningSettings, scale: Scale) -> Card:
+        """Return the card of averaging, except that imitation plays no episodes with the model."""
+        card = super().describe(settings, scale)
+        if settings.objective == "grpo":
+            return card
+        imitated = Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1)
+        return replace(card, round=imitated * scale.asked)
 
 
 def imitate_solutions(

@@ -10,13 +10,14 @@ What is fine-tuned is not sent back, and the next round begins from theta. Parti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import Card, Scale, Work
 from fedagentgym.algorithms.personal import PERSONAL
 from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import Site
@@ -41,15 +42,6 @@ class FineTune(Averaging[FineTuneSettings]):
     """FedAgent, after which every client fine-tunes for itself."""
 
     settings_class: ClassVar[type[Settings]] = FineTuneSettings
-    keeps_policies: ClassVar[bool] = True
-
-    @classmethod
-    def estimate_round(cls, settings: FineTuneSettings, scale: Scale) -> Work | None:
-        """The work of a round, and its share of the fine-tuning."""
-        averaged = super().estimate_round(settings, scale)
-        assert averaged is not None
-        tuned = (scale.count_local_work(settings.finetune_steps) + Work(models_down=1)) * scale.clients
-        return averaged + Work(*(getattr(tuned, one.name) // settings.finetune_every for one in fields(tuned)))
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         train = super().make_operations()["train"]
@@ -76,7 +68,8 @@ class FineTune(Averaging[FineTuneSettings]):
         control = {"step": this_round.number * self.settings.local_steps}
         asked = dict.fromkeys(this_round.clients.ids, Message(weights=after.parameters, control=control))
         replies = this_round.clients.call("finetune", asked)
-        work = Scale(self.learning, 1, 1, self.runtime.env.max_turns, {}).count_local_work(self.settings.finetune_steps)
+        client = Scale(self.learning, rows_per_episode=self.runtime.env.max_turns)
+        work = client.count_local_work(self.settings.finetune_steps)
         reports = read_reports(replies, dict.fromkeys(replies, work), this_round.clients)
         if this_round.secret is not None:
             return replace(averaged, state=after)
@@ -91,3 +84,11 @@ class FineTune(Averaging[FineTuneSettings]):
         moments = {name: value for name, value in state.weights.items() if not name.startswith(PERSONAL)}
         kept = Message(weights={**moments, **add_prefix(PERSONAL, local.get_state(optimizer=False).weights)})
         return kept, Message(report={"metrics": report.metrics})
+
+    @classmethod
+    def describe(cls, settings: FineTuneSettings, scale: Scale) -> Card:
+        """Return the card of averaging, with a round's share of the fine-tuning."""
+        card = super().describe(settings, scale)
+        assert card.round is not None
+        tuned = (scale.count_local_work(settings.finetune_steps) + Work(models_down=1)) * scale.clients
+        return replace(card, round=card.round + tuned.share(settings.finetune_every))

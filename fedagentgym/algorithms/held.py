@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedagentgym.algorithms.base import METRICS, BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.card import METRICS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
@@ -87,7 +88,7 @@ def build_held(
 def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
     """The digest of a client's tasks, if their owner allows what this run asks; otherwise a `RefusedError`."""
     held = algorithm.runtime.open_held(client)
-    if reasons := list_objections(type(algorithm), algorithm.settings, held.settings):
+    if reasons := list_objections(algorithm.card, algorithm.settings.name, held.settings):
         raise RefusedError(f"it {reasons[0]}")
     evaluation = algorithm.runtime.spec.evaluation
     if evaluation is not None and "held_out" in evaluation.at_clients and held.held_out is None:
@@ -96,16 +97,14 @@ def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
     return held.digest
 
 
-def list_objections(method: type[BaseAlgorithm[Any]], settings: Any, owner: HeldSettings) -> list[str]:
-    """Return what the owner of tasks does not allow of what a method sends."""
-    name = settings.name
-    decides = method.needs_metrics(settings)  # other metrics are left out
+def list_objections(card: Card, name: str, owner: HeldSettings) -> list[str]:
+    """Return what the owner of tasks does not allow of what a method sends; metrics that decide nothing are left out."""
     found = [
         f"does not allow {one.kind}, which {name} sends: {one.what} (allow)"
-        for one in method.list_sent(settings)
-        if one.kind not in owner.allow and (one.kind != METRICS.kind or decides)
+        for one in card.sent
+        if one.kind not in owner.allow and (one.kind != METRICS.kind or card.needs_metrics)
     ]
-    if method.needs_counts(settings) and "count" not in owner.share:
+    if card.needs_counts and "count" not in owner.share:
         found.append(f"does not share its number of tasks, by which {name} weighs its clients (share)")
     return found
 
@@ -183,9 +182,9 @@ class _Evaluate:
 # ---- on the server --------------------------------------------------------------------------------------------------
 
 
-def check_method(method: type[BaseAlgorithm[Any]], name: str, settings: Any) -> None:
+def check_method(card: Card, name: str) -> None:
     """Refuse a method that cannot work with held tasks."""
-    if reason := method.explain_held(settings):
+    if reason := card.held_refusal:
         raise OptionError(
             f"{name} cannot work with tasks that stay with the clients (partition.sampler held): {reason}"
         )

@@ -21,7 +21,8 @@ from typing import ClassVar, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
@@ -42,8 +43,6 @@ P = TypeVar("P", bound=AveragingSettings)
 
 class Personal(Averaging[P]):
     """Base class of methods in which a part of the parameters stays with the client: write `split` and `join`."""
-
-    keeps_policies: ClassVar[bool] = True
 
     @abstractmethod
     def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -73,7 +72,7 @@ class Personal(Averaging[P]):
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         request, reply = (Form(sent, CONTROL_BYTES, report) for report in (0, sampled))
         state = self.make_state_form()
-        return {"train": Operation(self.train, request, reply, replace(state, arrays={**state.arrays, **kept}))}
+        return {"train": Operation(self.train_client, request, reply, replace(state, arrays={**state.arrays, **kept}))}
 
     def initial_state(self) -> ServerState:
         return ServerState(self._start[0])
@@ -91,7 +90,7 @@ class Personal(Averaging[P]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps of both parts; the personal one is kept."""
         local = self.open_learner(client.resources, self.read_start(state, message))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
@@ -173,12 +172,6 @@ class LocalAll(Personal[LocalAllSettings]):
     """Every client alone, with its own tasks and environment, all in one run; `local` is one of them."""
 
     settings_class: ClassVar[type[Settings]] = LocalAllSettings
-    metered: ClassVar[bool] = False
-
-    @classmethod
-    def estimate_round(cls, settings: LocalAllSettings, scale: Scale) -> Work | None:
-        """Every participant trains, and nothing is sent."""
-        return scale.count_local_work(settings.local_steps) * scale.asked
 
     @property
     def learning(self) -> LearningSettings:
@@ -189,3 +182,9 @@ class LocalAll(Personal[LocalAllSettings]):
 
     def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
         return dict(own)
+
+    @classmethod
+    def describe(cls, settings: LocalAllSettings, scale: Scale) -> Card:
+        """Return the card: every participant trains, and nothing is sent."""
+        work = scale.count_local_work(settings.local_steps) * scale.asked
+        return replace(super().describe(settings, scale), round=work, metered=False)

@@ -20,7 +20,7 @@ for bit. `behaviour: local` scores a swapped answer under the receiving client's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -32,7 +32,8 @@ from fedagentgym.algorithms.averaging import (
     AveragingSettings,
     Exchange,
 )
-from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Sent, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import Settings
@@ -93,42 +94,6 @@ class PubSwap(Averaging[PubSwapSettings]):
     """Server side and client operations of PubSwap; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
-
-    @classmethod
-    def list_roles(cls, settings: PubSwapSettings) -> tuple[str, ...]:
-        return ("public",) if settings.swap_period <= settings.local_steps else ()
-
-    @classmethod
-    def list_sent(cls, settings: PubSwapSettings) -> tuple[Sent, ...]:
-        """With public steps also the answers to public tasks."""
-        answers = Sent("answers", "answers to the public tasks", "the server, some of them by other clients")
-        return (*super().list_sent(settings), *((answers,) if cls.list_roles(settings) else ()))
-
-    def check_held(self, site: Site) -> None:
-        """The public tasks are part of the run's environment, which must be there."""
-        if not self.list_roles(self.settings):
-            return
-        try:
-            assert self.public_env.pool
-        except FedAgentGymError:
-            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
-
-    @classmethod
-    def estimate_round(cls, settings: PubSwapSettings, scale: Scale) -> Work | None:
-        """Private steps, and in every period one step on the answers to public tasks; all answers are sent, at most half
-        of them are returned swapped (all of them if swaps are random)."""
-        periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
-        answers = settings.public_tasks * group
-        swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
-        public = Work(
-            episodes=answers,
-            read=swapped if settings.behaviour == "local" else 0,
-            optimizer_steps=scale.count_updates(answers),
-            answers_up=answers,
-            answers_down=swapped,
-        )
-        private = scale.count_local_work(settings.local_steps - periods)
-        return (private + public * periods + Work(models_down=1, models_up=1)) * scale.asked
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)
@@ -298,6 +263,41 @@ class PubSwap(Averaging[PubSwapSettings]):
             control={"step": site.step, "metrics": [dict(one) for one in metrics]},
             text={"groups": groups},
         )
+
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    @classmethod
+    def describe(cls, settings: PubSwapSettings, scale: Scale) -> Card:
+        """Return the card: private steps, and in every period one step on the answers to public tasks; all answers are sent, at
+        most half of them are returned swapped (all of them if swaps are random)."""
+        card = super().describe(settings, scale)
+        periods, group = settings.local_steps // settings.swap_period, scale.learning.group_size
+        answers = settings.public_tasks * group
+        swapped = settings.public_tasks * {"balanced": group // 2, "random": group, "none": 0}[settings.swap]
+        public = Work(
+            episodes=answers,
+            read=swapped if settings.behaviour == "local" else 0,
+            optimizer_steps=scale.count_updates(answers),
+            answers_up=answers,
+            answers_down=swapped,
+        )
+        private = scale.count_local_work(settings.local_steps - periods)
+        sent = Sent("answers", "answers to the public tasks", "the server, some of them by other clients")
+        return replace(
+            card,
+            round=(private + public * periods + Work(models_down=1, models_up=1)) * scale.asked,
+            roles=("public",) if periods else (),
+            sent=(*card.sent, sent) if periods else card.sent,
+        )
+
+    def check_held(self, site: Site) -> None:
+        """The public tasks are part of the run's environment, which must be there."""
+        if not self.card.roles:
+            return
+        try:
+            assert self.public_env.pool
+        except FedAgentGymError:
+            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
 
 
 SwapPlan = dict[int, list[tuple[int, int, int]]]

@@ -32,7 +32,7 @@ from fedagentgym.learning.trajectory import from_plain
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
-    from fedagentgym.algorithms.base import Work
+    from fedagentgym.algorithms.card import Work
     from fedagentgym.partitions.client_split import ClientSplit
 
 PREFIX = "local/"

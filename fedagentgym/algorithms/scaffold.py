@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, Scale, Work
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import Card, Scale, Work
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import RunningMean
@@ -55,22 +56,13 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
     settings_class: ClassVar[type[Settings]] = ScaffoldSettings
 
-    @classmethod
-    def estimate_round(cls, settings: ScaffoldSettings, scale: Scale) -> Work | None:
-        """Parameters and a control variate of the same size go both ways."""
-        return (scale.count_local_work(settings.local_steps) + Work(models_down=2, models_up=2)) * scale.asked
-
-    @classmethod
-    def list_kept_copies(cls, settings: ScaffoldSettings) -> tuple[str, ...]:
-        return ("correction of the gradient", "sum of gradients")
-
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         both = self.runtime.make_weight_forms() | self.runtime.make_weight_forms(f"weights/{VARIATE}")
         sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
         request, reply = (Form(both, CONTROL_BYTES, report) for report in (0, sampled))
         own = self.runtime.make_weight_forms(f"weights/{VARIATE}", optional=True)
         kept = self.make_state_form()
-        return {"train": Operation(self.train, request, reply, replace(kept, arrays={**kept.arrays, **own}))}
+        return {"train": Operation(self.train_client, request, reply, replace(kept, arrays={**kept.arrays, **own}))}
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()
@@ -107,7 +99,7 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` corrected policy steps."""
         common = strip_prefix(VARIATE, message.weights)
         own = strip_prefix(VARIATE, state.weights) or _make_zeros(common)
@@ -120,6 +112,15 @@ class Scaffold(Averaging[ScaffoldSettings]):
         kept = self.keep_moments(after) | add_prefix(VARIATE, renewed)
         reply = self.make_reply(client, local, after, report, arrays=add_prefix(VARIATE, change))
         return Message(weights=kept), reply
+
+    @classmethod
+    def describe(cls, settings: ScaffoldSettings, scale: Scale) -> Card:
+        """Return the card: parameters and a control variate of the same size go both ways."""
+        return replace(
+            super().describe(settings, scale),
+            round=(scale.count_local_work(settings.local_steps) + Work(models_down=2, models_up=2)) * scale.asked,
+            kept_copies=("correction of the gradient", "sum of gradients"),
+        )
 
 
 class Correction(Penalty):

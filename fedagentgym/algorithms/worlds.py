@@ -96,9 +96,9 @@ def play_worlds(
 ) -> Iterator[PlayedWorld]:
     """Play the held-out tasks in every world, one after the other."""
     runtime = algorithm.runtime
-    for world in list_worlds(runtime.client_split, apart=algorithm.keeps_policies, newcomers=settings.newcomers):
+    for world in list_worlds(runtime.client_split, apart=algorithm.card.keeps_policies, newcomers=settings.newcomers):
         weights = algorithm.policy_parameters(state)
-        if algorithm.keeps_policies and world.clients:
+        if algorithm.card.keeps_policies and world.clients:
             (client,) = world.clients
             weights = algorithm.client_parameters(state, client, read_kept(client))
         player = runtime.load_weights(weights)

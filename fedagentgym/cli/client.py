@@ -73,20 +73,17 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
     _print_tasks(held)
     if run is None:
         return
-    from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+    from fedagentgym.algorithms.base import describe_method
+    from fedagentgym.algorithms.card import Scale
     from fedagentgym.algorithms.held import check_method, list_objections
     from fedagentgym.experiment.config import load_config
 
     config = load_config(run, plugins=plugins)
-    name, method = str(config.algorithm["name"]), get_algorithm_class(config.algorithm)
-    settings = load_settings(method, config.algorithm)
-    check_method(method, name, settings)
-    sent = [
-        (one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no")
-        for one in method.list_sent(settings)
-    ]
+    name, card = str(config.algorithm["name"]), describe_method(config.algorithm, Scale(config.learning))
+    check_method(card, name)
+    sent = [(one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no") for one in card.sent]
     print_result(make_table(("sent", "what", "read by", "allowed"), sent, text=4))
-    if found := list_objections(method, settings, held.settings):
+    if found := list_objections(card, name, held.settings):
         raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
     if config.evaluation is not None and config.evaluation.at_clients and held.held_out is None:
         raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")

@@ -20,7 +20,8 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import describe_method, get_algorithm_class, load_settings
+from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import (
@@ -323,36 +324,41 @@ def _check_config(config: RunConfig) -> None:
             "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
     _check_sharding(config)
-    method = get_algorithm_class(config.algorithm)
+    get_algorithm_class(config.algorithm)
     at_clients = () if config.evaluation is None else config.evaluation.at_clients
     if config.partition.is_held:
         from fedagentgym.algorithms.held import check_method
 
-        check_method(method, str(config.algorithm["name"]), load_settings(method, config.algorithm))
+        check_method(_describe(config), str(config.algorithm["name"]))
         privacy = config.algorithm.get("privacy") or {"secret": False}
         if at_clients and privacy.get("secret", True):
             raise OptionError(
                 "evaluation.at_clients records what clients find on their own tasks, without noise: a private run leaves it out"
             )
-    elif "held_out" in at_clients and not method.trains_local_models:
+    elif "held_out" in at_clients and not _describe(config).trains_local_models:
         raise OptionError(
             f"evaluation.at_clients: [held_out] evaluates models that clients train, but {config.algorithm['name']} trains none:"
             " leave it out"
         )
     if {OWN_WORLD, EVERY_WORLD} & set(at_clients):
-        _check_worlds(config, method, "evaluation.at_clients: own_world and every_world play")
+        _check_worlds(config, "evaluation.at_clients: own_world and every_world play")
     if config.ranking is not None:
-        _check_ranking(config, method)
+        _check_ranking(config)
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
 
 
-def _check_ranking(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
+def _describe(config: RunConfig) -> Card:
+    """The card of the method."""
+    return describe_method(config.algorithm, Scale(config.learning))
+
+
+def _check_ranking(config: RunConfig) -> None:
     """Refuse a ranked round that nothing chooses, or that is chosen by the tasks that rank it."""
     ranking, evaluation = config.ranking, config.evaluation
     assert ranking is not None
     if ranking.own_worlds:
-        _check_worlds(config, method, "ranking.own_worlds plays")
+        _check_worlds(config, "ranking.own_worlds plays")
     if ranking.round == "last":
         return
     if evaluation is None:
@@ -367,19 +373,20 @@ def _check_ranking(config: RunConfig, method: type[BaseAlgorithm[Any]]) -> None:
         )
 
 
-def _check_worlds(config: RunConfig, method: type[BaseAlgorithm[Any]], subject: str) -> None:
+def _check_worlds(config: RunConfig, subject: str) -> None:
     """Refuse to play in clients' worlds, or with what they keep, where the server must not have either."""
     name = config.algorithm["name"]
     if config.partition.is_held:
         raise OptionError(
             f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"
         )
-    if method.keeps_policies and config.federation.backend == "flower":
+    keeps_policies = _describe(config).keeps_policies
+    if keeps_policies and config.federation.backend == "flower":
         raise OptionError(
             f"{subject} with what clients keep, which stays on their machines in a deployment: with {name} evaluate held_out, or"
             " simulate"
         )
-    if method.keeps_policies and (config.algorithm.get("privacy") or {"secret": False}).get("secret", True):
+    if keeps_policies and (config.algorithm.get("privacy") or {"secret": False}).get("secret", True):
         raise OptionError(
             f"{subject} with what clients keep, which has no noise: a private run of {name} leaves them out"
         )

@@ -66,7 +66,7 @@ class OpenedPolicy:
         """Return what was spent up to this round, beside what the accountant assumes."""
         chain = read_chain(self.run.folder)
         records = [] if chain is None else [one for one in chain.list_records() if one["round"] <= self.round]
-        return describe_privacy(records, self.run.algorithm.assumed)
+        return describe_privacy(records, self.run.algorithm.card.assumed)
 
     def _find_result(self) -> dict[str, float]:
         evaluation = self.record.get("evaluation")

@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
-from fedagentgym.algorithms.base import BaseAlgorithm, count_labelled, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
@@ -517,8 +517,8 @@ class Run:
             ranked=ranked,
             clients=describe_clients(client_split, success) if ranked is not None else (),
             spent=sum_spent(records, commit.round),
-            labelled=count_labelled(self.config.algorithm, client_split),
-            **describe_privacy(records, self.algorithm.assumed),
+            labelled=len(self.algorithm.card.list_labelled(client_split)),
+            **describe_privacy(records, self.algorithm.card.assumed),
             bytes=commit.record["bytes_total"],
             failures=sum(len(record["failures"]) for record in records),
             evidence=Evidence(commit=commit.digest, rounds=len(records), checked=CHECKED),

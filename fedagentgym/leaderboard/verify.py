@@ -24,7 +24,6 @@ from fedagentgym.agents.models.store import identify_model
 from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import count_labelled
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, FedAgentGymError, MissingExtraError, OptionError
 from fedagentgym.base.files import format_path, write_atomic
@@ -340,7 +339,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
     if plan is None or any(
         spent.episodes
-        < plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.count_preparations(spent.rounds)
+        < plan.count_until(spent.rounds).episodes + plan.preparation.scored * plan.card.count_preparations(spent.rounds)
         for spent in (*(point.spent for point in record.curve), record.spent)
     ):
         held.uncounted.append(key)
@@ -378,7 +377,7 @@ def _find_odd_cost(
             return f"{until.episodes:,} episodes are recorded until round {until.rounds}, it takes {most:,}"
         if work is not None and until.optimizer_steps > (most := work.optimizer_steps):
             return f"{until.optimizer_steps:,} optimizer steps are recorded until round {until.rounds}, of {most:,}"
-    if plan is not None and record.labelled != (labelled := count_labelled(config.algorithm, client_split)):
+    if plan is not None and record.labelled != (labelled := len(plan.card.list_labelled(client_split))):
         return f"it may use the answers of {labelled:,} tasks, not of {record.labelled}"
     return None
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.experiment.trackers import make_tracker
 
 if TYPE_CHECKING:
+    from fedagentgym.envs.pool import TaskPool
     from fedagentgym.experiment.result import RunResult
 
 SMALL_CONFIG: Mapping[str, Any] = {
@@ -40,7 +43,8 @@ def check_algorithm(
 ) -> RunResult:
     """Run a registered method for two rounds, several times, with a tiny model.
 
-    Two runs must end with the same parameters, as must one that is stopped and resumed, and one with worker processes.
+    Two runs must end with the same parameters, as must one that is stopped and resumed, and one with worker processes. What the
+    first run did must be within the method's card: episodes, optimizer steps, parameters sent, roles, kinds of what is sent.
 
     Args:
         name: The name by which it is registered.
@@ -58,7 +62,8 @@ def check_algorithm(
     plain = merge(merge(SMALL_CONFIG, config or {}), {"algorithm": {"name": name, **settings}})
     plain["plugins"] = list(plugins)
     with tempfile.TemporaryDirectory() as scratch:
-        first = _run(plain, Path(scratch) / "sequential")
+        with _note_roles() as opened:
+            first = _run(plain, Path(scratch) / "sequential")
         again = _run(plain, Path(scratch) / "again")
         assert first.digest == again.digest, f"{name}: the same run twice ends with different parameters"
         _check_resume(plain, Path(scratch) / "resumed", first, name)
@@ -69,6 +74,7 @@ def check_algorithm(
             )
             _check_states(name, first, pooled)
         _check_record(first, name)
+        _check_card(first, name, plain, opened)
     return first
 
 
@@ -116,6 +122,63 @@ def _check_record(run: RunResult, name: str) -> None:
     record = run.record
     assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
     assert record["curve"], f"{name}: nothing was evaluated"
+
+
+@contextmanager
+def _note_roles() -> Iterator[set[str]]:
+    """The roles whose tasks are opened in this process meanwhile."""
+    from fedagentgym.partitions.client_split import ClientSplit
+
+    original, opened = ClientSplit.role, set[str]()
+
+    def open_role(client_split: ClientSplit, name: str) -> TaskPool:
+        pool = original(client_split, name)
+        opened.add(name)
+        return pool
+
+    with patch.object(ClientSplit, "role", open_role):
+        yield opened
+
+
+def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Collection[str]) -> None:
+    """Compare a run with the card of its method; a method that describes nothing has nothing to check."""
+    from fedagentgym.algorithms.base import BaseAlgorithm, describe_method, get_algorithm_class
+    from fedagentgym.algorithms.card import Scale
+    from fedagentgym.algorithms.held import SECTIONS
+    from fedagentgym.experiment.config import load_config
+    from fedagentgym.experiment.estimate.plan import plan_work
+
+    config = load_config(plain)
+    if get_algorithm_class(config.algorithm).describe.__func__ is BaseAlgorithm.describe.__func__:  # type: ignore[attr-defined]
+        return
+    card, sent = describe_method(config.algorithm, Scale(config.learning)), run.record["bytes"]
+    unnamed = sorted(set(opened) - {*card.roles, *card.optional_roles})
+    assert not unnamed, f"{name}: it opens tasks of the role {unnamed[0]!r}, which its card does not name (roles)"
+    kinds = {one.kind for one in card.sent}
+    for section in ("weights", "scores", "text"):
+        allowed = SECTIONS[section]
+        assert not sent["up"][section] or kinds & allowed, (
+            f"{name}: its replies carry {section}, but its card names none of {', '.join(sorted(allowed))} (sent)"
+        )
+    plan = plan_work(config)
+    if plan is None:
+        return
+    size = sum(array.nbytes for array in _read_parameters(run).values())
+    work, spent = plan.count_until(run.record["rounds"]), run.record["spent"]
+    for what, done, most in (
+        ("episodes", spent["episodes"], work.episodes + work.scored),
+        ("optimizer steps", spent["optimizer_steps"], work.optimizer_steps),
+        ("bytes of parameters to the clients", sent["down"]["weights"], work.models_down * size),
+        ("bytes of parameters from the clients", sent["up"]["weights"], work.models_up * size),
+    ):
+        assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"
+
+
+def _read_parameters(run: RunResult) -> Mapping[str, Any]:
+    """The parameters of the run's last state."""
+    from fedagentgym.federation.commits import CommitStore
+
+    return CommitStore(run.folder / "rounds").read(run.record["rounds"]).state.parameters
 
 
 def check_tracker(name: str, **options: Any) -> None:

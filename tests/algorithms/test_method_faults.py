@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedagentgym.algorithms.base import Work, make_algorithm
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.card import Work
 from fedagentgym.algorithms.experts import Scorer
 from fedagentgym.algorithms.fedagent import FedAgent
 from fedagentgym.algorithms.reports import Report, read_report

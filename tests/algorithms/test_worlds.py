@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, describe_method, make_algorithm
+from fedagentgym.algorithms.card import Scale
 from fedagentgym.algorithms.clustered import bipartition
 from fedagentgym.algorithms.personal import PERSONAL
 from fedagentgym.algorithms.runtime import Runtime
@@ -187,7 +188,7 @@ def test_no_personal_array_is_in_any_message(name: str) -> None:
 def test_policies_of_clients_are_declared(name: str) -> None:
     cls = ALGORITHMS.get(name)
     own = cls.client_parameters is not BaseAlgorithm.client_parameters
-    assert own == cls.keeps_policies
+    assert own == describe_method({"name": name}, Scale()).keeps_policies
 
 
 @pytest.mark.parametrize(

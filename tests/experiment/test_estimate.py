@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents.model_shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
-from fedagentgym.algorithms.base import Scale, Work, count_labelled, get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import describe_method
+from fedagentgym.algorithms.card import Scale, Work
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.cli.main import main
@@ -87,9 +88,8 @@ def test_a_folder_that_tells_none_is_refused(content: str, said: str, tmp_path: 
 def test_a_round_does_what_was_estimated(method: str, tmp_path: Path) -> None:
     spec = spec_of(method)
     commit = run(tmp_path, spec)
-    algorithm = get_algorithm_class(spec.algorithm)
     scale = Scale(spec.learning, clients=3, asked=3, rows_per_episode=1, roles=spec.partition.roles)
-    work = algorithm.estimate_round(load_settings(algorithm, spec.algorithm), scale)
+    work = describe_method(spec.algorithm, scale).round
     assert work is not None
     assert commit.record["metrics"].get("episodes", 0) == work.episodes
     assert commit.record["metrics"].get("optimizer_steps", 0) <= work.optimizer_steps
@@ -129,8 +129,9 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
         assert work.episodes + plan.preparation.scored * preparations + until <= taken <= work.episodes + work.scored
     assert result.record["spent"]["episodes"] == taken
     client_split = Runtime(config.spec()).client_split
-    assert count_labelled(config.algorithm, client_split) == 2 * 8 + 5
-    assert count_labelled({**config.algorithm, "expert_steps": 0, "expert_refresh": 0}, client_split) == 5
+    untrained = describe_method({**config.algorithm, "expert_steps": 0, "expert_refresh": 0}, Scale())
+    assert len(plan.card.list_labelled(client_split)) == 2 * 8 + 5
+    assert len(untrained.list_labelled(client_split)) == 5
 
 
 def test_steps_of_so_many_rows_are_counted() -> None:

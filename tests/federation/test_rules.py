@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.algorithms import ALGORITHMS, Averaging, AveragingSettings
+from fedagentgym.algorithms import ALGORITHMS, Averaging, AveragingSettings, Card, Scale
 from fedagentgym.algorithms.averaging import AcceptedReply
 from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
@@ -391,8 +392,8 @@ class Alike(Careful):
     honest = True
 
     @classmethod
-    def gives_weights(cls, settings: CarefulSettings) -> bool:
-        return False
+    def describe(cls, settings: CarefulSettings, scale: Scale) -> Card:
+        return replace(super().describe(settings, scale), gives_weights=False)
 
     def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
         return [2.0] * len(replies) if self.honest else super().client_weights(replies, this_round)
@@ -457,7 +458,7 @@ def test_a_success_that_no_client_can_have_is_refused() -> None:
     for metrics, accepted in (({"success": 0.5}, True), ({"success": 1.5}, False), ({}, False)):
         reply = Message(weights=state.parameters, control={"examples": 8}, report={"metrics": metrics})
         assert isinstance(method.accept(1, reply, state), AcceptedReply) == accepted
-    assert method.needs_metrics(method.settings) and not method.needs_counts(method.settings)
+    assert method.card.needs_metrics and not method.card.needs_counts
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,13 @@ Numbers are upper bounds if the length of an episode matters: every episode take
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
-from fedagentgym.algorithms.base import (
-    EPISODE_BYTES,
-    TOKEN_BYTES,
-    Scale,
-    Sent,
-    Work,
-    get_algorithm_class,
-    load_settings,
-)
+from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, describe_method
+from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
@@ -49,11 +41,11 @@ class WorkPlan:
     asked: int
     preparation: Work
     round: Work
-    count_preparations: Callable[[int], int]
+    card: Card
 
     def count_until(self, rounds: int) -> Work:
         """The work of so many rounds with all preparation before them."""
-        return self.preparation * self.count_preparations(rounds) + self.round * rounds
+        return self.preparation * self.card.count_preparations(rounds) + self.round * rounds
 
 
 @dataclass(frozen=True)
@@ -123,35 +115,33 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     work = plan_work(config)
     if work is None:
         raise OptionError(
-            f"the algorithm {config.algorithm['name']!r} does not declare the work of a round: give its class "
-            "`estimate_round`"
+            f"the algorithm {config.algorithm['name']!r} does not declare the work of a round: name it in the card "
+            "that `describe` returns"
         )
-    algorithm = get_algorithm_class(config.algorithm)
-    settings = load_settings(algorithm, config.algorithm)
+    card = work.card
     vllm = _find_vllm_share(config.agent)
-    kept = algorithm.list_kept_copies(settings)
     return RunPlan(
         config,
         agent,
         work.clients,
         work.asked,
         work.preparation,
-        work.count_preparations(config.federation.rounds),
+        card.count_preparations(config.federation.rounds),
         work.round,
         _count_evaluations(config),
         (
-            *list_memory_parts(agent, config.learning, kept, vllm),
+            *list_memory_parts(agent, config.learning, card.kept_copies, vllm),
             *(
                 part
-                for model in algorithm.list_second_models(settings, config.learning)
+                for model in card.second_models
                 for part in list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
             ),
         ),
-        kept,
+        card.kept_copies,
         vllm,
         max(1, len(config.federation.device_per_worker) or config.federation.workers)
         * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
-        algorithm.list_sent(settings) if algorithm.metered else (),
+        card.sent if card.metered else (),
     )
 
 
@@ -160,14 +150,11 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
     clients = _count_clients(config)
     asked = min(config.federation.clients_per_round or clients, clients)
     scale = Scale(config.learning, clients, asked, count_rows(config.agent, config.env), config.partition.roles)
-    algorithm = get_algorithm_class(config.algorithm)
-    settings = load_settings(algorithm, config.algorithm)
-    _check_roles(config, algorithm.list_roles(settings))
-    work = algorithm.estimate_round(settings, scale)
-    preparation = algorithm.estimate_preparation(settings, scale)
-    if work is None or preparation is None:
+    card = describe_method(config.algorithm, scale)
+    _check_roles(config, card.roles)
+    if card.round is None or card.preparation is None:
         return None
-    return WorkPlan(clients, asked, preparation, work, partial(algorithm.count_preparations, settings))
+    return WorkPlan(clients, asked, card.preparation, card.round, card)
 
 
 def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
