@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar, final
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.card import CLIENTS, SPLIT, Card, Scale
+from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
@@ -233,25 +233,3 @@ def describe_method(section: Mapping[str, Any], scale: Scale) -> Card:
     """The card of the method and the settings in the `algorithm:` part of a configuration."""
     cls = get_algorithm_class(section)
     return cls.describe(load_settings(cls, section), scale)
-
-
-def format_cards() -> str:
-    """The cards of all registered methods under their default settings as a table in Markdown."""
-    lines = [
-        "| method | tasks set aside | answers used | clients send | tasks that clients hold |",
-        "|---|---|---|---|---|",
-    ]
-    for method in ALGORITHMS.names():
-        card = describe_method({"name": method}, Scale())
-        roles = (*card.roles, *(f"{name} if there are" for name in card.optional_roles))
-        sent = [one.kind for one in card.sent] if card.metered else []
-        held = f"no: {card.held_refusal}" if card.held_refusal else "yes"
-        cells = (", ".join(roles), _list_sources(card), ", ".join(sent), held)
-        lines.append(f"| `{method}` | {' | '.join(cell or 'none' for cell in cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _list_sources(card: Card) -> str:
-    """The sources of the answers that a method may use, in words."""
-    words = {CLIENTS: "the clients'", SPLIT: "the whole split's"}
-    return ", ".join(f"client {one}'s" if isinstance(one, int) else words.get(one, one) for one in card.label_sources)

@@ -1,9 +1,4 @@
-"""The base class of every environment.
-
-It has two interfaces: gymnasium's, and one for code that plays thousands of episodes, which are values: `reset_many` and
-`step_many` take and return `Episode`s. Both call what an author writes, `begin` and `advance`. `advance` never changes the state
-it is given, so a snapshot, undo or replay only needs to keep a value.
-"""
+"""The base class of every environment: gymnasium's interface, and one in which episodes are values that never change."""
 
 from __future__ import annotations
 
@@ -59,13 +54,11 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         role: Class attribute, who the agent is and what it has to do: the beginning of every prompt.
         action_help: Which actions there are and how they are written.
         takes: Class attribute, `command` or, if the environment grades whole replies, `reply`.
-        options: The options, of the class that is named in brackets.
         pool: The tasks that are played.
         task_set: The value that names these tasks, for records and for other environments.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium declares it as an instance variable
-
     Options: ClassVar[type[EnvOptions]] = EnvOptions
     id: ClassVar[str]
     takes: ClassVar[Literal["command", "reply"]] = "command"
@@ -76,7 +69,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
     split_aliases: ClassVar[Mapping[str, str]] = {}
     default_max_turns: ClassVar[int] = 30
     reward_names: ClassVar[tuple[str, ...]] = ()
-    """The components that `View.rewards` may contain, for methods with several objectives."""
+    """The components that `View.rewards` may contain."""
     payload_type: ClassVar[Any] = Any
     """The type of the payloads, by which tasks are read from files; JSON values need none."""
     variants: ClassVar[tuple[type[Variant], ...]] = ()
@@ -92,10 +85,8 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for base in vars(cls).get("__orig_bases__", ()):  # TextEnv[MyOptions]
-            for named in get_args(base):
-                if isinstance(named, type) and issubclass(named, EnvOptions):
-                    cls.Options = named
+        named = [one for base in vars(cls).get("__orig_bases__", ()) for one in get_args(base)]  # TextEnv[MyOptions]
+        cls.Options = next((one for one in named if isinstance(one, type) and issubclass(one, EnvOptions)), cls.Options)
 
     def __init__(
         self,
@@ -108,14 +99,13 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """Called by `make` alone, with checked options; `pool` is the pool that was given in place of the environment's own."""
         if options is None or given:
             raise OptionError(
-                f"an environment is made by open_env({type(self).__name__}, ...) or gymnasium.make, not by calling its class"
+                f"an environment is made by open_env({type(self).__name__}, ...) or gymnasium.make, not called"
             )
         self.options, self.variant, self.given_pool = options, variant, pool
         self.max_turns = options.count_turns(self.default_max_turns)
         self.render_mode = options.render_mode
         self._pays_score, self._in_order = options.reward == "score", options.order == "once"
-        self.observation_space = TextSpace()
-        self.action_space = TextSpace()
+        self.observation_space, self.action_space = TextSpace(), TextSpace()
         self._episode: Episode | None = None
         self.set_up()
 
@@ -352,34 +342,29 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         if len(episodes) != len(actions):
             raise OptionError(f"step_many was given {len(episodes)} episodes and {len(actions)} actions")
-        advance = self._advance
-        return [advance(episode, action) for episode, action in zip(episodes, actions, strict=True)]
+        return [self._advance(episode, action) for episode, action in zip(episodes, actions, strict=True)]
 
     def _begin(self, task: Task, seed: int) -> Episode:
-        found = self.begin(task, seed)
-        if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
-            raise OptionError(explain_moment(f"{type(self).__name__}.begin", found))
-        state, view = found
-        if self.variant is not None:
-            view = self.variant.change_view(view)
-        return Episode(task, seed, 0, state, view if task.graded else hide_grade(view))
+        state, view = self._see(task, "begin", self.begin(task, seed))
+        return Episode(task, seed, 0, state, view)
 
     def _advance(self, episode: Episode, action: str) -> Episode:
         task, seed, turn, state, shown, *_ = episode
         if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
             action = ""  # a slot that nothing fills is no action
-        found = self.advance(state, action if self.variant is None else self.variant.change_action(action))
-        if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
-            raise OptionError(explain_moment(f"{type(self).__name__}.advance", found))
-        state, view = found
-        if self.variant is not None:
-            view = self.variant.change_view(view)
-        if not task.graded:
-            view = hide_grade(view)
-        done = view.done
-        turn += 1
+        action = action if self.variant is None else self.variant.change_action(action)
+        state, view = self._see(task, "advance", self.advance(state, action))
+        done, turn = view.done, turn + 1
         reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
         return _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
+
+    def _see(self, task: Task, method: str, found: tuple[Any, View]) -> tuple[Any, View]:
+        """The state and what this client sees of it."""
+        if type(found) is not tuple or len(found) != 2 or not isinstance(found[1], View):
+            raise OptionError(explain_moment(f"{type(self).__name__}.{method}", found))
+        state, view = found
+        view = view if self.variant is None else self.variant.change_view(view)
+        return state, view if task.graded else hide_grade(view)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """It is pickled and copied as its options and its current episode; the rest is made again."""
