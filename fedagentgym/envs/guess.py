@@ -17,6 +17,8 @@ from fedagentgym.envs.view import Episode, View
 RANGES = {"small": 10, "medium": 30, "large": 100}
 SIZES = {"train": 600, "val": 60, "test": 60, "warmup": 120}
 GENERATOR_VERSION = 1
+ACTIONS = {high: tuple(f"guess {number}" for number in range(1, high + 1)) for high in RANGES.values()}
+NUMBERS = {action: number for number, action in enumerate(ACTIONS[max(ACTIONS)], start=1)}
 
 
 class HiddenNumber(NamedTuple):
@@ -90,14 +92,13 @@ class GuessEnv(TextEnv[GuessOptions]):
     def begin(self, task: Task, seed: int) -> tuple[GuessState, View]:
         hidden = HiddenNumber(*task.payload)
         opening = f"I think of a number between 1 and {hidden.high}. Which one is it?"
-        return GuessState(hidden, low=1, high=hidden.high), View(observation=opening, admissible=list_guesses(hidden))
+        return GuessState(hidden, low=1, high=hidden.high), View(observation=opening, admissible=ACTIONS[hidden.high])
 
     def advance(self, state: GuessState, action: str) -> tuple[GuessState, View]:
         hidden, low, high = state
-        guesses = list_guesses(hidden)
-        if action.strip() not in guesses:
+        guesses, guess = ACTIONS[hidden.high], NUMBERS.get(action.strip(), 0)
+        if not 0 < guess <= hidden.high:
             return state, View(observation="That is not a guess.", admissible=guesses, valid=False)
-        guess = int(action.split()[1])
         if guess == hidden.number:
             won = View(
                 observation=f"Yes, it is {guess}!",
@@ -121,11 +122,6 @@ class GuessEnv(TextEnv[GuessOptions]):
 
     def expert(self) -> BisectionExpert:
         return BisectionExpert()
-
-
-def list_guesses(hidden: HiddenNumber) -> tuple[str, ...]:
-    """The actions that are possible."""
-    return tuple(f"guess {number}" for number in range(1, hidden.high + 1))
 
 
 class BisectionExpert:
