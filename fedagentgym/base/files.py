@@ -339,9 +339,9 @@ _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 def parse_json(text: str | bytes, where: str) -> Any:
     """The value of a JSON text with unique keys and finite numbers only; an error begins with `where`."""
     try:
-        value = json.loads(
-            text, parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object
-        )
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
@@ -351,7 +351,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
     except RecursionError:
         value = None
     else:
-        if not _is_too_deep(value):
+        if text.count("[") + text.count("{") <= MOST_DEEP or not _is_too_deep(value):
             return value
     raise DataError(f"{where}: not usable JSON: it is nested more than {MOST_DEEP} levels deep")
 
@@ -405,6 +405,10 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
     return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object)
+"""One for all texts: `json.loads` would build it again for every line."""
 
 
 class _PlainLoader(yaml.SafeLoader):

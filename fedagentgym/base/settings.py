@@ -14,9 +14,10 @@ instance's own class. Plain settings are laid over each other by `merge`, and ch
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
@@ -151,6 +152,13 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """`data` updated with one `a.b=value`; the value is parsed as YAML, and a mapping is laid over the one that is there."""
+    keys, value = _parse_assignment(assignment)
+    return _set_at(data, keys, copy.deepcopy(value))
+
+
+@lru_cache(maxsize=1024)
+def _parse_assignment(assignment: str) -> tuple[Sequence[str], Any]:
+    """The keys and the value; a suite makes the same assignments for every one of its seeds."""
     from fedagentgym.base.files import parse_yaml
 
     path, equals, text = assignment.partition("=")
@@ -160,10 +168,9 @@ def assign(data: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     if len(keys) > MOST_KEYS:
         raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} nested keys")
     try:
-        value = parse_yaml(text, f"the value of {assignment[:80]!r}")
+        return keys, parse_yaml(text, f"the value of {assignment[:80]!r}")
     except DataError as error:
         raise OptionError(str(error)) from None
-    return _set_at(data, keys, value)
 
 
 def _set_at(data: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from fedagentgym.learning.trajectory import Group, Trajectory, from_plain, to_pl
 
 _EXAMPLE = Trajectory("", 0, (), labels={"any": 0})
 _OWN = frozenset({*to_plain(_EXAMPLE), *to_plain(_EXAMPLE, segments=False)})
-_GIVEN_BACK = ("observation", "admissible")
-"""Fields of a turn that a brief line leaves out."""
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False)
 
 
 class Line(NamedTuple):
@@ -46,7 +45,7 @@ def format_line(trajectory: Trajectory, about: Mapping[str, Any] | None = None, 
         for turn in plain["turns"]:
             del turn["observation"]
     try:
-        return json.dumps({**(about or {}), **plain}, ensure_ascii=True, allow_nan=False)
+        return _ENCODER.encode({**(about or {}), **plain})
     except (TypeError, ValueError) as error:
         raise DataError(f"an episode of {trajectory.task!r} cannot be written: {error}") from None
 
@@ -73,10 +72,13 @@ def _parse(where: str, plain: Any, text: str) -> Line:
     if not isinstance(plain, dict):
         raise DataError(f"{where}: an episode is a JSON object, found {type(plain).__name__}")
     brief, turns = "seed" not in plain, plain.get("turns")
-    given = {name for turn in turns if isinstance(turn, dict) for name in turn} if isinstance(turns, list) else set()
-    if brief and ("last" in plain or not given.isdisjoint(_GIVEN_BACK)):
-        raise DataError(f"{where}: not a trajectory: without a seed a line is brief, and holds no observations either")
-    if not brief and "last" not in plain:
+    if brief:
+        of_turns = (turn for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else ()
+        if "last" in plain or any("observation" in turn or "admissible" in turn for turn in of_turns):
+            raise DataError(
+                f"{where}: not a trajectory: without a seed a line is brief, and holds no observations either"
+            )
+    elif "last" not in plain:
         raise DataError(f"{where}: not a trajectory: with a seed a line is whole, and its last observation is missing")
     if "segments" in plain:
         raise DataError(f"{where}: not a trajectory: the tokens of an episode do not belong in its line")

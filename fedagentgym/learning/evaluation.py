@@ -10,6 +10,7 @@ mean over all, whatever its number of tasks, as in the papers' averages.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -176,12 +177,17 @@ def summarise(groups: Sequence[Group], settings: EvaluationSettings, stats: Roll
     """Means and intervals over groups, each of which holds the repeats of one task."""
     if not groups:
         raise OptionError("there are no episodes to evaluate")
-    by_category: dict[str, list[Group]] = {}
-    for group in groups:
-        by_category.setdefault(group[0].category, []).append(group)
+    rows = _measure_groups(groups)
+    by_category: dict[str, list[list[dict[str, float]]]] = {}
+    for group, row in zip(groups, rows, strict=True):
+        by_category.setdefault(group[0].category, []).append(row)
+    names, values = _tabulate(rows)
+    within = {category: _tabulate(members) for category, members in sorted(by_category.items())}
     return Evaluation(
-        overall=_estimate_groups(groups, settings),
-        categories={name: _estimate_groups(members, settings) for name, members in sorted(by_category.items())},
+        overall=estimate_measures(names, [values], settings.confidence),
+        categories={
+            name: estimate_measures(names, [values], settings.confidence) for name, (names, values) in within.items()
+        },
         tasks=len(groups),
         groups=tuple(groups),
         stats=stats or RolloutStats(),
@@ -190,35 +196,40 @@ def summarise(groups: Sequence[Group], settings: EvaluationSettings, stats: Roll
 
 def measure_episode(trajectory: Trajectory) -> dict[str, float]:
     """The reported numbers of one episode, including those of each reward component."""
+    turns = trajectory.turns
+    invalid = broken = tokens = 0
     earned: dict[str, float] = {}
-    for turn in trajectory.turns:
+    for turn in turns:
+        invalid += not turn.valid
+        broken += not turn.format
+        tokens += turn.tokens
         for name, value in turn.rewards.items():
             earned[f"reward/{name}"] = earned.get(f"reward/{name}", 0.0) + value
-    turns = max(len(trajectory.turns), 1)
     return {
         "success": float(trajectory.success),
         "score": trajectory.score,
-        "turns": float(len(trajectory.turns)),
-        "invalid": sum(not turn.valid for turn in trajectory.turns) / turns,
-        "format_broken": sum(not turn.format for turn in trajectory.turns) / turns,
-        "tokens": float(trajectory.tokens),
+        "turns": float(len(turns)),
+        "invalid": invalid / max(len(turns), 1),
+        "format_broken": broken / max(len(turns), 1),
+        "tokens": float(tokens),
         **earned,
     }
 
 
-def _estimate_groups(groups: Sequence[Group], settings: EvaluationSettings) -> dict[str, Estimate]:
-    names, values = tabulate_measures(groups)
-    return estimate_measures(names, [values], settings.confidence)
-
-
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
     """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
-    rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
-    names = list(dict.fromkeys(name for row in rows for episode in row for name in episode))
-    table = np.array(
-        [np.mean([[episode.get(name, 0.0) for name in names] for episode in row], axis=0) for row in rows], np.float64
-    )
-    return names, table
+    return _tabulate(_measure_groups(groups))
+
+
+def _measure_groups(groups: Sequence[Group]) -> list[list[dict[str, float]]]:
+    return [[measure_episode(trajectory) for trajectory in group] for group in groups]
+
+
+def _tabulate(rows: Sequence[Sequence[Mapping[str, float]]]) -> tuple[list[str], Values]:
+    names = list(dict.fromkeys(itertools.chain.from_iterable(episode for row in rows for episode in row)))
+    numbers = [[[episode.get(name, 0.0) for name in names] for episode in row] for row in rows]
+    means = [one[0] if len(one) == 1 else np.mean(one, axis=0) for one in numbers]
+    return names, np.array(means, np.float64)
 
 
 def is_share(name: str) -> bool:

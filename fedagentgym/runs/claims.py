@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.algorithms.reports import count_categories, measure_mixture
@@ -20,6 +21,7 @@ from fedagentgym.base.statistics import CONFIDENCE, mean
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import find_verifier
+from fedagentgym.envs.tasks import Task
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
 from fedagentgym.learning.episodes import Line, format_line, group_by_task, read_lines
 from fedagentgym.learning.evaluation import summarise
@@ -143,6 +145,11 @@ class Part:
         """The task, the seed and the sample of each episode."""
         places = [(task, derive(self.seed, "episode", place)) for place, task in enumerate(self.ids)]
         return [(task, seed, sample) for task, seed in places for sample in range(self.repeats)]
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks, each made once however often it was played."""
+        return {task: self.env.pool[task] for task in self.ids}
 
 
 @dataclass(frozen=True)
@@ -284,7 +291,9 @@ def play_again(run: RunFolder, due: Due, record: RunRecord, where: str) -> Playe
                 if format_line(found, said, brief=line.brief) != line.text:
                     problem = "the line is not written as an episode is: a field is added, doubled or of another kind"
                     raise RefutedError("schema", f"{here}: {problem}")
-                if (difference := find_difference(env, found, due.speaker, brief=line.brief)) is not None:
+                if (
+                    difference := find_difference(env, found, due.speaker, task=part.tasks[task], brief=line.brief)
+                ) is not None:
                     raise RefutedError("replayed", f"{here}: {difference}")
                 # ended before the environment ended it: its context was full, which cannot be checked
                 cut += not found.terminated and len(found.actions) < env.max_turns

@@ -20,6 +20,7 @@ from fedagentgym.learning.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.tasks import Task
     from fedagentgym.runs.record import AgentRecord
 
 MOST_TOKENS = 1 << 20
@@ -53,11 +54,11 @@ def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None
 
 
 def find_difference(
-    env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, brief: bool = False
+    env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, task: Task | None = None, brief: bool = False
 ) -> str | None:
     """Replay an episode; returns the first disagreement. If the speaker is None, the way from replies to actions cannot be
-    checked; a brief episode has no observations to compare."""
-    (episode,) = env.reset_many([trajectory.task], [trajectory.seed])
+    checked; a brief episode has no observations to compare. A `task` that was made already is not made again."""
+    (episode,) = env.reset_many([task or trajectory.task], [trajectory.seed])
     if trajectory.category != episode.task.category:
         return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
     if trajectory.labels:
