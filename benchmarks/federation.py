@@ -37,7 +37,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import show_progress
 from fedagentgym.federation.clients import FederationSettings
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 
 CLIENTS = 10
 MOST_RATIO = 4

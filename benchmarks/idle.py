@@ -26,7 +26,7 @@ from fedagentgym.federation.algorithm import Algorithm, ServerState
 from fedagentgym.federation.clients import BACKENDS, Backend, FederationSettings
 from fedagentgym.federation.exchange import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.settings import LearningSettings
 
 FLOATS = 1_250_000

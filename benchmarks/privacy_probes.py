@@ -35,7 +35,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 
 if TYPE_CHECKING:
     from benchmarks.membership import AttackResult

@@ -27,7 +27,7 @@ from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.protocols import find_verifier
-from fedagentgym.federation.server import lock_folder
+from fedagentgym.federation.commits import lock_folder
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import (
     OpenedSet,

@@ -50,7 +50,7 @@ from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.records import Record, best_rounds
-from fedagentgym.federation.server import Observer, ServerConfig, run_rounds
+from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.evaluation import OpenedSet, compute_policy_digest, evaluate, evaluate_sets
 from fedagentgym.learning.recipe import prepare_agent

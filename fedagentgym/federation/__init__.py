@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fedagentgym.federation.message import Message as Message
     from fedagentgym.federation.message import freeze as freeze
     from fedagentgym.federation.progress import TrainingProgress as TrainingProgress
-    from fedagentgym.federation.server import ServerConfig as ServerConfig
-    from fedagentgym.federation.server import run_rounds as run_rounds
+    from fedagentgym.federation.round import ServerConfig as ServerConfig
+    from fedagentgym.federation.round import run_rounds as run_rounds
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -39,6 +39,6 @@ __getattr__, __dir__, __all__ = attach(
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
         ".exchange": ("Operation",),
         ".progress": ("TrainingProgress",),
-        ".server": ("ServerConfig", "run_rounds"),
+        ".round": ("ServerConfig", "run_rounds"),
     },
 )

@@ -40,11 +40,6 @@ class Failure(NamedTuple):
         return {"round": round_, "call": call, "operation": operation, **self._asdict()}
 
 
-def hide_text(record: Mapping[str, object]) -> dict[str, object]:
-    """The line of a failure without the client's texts: its error and its trace can quote its tasks."""
-    return {**record, "message": "not kept: the run is private", "detail": ""}
-
-
 class QuorumError(FedAgentGymError):
     """Too few clients replied for the round to continue; the last committed round is intact."""
 

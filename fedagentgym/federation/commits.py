@@ -15,8 +15,11 @@ that no part was changed alone: whoever recomputes every digest has made another
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +27,7 @@ from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.files import atomic_folder, read_bytes, read_json, write_atomic
+from fedagentgym.base.files import atomic_folder, format_path, read_bytes, read_json, write_atomic
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
@@ -303,6 +306,40 @@ def _find_inputs_of_longer_run(rounds: CommitStore) -> Mapping[str, str] | None:
     except FedAgentGymError:
         return None  # the check of all notes reports what is wrong with it
     return inputs if any(_UP_TO.fullmatch(name) for name in inputs) else None
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the run folder: a second process on the same folder is refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(
+            os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "r+b"
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot use the run folder {format_path(folder)}: {error}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"another process is working on the run in {folder}") from None
+        yield
+
+
+def write_trajectories(folder: Path, number: int, episodes: Sequence[str]) -> str | None:
+    """Write the sampled episodes of a round, if there are any; its commit contains their digest."""
+    if not episodes:
+        return None
+    text = "".join(f"{episode}\n" for episode in episodes)
+    write_atomic(folder / "trajectories" / f"{number:04d}.jsonl", text)
+    return bytes_digest(text.encode("ascii"))
+
+
+def remove_uncommitted(folder: Path, newest: int) -> None:
+    """Remove the episodes of rounds that were not committed; they are played again."""
+    for path in (*folder.glob("trajectories/*.jsonl"), *folder.glob("evaluation/*.jsonl")):
+        if path.stem.isdecimal() and int(path.stem) > newest:
+            path.unlink(missing_ok=True)
 
 
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:

@@ -47,9 +47,8 @@ from fedagentgym.experiment.evaluation_run import (
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import finish_or_read, prepare_agents
 from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_config, is_own_plugin
-from fedagentgym.federation.commits import CommitStore
+from fedagentgym.federation.commits import CommitStore, lock_folder
 from fedagentgym.federation.records import count_episodes, headline_bytes
-from fedagentgym.federation.server import lock_folder
 from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
 from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml

@@ -22,7 +22,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.local import LocalReport, SiteState
 from fedagentgym.learning.penalties import Penalty, add_gradient
 from fedagentgym.learning.settings import LearningSettings

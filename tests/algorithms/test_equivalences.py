@@ -17,7 +17,7 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},

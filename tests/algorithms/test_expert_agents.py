@@ -24,7 +24,7 @@ from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings

@@ -18,7 +18,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.message import update_norm
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.testing import check_algorithm
 from fedagentgym.testing.runs import SMALL_CONFIG
 

@@ -22,7 +22,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import Reply, Request
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},

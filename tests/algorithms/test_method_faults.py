@@ -25,7 +25,7 @@ from fedagentgym.federation.commits import Commit, CommitStore, read_chain
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import count_episodes
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.episodes import parse_lines
 from fedagentgym.learning.trajectory import Trajectory, to_plain
 

@@ -17,7 +17,7 @@ from fedagentgym.federation.algorithm import OPTIMIZER, strip_prefix
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore
 from fedagentgym.learning.penalties import KL
 from fedagentgym.learning.supervised import collect_demonstrations, make_examples

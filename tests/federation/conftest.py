@@ -12,7 +12,7 @@ from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.clients import Backend, FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ApplicationSpec
-from fedagentgym.federation.server import ServerConfig, run_rounds
+from fedagentgym.federation.round import ServerConfig, run_rounds
 
 TOY_FILE = str(Path(__file__).with_name("toy.py"))
 TOY = module_name(Path(TOY_FILE))

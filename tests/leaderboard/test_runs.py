@@ -20,7 +20,7 @@ from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
-from fedagentgym.federation.server import lock_folder
+from fedagentgym.federation.commits import lock_folder
 from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.costs import estimate_cost
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry

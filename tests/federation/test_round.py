@@ -134,7 +134,7 @@ def test_a_global_state_with_a_nan_is_never_committed(toy: ModuleType, run_toy: 
 
 
 def test_two_processes_cannot_share_a_run(run_toy: Run, tmp_path: Path) -> None:
-    from fedagentgym.federation.server import lock_folder
+    from fedagentgym.federation.commits import lock_folder
 
     with lock_folder(tmp_path), pytest.raises(DataError, match="another process is working on"):
         run_toy(tmp_path)
@@ -177,7 +177,16 @@ def test_the_idle_cost_of_a_thousand_clients_is_small(run_toy: Run, tmp_path: Pa
     assert peak < 60_000_000
 
 
-def test_a_metric_that_is_not_finite_is_left_out_of_the_record() -> None:
-    from fedagentgym.federation.server import finite_metrics
+def test_a_metric_that_is_not_finite_is_left_out_of_the_record(
+    toy: ModuleType, run_toy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {"good": 1, "nan": float("nan"), "infinite": float("inf")}
 
-    assert finite_metrics({"good": 1, "nan": float("nan"), "infinite": float("inf")}) == {"good": 1.0}
+    class Measured(toy.Toy):  # type: ignore[name-defined,misc]
+        def run_round(self, state: ServerState, this_round: Any) -> Any:
+            return replace(super().run_round(state, this_round), metrics=numbers, clients={2: numbers})
+
+    monkeypatch.setattr(toy, "build", Measured)
+    run_toy(tmp_path, rounds=1)
+    assert lines(tmp_path)[1]["metrics"] == {"good": 1.0}
+    assert lines(tmp_path)[1]["clients"] == {"2": {"good": 1.0}}
