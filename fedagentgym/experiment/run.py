@@ -415,7 +415,7 @@ class Run:
         federation = self.config.federation
         target = HELD_APPLICATION if self.spec.partition.is_held else APPLICATION
         spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
-        recipe = ApplicationSpec(target, {"spec": spec.to_plain()}, self.plugins)
+        recipe = ApplicationSpec(target, {"spec": spec}, self.plugins)
         if self.spec.partition.is_held and federation.backend == "in-process":
             raise OptionError(
                 "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"

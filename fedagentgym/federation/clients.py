@@ -35,10 +35,6 @@ class Failure(NamedTuple):
     message: str
     detail: str = ""
 
-    def to_record(self, round_: int, call: int, operation: str) -> dict[str, object]:
-        """The line that a run records of it."""
-        return {"round": round_, "call": call, "operation": operation, **self._asdict()}
-
 
 class QuorumError(FedAgentGymError):
     """Too few clients replied for the round to continue; the last committed round is intact."""
@@ -191,30 +187,31 @@ class Clients:
             raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
         if strangers := sorted(set(messages) - set(self.ids)):
             raise DataError(f"{operation!r} was called for clients {strangers[:10]}, which are not in this federation")
-        declared = self._operations[operation]
+        declared, order = self._operations[operation], sorted(messages)
         name = StateName(self._round, self._calls)
         self._calls += 1
-        order = sorted(messages)
         for message in {id(message): message for message in messages.values()}.values():
-            Message.decode(message.pieces, declared.request)
-        requests = [self._make_request(client, name, operation, messages[client]) for client in order]
+            Message.decode(message.pieces, declared.request)  # checked once, however many clients it goes to
+        limits = declared.reply.limits.total, declared.state.limits.total
+        requests = []
         for client in order:
+            body, stream = messages[client].pieces, self._streams.get(client, client)
+            requests.append(Request(client, name, operation, body, self.heads.get(client), self._seed, stream, *limits))
             self.meter.record("down", messages[client])
         self.failed = {}
         self._last = (operation, len(order), resolve_quorum(self._quorum if quorum is None else quorum, len(order)))
-        waiting = iter(order)
         if self._progress is not None:
             self._progress.ask(order)
+        waiting = iter(order)
         for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
             if reply.client != (expected := next(waiting, None)):
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
             answer = self._accept(reply, name, declared, start)
             if self._progress is not None:
                 self._progress.answer(expected)
-            del reply
+            del reply  # while the caller works with a reply, it is the only one in memory
             if isinstance(answer, Failure):
-                self.failures.append(answer.to_record(self._round, name.call, operation))
-                self.failed[expected] = answer
+                self._note_failure(answer)
             else:
                 yield expected, answer
             del answer
@@ -224,23 +221,19 @@ class Clients:
 
     def refuse(self, failures: Sequence[Failure]) -> None:
         """Record replies of the last call that the algorithm will not use; the quorum must hold without them."""
-        operation, _, _ = self._last
-        self.failures.extend(failure.to_record(self._round, self._calls - 1, operation) for failure in failures)
-        self.failed = {**self.failed, **{failure.client: failure for failure in failures}}
+        for failure in failures:
+            self._note_failure(failure)
         self._check_quorum()
+
+    def _note_failure(self, failure: Failure) -> None:
+        where = {"round": self._round, "call": self._calls - 1, "operation": self._last[0]}
+        self.failures.append({**where, **failure._asdict()})
+        self.failed[failure.client] = failure
 
     def _check_quorum(self) -> None:
         operation, asked, needed = self._last
         if asked - len(self.failed) < needed:
             raise QuorumError(operation, self._round, self.failed, asked, needed)
-
-    def _make_request(self, client: int, name: StateName, operation: str, message: Message) -> Request:
-        base = self.heads.get(client)
-        declared = self._operations[operation]
-        limits = declared.reply.limits.total, declared.state.limits.total
-        return Request(
-            client, name, operation, message.pieces, base, self._seed, self._streams.get(client, client), *limits
-        )
 
     def _accept(
         self, reply: Reply, name: StateName, operation: Operation[Any], start: Parameters | None

@@ -30,7 +30,6 @@ from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
 from fedagentgym.base.ranks import check_alike
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
 
@@ -95,10 +94,11 @@ class Application(Protocol[R]):
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """The application as a worker builds it: `module:function` called with keyword arguments, plain values or settings.
+    """The application as a worker builds it: `module:function` called with keyword arguments.
 
-    What is sent is plain (`plain`): settings are validated again where they arrive, since a client's machine must not unpickle
-    what a server sends. `plugins` are modules or files of the user; see `base/plugins.py`.
+    In this process it is passed as it is. Transports send its `plain` form, and the function validates the arguments again where
+    they arrive, since a client's machine must not unpickle what a server sends. `plugins` are modules or files of the user, which
+    are loaded first.
     """
 
     target: str
@@ -117,10 +117,9 @@ class ApplicationSpec:
         return application
 
     def plain(self) -> dict[str, Any]:
-        """The specification as plain values; of settings, those that were set."""
+        """The specification as plain values; an argument that has a form of its own (`to_plain`) in that form."""
         arguments = {
-            name: value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Settings) else value
-            for name, value in self.arguments.items()
+            name: value.to_plain() if hasattr(value, "to_plain") else value for name, value in self.arguments.items()
         }
         return {"target": self.target, "arguments": arguments, "plugins": list(self.plugins)}
 
@@ -203,14 +202,16 @@ class Request:
         """The request with this header; `DataError` unless every part has its type and range."""
         try:
             base, (reply_limit, state_limit) = header["base"], header["limits"]
-            name = _read_name(header["name"])
-            started = None if base is None else _read_name(base)
+            name, started = _read_name(header["name"]), None if base is None else _read_name(base)
             if started is not None and started >= name:
                 raise ValueError(f"the call {name} cannot start from the state of {started}")
+            operation = header["operation"]
+            if not isinstance(operation, str) or len(operation) > _LONGEST_NAME:
+                raise ValueError(f"{ascii(operation)[:40]} in place of a name")
             return cls(
                 _read_number(header["client"], MOST_CLIENTS),
                 name,
-                _read_text(header["operation"], _LONGEST_NAME),
+                operation,
                 message,
                 started,
                 _read_number(header["seed"], _MOST_SEEDS),
@@ -280,7 +281,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         )
         with work_for_client(request.client):
             new_state, answer = operation.run(state, message, context)
-        kept = None
+        kept = None  # a client that never keeps anything has no state on disk
         if new_state is not state and not (new_state.empty and state.empty):
             operation.state.check(new_state, new_state.size)
             kept = new_state.encoded
@@ -319,9 +320,3 @@ def _read_name(value: Any) -> StateName:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError(f"{ascii(value)[:40]} in place of a round and a call")
     return StateName(*(_read_number(part, MOST_ROUNDS) for part in value))
-
-
-def _read_text(value: Any, longest: int) -> str:
-    if not isinstance(value, str) or len(value) > longest:
-        raise ValueError(f"{ascii(value)[:40]} in place of a name")
-    return value
