@@ -341,7 +341,7 @@ def ask(worker: ResidentWorker, content: Content) -> Reply:
     return Reply.from_header(0, told, read_parts(answer)["message"], read_parts(answer).get("state"))
 
 
-RUN = "fedagentgym.federation.backends.process:subprocess.check_output"
+RUN = "fedagentgym.federation.backends.workers:subprocess.check_output"
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "a path for a client": ({"client": "../../etc"}, "malformed request"),
     "text for a client": ({"client": "1"}, "malformed request"),

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.base import progress as screen
-from fedagentgym.base.encoding import encode
 from fedagentgym.base.process import GENERATED, ClientActivity, listen, tell_episodes, tell_step, work_for_client
 from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
@@ -204,17 +203,6 @@ def test_ctrl_c_lets_a_round_end_and_a_second_one_does_not(
 @pytest.mark.parametrize("module", [progress, terminal])
 def test_doctests(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
-
-
-def test_what_a_worker_says_it_is_at_is_checked() -> None:
-    from fedagentgym.base.errors import DataError
-    from fedagentgym.federation.backends.process import _read_activity
-
-    assert _read_activity([7, 2, 4, 9], 3) == ClientActivity(3, 2, 4, 9)
-    for odd in ([1, 2, 3], "1234", [1, 2, 3, -1], [1, 2, 3, True], None):
-        with pytest.raises(DataError):
-            _read_activity(odd, 3)
-    assert encode({"activity": [7, 2, 4, 9]})
 
 
 def test_a_task_that_says_nothing_is_measured(

@@ -13,9 +13,10 @@ import pytest
 
 from fedagentgym.base.encoding import encode
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.process import ClientActivity, listen
 from fedagentgym.experiment.config import load_config
-from fedagentgym.federation.backends import process
-from fedagentgym.federation.backends.process import WorkerDied, WorkerError, WorkerProcess
+from fedagentgym.federation.backends import workers
+from fedagentgym.federation.backends.workers import WorkerDied, WorkerError, WorkerProcess
 from fedagentgym.federation.clients import BACKENDS, Clients, load_options
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
@@ -85,6 +86,19 @@ def test_what_a_worker_says_of_its_start_is_printable(pipe: Any) -> None:
         worker.wait_until_ready()
 
 
+def test_what_a_worker_says_it_is_at_is_checked(pipe: Any) -> None:
+    worker, other = pipe
+    heard: list[ClientActivity] = []
+    with listen(heard.append):
+        other.send_bytes(encode({"activity": [7, 2, 4, 9]}))
+        assert worker.receive(REQUEST) is None
+        for odd in ([1, 2, 3], "1234", [1, 2, 3, -1], [1, 2, 3, True], None):
+            other.send_bytes(encode({"activity": odd}))
+            reply = worker.receive(REQUEST)
+            assert (reply.status, reply.error) == ("refused", "malformed answer: its progress report is malformed")
+    assert heard == [ClientActivity(1, 2, 4, 9)], "its numbers, and the client that was asked"
+
+
 def test_a_frame_longer_than_admitted_is_a_dead_worker(pipe: Any) -> None:
     worker, other = pipe
     other.send_bytes(encode(GOOD))
@@ -97,7 +111,7 @@ def test_garbage_from_real_workers_costs_their_clients_only(
     toy: Any, open_toy: Callable[..., Any], monkeypatch: Any
 ) -> None:
     """One writes no frame of ours, one a header that is none, one stops within a frame."""
-    monkeypatch.setattr(process, "STALL_SECONDS", 1)
+    monkeypatch.setattr(workers, "STALL_SECONDS", 1)
     odd = encode({"status": "ok"})
     written = {"1": b"\xff" * 64, "2": len(odd).to_bytes(4, "big") + odd, "3": (500).to_bytes(4, "big") + b"half"}
     faults = {"1": {client: f"write {data.hex()}" for client, data in written.items()}}

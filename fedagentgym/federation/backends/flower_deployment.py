@@ -289,7 +289,7 @@ _applications: dict[str, Application[Any]] = {}
 
 def perform_simulated(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
     """Serve a request for any client; the application is built once per process."""
-    from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
+    from fedagentgym.federation.backends.workers import ONE_THREAD_VARIABLES
 
     os.environ.update(ONE_THREAD_VARIABLES)
     name = digest(recipe.plain())

@@ -38,7 +38,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
 from fedagentgym.base.files import read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import get_logger, log_to_stderr
-from fedagentgym.federation.backends.process import ONE_THREAD_VARIABLES
+from fedagentgym.federation.backends.workers import ONE_THREAD_VARIABLES
 from fedagentgym.federation.exchange import (
     LONGEST_ERROR,
     MOST_CLIENTS,
