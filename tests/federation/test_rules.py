@@ -298,7 +298,7 @@ class Careless(AggregationRule):
 
 def register(registry: Registry, monkeypatch: pytest.MonkeyPatch, name: str, target: Any) -> None:
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    registry.register(name, target)
+    registry.register(name, target, replace=True)
 
 
 @pytest.mark.parametrize(
