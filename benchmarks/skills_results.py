@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import Point, compute_area, find_round_reaching, read_curve
+from benchmarks.excerpts import fill_place
 from benchmarks.tables import (
     Column,
     ExperimentTable,
@@ -35,7 +36,6 @@ from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.page.excerpts import fill_place
 from fedagentgym.leaderboard.rank import read_planned
 from fedagentgym.runs.folder import RunFolder
 

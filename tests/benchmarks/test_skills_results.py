@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.curves import Point, compute_area, find_round_reaching
+from benchmarks.excerpts import make_marks
 from benchmarks.skills_results import (
     AREA,
     FIGURES,
@@ -29,7 +30,6 @@ from benchmarks.tables import ExperimentTable, TableCell, list_cells
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
-from fedagentgym.leaderboard.page.excerpts import make_marks
 from fedagentgym.runs.folder import format_document
 from fedagentgym.runs.record import RunRecord
 

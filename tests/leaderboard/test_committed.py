@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.excerpts import fill_page
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.page.excerpts import fill_page
 from fedagentgym.leaderboard.results import Result, name_run
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.recount import recount

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from rich.table import Column, Table
 
+from benchmarks.excerpts import BEST, fill_page, make_marks
 from fedagentgym.base.errors import DataError, show_invisible_characters
 from fedagentgym.base.escape import escape_csv, escape_terminal
 from fedagentgym.base.files import format_path, write_atomic
@@ -33,7 +34,6 @@ from fedagentgym.leaderboard.compare import compare, load_played, read_learning_
 from fedagentgym.leaderboard.comparison import write_comparison
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.page.build import build_site
-from fedagentgym.leaderboard.page.excerpts import BEST, fill_page, make_marks
 from fedagentgym.leaderboard.results import Claim, Result, Verification, pack
 from fedagentgym.partitions.held import _write_card
 from fedagentgym.runs.claims import describe_evaluated, make_point

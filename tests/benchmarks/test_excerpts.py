@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.excerpts import BEST, fill_page, fill_place, make_marks, write_best
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.leaderboard.page.excerpts import BEST, fill_page, fill_place, make_marks, write_best
 from fedagentgym.leaderboard.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,6 +1,6 @@
 """Parts of the leaderboard's page in README and the documentation: they stand between markers, and nothing of them is typed.
 
-    python -m fedagentgym.leaderboard.page.excerpts build/leaderboard README.md docs/experiments/suites.md
+    python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md
 
 `<!-- leaderboard: begin -->`    the best entries of every suite
 `<!-- SUITE: begin -->`          what a suite shows in each scenario, with its differences
