@@ -598,7 +598,7 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
 @option("--parquet", type=PATH, required=True, metavar="FILE", help="File to write: one row a run.")
 def export(results: tuple[Path, ...], parquet: Path) -> None:
     """Write one row for each run of these results (extra `[data]`), for pandas, duckdb and viewers of data sets."""
-    from fedagentgym.leaderboard.export import write_parquet
+    from fedagentgym.leaderboard.results import write_parquet
 
     count = write_parquet(results, parquet)
     print_result(f"{parquet}: {count_things(count, 'run')}")

@@ -98,7 +98,7 @@ def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
     elif kind == "model":
         shutil.copytree(path, folder)
     else:
-        from fedagentgym.leaderboard.export import write_parquet
+        from fedagentgym.leaderboard.results import write_parquet
 
         root = path if path.is_dir() else path.parent
         for archive in list_archives(path):

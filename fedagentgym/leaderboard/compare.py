@@ -19,9 +19,8 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
 from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, mean
-from fedagentgym.leaderboard.measures import average_runs, estimate_spread, estimate_tasks
 from fedagentgym.leaderboard.metrics import Interval
-from fedagentgym.leaderboard.rank import Scenarios, compare_entries
+from fedagentgym.leaderboard.rank import Scenarios, average_runs, compare_entries, estimate_spread, estimate_tasks
 from fedagentgym.leaderboard.results import ENTRY, Result
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import tabulate_measures

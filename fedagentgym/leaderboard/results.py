@@ -22,12 +22,13 @@ from typing import Literal
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import find_below, format_path, parse_json, read_text
+from fedagentgym.base.files import find_below, format_path, parse_json, read_text, write_atomic
+from fedagentgym.base.imports import require
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
 from fedagentgym.leaderboard.entries import Entry
-from fedagentgym.leaderboard.measures import Numbers, measure_entry
 from fedagentgym.leaderboard.metrics import Measures
+from fedagentgym.leaderboard.rank import Numbers, measure_entry
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.trajectory import Group
@@ -306,3 +307,52 @@ def read_suites(places: Iterable[Path], verified: Path | None = None) -> list[Su
         own = load_suite(suite.name) if suite.name in list_suites() else suite
         found.append(SuiteEntries(own if own.digest == suite.digest else suite, entries))
     return found
+
+
+def write_parquet(places: Sequence[Path], file: Path) -> int:
+    """Write one row a run of the results in these places, which pandas, duckdb and data viewers show; returns their number.
+
+    Columns: `suite`, `version`, `entry`, `title`, `scenario`, `seed`, `algorithm`, `agent`, `success` with `low` and `high`,
+    `measure` and `value` of the suite's ranking, costs (`episodes`, `env_steps`, `bytes`, `optimizer_steps`, `seconds`), and the
+    digests `config`, `pool`, `client_split`, `policy`, and `result`, that of the archive (null for a folder).
+    """
+    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+    rows = []
+    for suite in read_suites(places):
+        for entry in suite.entries:
+            for (scenario, seed), record in entry.records.items():
+                assert record.ranked is not None and record.tasks is not None
+                success, means = record.ranked.overall["success"], entry.numbers.runs[scenario][seed].means
+                rows.append(
+                    {
+                        "suite": suite.suite.name,
+                        "version": suite.suite.version,
+                        "entry": entry.name,
+                        "title": entry.entry.title,
+                        "scenario": scenario,
+                        "seed": seed,
+                        "algorithm": record.algorithm,
+                        "agent": record.agent.model or str(record.agent.settings.get("name")),
+                        "success": success["mean"],
+                        "low": success["low"],
+                        "high": success["high"],
+                        "measure": suite.suite.rank_by,
+                        "value": means.get(suite.suite.rank_by),
+                        "episodes": record.spent.episodes,
+                        "env_steps": record.spent.env_steps,
+                        "bytes": record.spent.bytes,
+                        "optimizer_steps": record.spent.optimizer_steps,
+                        "seconds": record.made.seconds,
+                        "config": record.config_digest,
+                        "pool": record.tasks.pool,
+                        "client_split": None if record.client_split is None else record.client_split.digest,
+                        "policy": record.ranked.policy,
+                        "result": None if entry.archive is None else entry.digest,
+                    }
+                )
+    if not rows:
+        raise DataError(f"no result lies in {', '.join(map(format_path, places))}")
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(arrow.Table.from_pylist(rows), sink)
+    write_atomic(file, sink.getvalue().to_pybytes())
+    return len(rows)

@@ -34,9 +34,9 @@ from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.plan import WorkPlan, plan_work
 from fedagentgym.experiment.evaluation_run import TASKS_AT_A_TIME
 from fedagentgym.leaderboard.entries import describe_plugins, find_packaged, load_settings, make_baseline
-from fedagentgym.leaderboard.measures import measure_run
 from fedagentgym.leaderboard.metrics import find_metric
 from fedagentgym.leaderboard.play import make_evaluation_config
+from fedagentgym.leaderboard.rank import measure_run
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
     FREE,

@@ -9,7 +9,7 @@ import pytest
 from fedagentgym.agents.models.sources import PACKAGED
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError
-from fedagentgym.leaderboard.measures import measure_entry
+from fedagentgym.leaderboard.rank import measure_entry
 from fedagentgym.leaderboard.results import Result, pack
 from fedagentgym.runs.folder import RECORD, RunFolder
 from fedagentgym.runs.record import AgentRecord, RunRecord, Spent, describe_agent, is_learner
