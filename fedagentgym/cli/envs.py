@@ -37,14 +37,9 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
         return
-    if name is None:
-        _list_all(found)
-    else:
+    if name is not None:
         _show_details(found[0])
-
-
-def _list_all(found: list[dict[str, Any]]) -> None:
-    """A line for each environment."""
+        return
     rows = []
     for entry in found:
         sizes = [f"{entry['splits'][split]:,}" if split in entry["splits"] else "-" for split in SHOWN_SPLITS]

@@ -75,9 +75,21 @@ def episodes(
     ]
     chosen = [row for row in rows if all(test(row) for test in tests)]
     if not chosen:
-        raise DataError(f"none of the {len(rows):,} episodes of {source} matches{_list_categories(rows, category)}")
+        known = join_names(sorted({row[-1].trajectory.category for row in rows}))
+        about = "" if category is None else f" (categories: {known})"
+        raise DataError(f"none of the {len(rows):,} episodes of {source} matches{about}")
     most = len(chosen) if limit is None and listing else limit or 3
-    _print(sources, chosen[:most], actions=actions, listing=listing)
+    for row in chosen[:most]:
+        if listing:
+            print_result(_format_line(row))
+        elif len(row) == 1:
+            print_result(_format(row[0], actions))
+        else:
+            table = Table(expand=True, pad_edge=False, box=box.SIMPLE)
+            for one in sources:
+                table.add_column(show_invisible_characters(one.name), ratio=1, overflow="fold")
+            table.add_row(*(_format(one, actions) for one in row))
+            print_result(table, soft_wrap=False)
     shown = min(most, len(chosen))
     how = " side by side" if len(sources) > 1 else ""
     print_result(f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", style="dim")
@@ -123,26 +135,6 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
     return [tuple(found[identity] for found in by_task) for identity in common]
 
 
-def _list_categories(rows: Sequence[Row], category: str | None) -> str:
-    if category is None:
-        return ""
-    return f" (categories: {join_names(sorted({row[-1].trajectory.category for row in rows}))})"
-
-
-def _print(sources: Sequence[Source], rows: Sequence[Row], *, actions: bool, listing: bool) -> None:
-    for row in rows:
-        if listing:
-            print_result(_format_line(row))
-        elif len(row) == 1:
-            print_result(_format(row[0], actions))
-        else:
-            table = Table(expand=True, pad_edge=False, box=box.SIMPLE)
-            for source in sources:
-                table.add_column(show_invisible_characters(source.name), ratio=1, overflow="fold")
-            table.add_row(*(_format(one, actions) for one in row))
-            print_result(table, soft_wrap=False)
-
-
 def _format_line(row: Row) -> str:
     last = row[-1]
     outcomes = " → ".join("solved" if one.trajectory.success else "failed" for one in row)
@@ -172,17 +164,9 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 @PLUGINS
 def chats(source: Path, output: Path, solved: bool, training: bool, only: str | None) -> None:
     """Write episodes as conversations: system, user and assistant messages, with task, success and score beside them."""
+    from fedagentgym.experiment.stored import read_stored_config
     from fedagentgym.learning.export import export_conversations
 
-    env = _find_environment(source)
+    env = read_stored_config(source).env.id if (source / "config.yaml").is_file() else None
     count = export_conversations(source, output, solved_only=solved, training=training, only=only, env=env)
     print_result(f"{count:,} conversations are in {output}")
-
-
-def _find_environment(source: Path) -> str | None:
-    """The environment of a run."""
-    if not (source / "config.yaml").is_file():
-        return None
-    from fedagentgym.experiment.stored import read_stored_config
-
-    return read_stored_config(source).env.id

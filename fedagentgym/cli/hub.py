@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile, is_zipfile
@@ -93,7 +94,6 @@ def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
     """Write the files of a repository; returns its kind and what it holds."""
     kind, about = identify(path)
     if about.startswith("the client split"):
-        folder.mkdir()
         _prepare_split(path, folder, name)
     elif kind == "model":
         shutil.copytree(path, folder)
@@ -106,31 +106,32 @@ def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(archive.path, place)
         write_parquet([folder], folder / RUNS)
-        (folder / "README.md").write_text(_write_result_card(about, name), "utf-8")
+        card = (
+            f"---\ntags:\n- fedagentgym\n- benchmark\nconfigs:\n- config_name: default\n  data_files: {RUNS}\n---\n\n"
+            f"# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode included;"
+            f" `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
+            "fedagentgym bench verify $(find results -name '*.zip')\n```\n"
+        )
+        (folder / "README.md").write_text(card, "utf-8")
     return kind, about
 
 
 def _prepare_split(path: Path, folder: Path, name: str) -> None:
+    """The split, its card and Croissant metadata; its figure if matplotlib is installed and its pool can be opened here."""
+    from fedagentgym.partitions.client_split import open_client_split
+
+    folder.mkdir()
     record = split_files.load(path)
     stored = "split" if path.is_dir() else f"split{''.join(path.suffixes[-2:])}"
     (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / stored)
     (folder / split_files.NOTE).write_text(json.dumps({"split": stored, "version": __version__}) + "\n", "utf-8")
-    figure = _draw(path, folder / "split.png")
+    with suppress(MissingExtraError, DataError):
+        open_client_split(path).plot(folder / "split.png")
+    figure = (folder / "split.png").exists()
     (folder / "README.md").write_text(_write_split_card(record, name, figure), "utf-8")
     (folder / "croissant.json").write_text(
         json.dumps(_describe(record, name, folder / stored), indent=2) + "\n", "utf-8"
     )
-
-
-def _draw(path: Path, file: Path) -> bool:
-    """Draw the split if matplotlib is installed and its pool can be opened here."""
-    from fedagentgym.partitions.client_split import open_client_split
-
-    try:
-        open_client_split(path).plot(file)
-    except (MissingExtraError, DataError):
-        return False
-    return True
 
 
 def _write_split_card(record: SplitRecord, name: str, figure: bool) -> str:
@@ -177,12 +178,3 @@ def _describe(record: SplitRecord, name: str, stored: Path) -> dict[str, object]
         "version": record.digest,
         "distribution": [file],
     }
-
-
-def _write_result_card(about: str, name: str) -> str:
-    return (
-        f"---\ntags:\n- fedagentgym\n- benchmark\nconfigs:\n- config_name: default\n  data_files: {RUNS}\n---\n\n"
-        f"# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode included;"
-        f" `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
-        "fedagentgym bench verify $(find results -name '*.zip')\n```\n"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -74,7 +74,15 @@ def play(
     env_set: tuple[str, ...],
 ) -> None:
     """Play an episode yourself, or watch an agent play one."""
-    opened = _open(env, split, client, client_split, parse_assignments(env_set))
+    options = parse_assignments(env_set)
+    if (named := find_named_client(client, client_split)) is not None:
+        from fedagentgym.experiment.evaluation import open_client_env
+
+        opened = open_client_env(named, env=env, split=split, options=options)
+    elif env is not None:
+        opened = open_named_env(env, {"split": split or "train", **options})
+    else:
+        raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
     opened.reset(seed=seed, options={"task": task} if task is not None else None)
     if agent is not None:
         from fedagentgym.agents.presets import make_agent
@@ -83,19 +91,6 @@ def play(
         return
     with explain_interruption(lambda: "the episode is not saved (`save FILE` does that while you play)"):
         PlaySession(opened, get_console()).run()
-
-
-def _open(
-    env: str | None, split: str | None, client: int | None, client_split: Path | None, options: dict[str, Any]
-) -> TextEnv:
-    named = find_named_client(client, client_split)
-    if named is not None:
-        from fedagentgym.experiment.evaluation import open_client_env
-
-        return open_client_env(named, env=env, split=split, options=options)
-    if env is None:
-        raise OptionError("name an environment, for example: fedagentgym play WebShop (`fedagentgym envs` lists them)")
-    return open_named_env(env, {"split": split or "train", **options})
 
 
 # ---- watching -------------------------------------------------------------------------------------------------------
@@ -177,39 +172,31 @@ class PlaySession:
     def _obey(self, command: str) -> None:
         name, _, argument = command.partition(" ")
         match name.lower():
+            case "undo" if not self.past:
+                self.say("[dim]Nothing to undo.[/]")
             case "undo":
-                self._undo()
+                episode, _ = self.past.pop()
+                self.env.restore(episode)
+                self.show(episode)
             case "actions":
                 self._list_choices(len(self.env.episode.view.admissible or ()))
             case "history":
                 for number, (episode, action) in enumerate(self.past, start=1):
                     shown, _ = present(self.env, episode.view)
                     self.say(f"[dim]{number}[/] {escape(shown)}\n[bold]> {escape(action)}[/]")
-            case "save":
-                self._save(argument.strip())
+            case "save":  # as a transcript, which `fedagentgym.envs.transcripts` can replay
+                path, actions = argument.strip(), ["", *(action for _, action in self.past)]
+                states = [*(episode for episode, _ in self.past), self.env.episode]
+                try:
+                    write_atomic(path, format_transcript(zip(actions, states, strict=True)))
+                except DataError as error:
+                    self.say(f"[red]{escape(str(error))}[/]")
+                else:
+                    self.say(f"[dim]saved to {escape(path)}[/]")
             case _:
                 for known, meaning in COMMANDS.items():
                     self.say(f"  {known:10s} [dim]{meaning}[/]")
                 self.say(f"[dim]{escape(self.env.action_help)}[/]")
-
-    def _save(self, path: str) -> None:
-        """Write the episode as a transcript, which `fedagentgym.envs.transcripts` can replay."""
-        episodes = [*(episode for episode, _ in self.past), self.env.episode]
-        text = format_transcript(zip(["", *(action for _, action in self.past)], episodes, strict=True))
-        try:
-            write_atomic(path, text)
-        except DataError as error:
-            self.say(f"[red]{escape(str(error))}[/]")
-        else:
-            self.say(f"[dim]saved to {escape(path)}[/]")
-
-    def _undo(self) -> None:
-        if not self.past:
-            self.say("[dim]Nothing to undo.[/]")
-            return
-        episode, _ = self.past.pop()
-        self.env.restore(episode)
-        self.show(episode)
 
     # ---- the screen -------------------------------------------------------------------------------------------------
 
@@ -280,7 +267,8 @@ def format_choices(labels: Sequence[str], width: int, most: int = SHOWN_CHOICES)
     """
     shown = list(labels[:most])
     digits = len(str(len(shown)))
-    cells = [_cut(f"{number:>{digits}} {label}", width) for number, label in enumerate(shown, start=1)]
+    texts = [f"{number:>{digits}} {label}" for number, label in enumerate(shown, start=1)]
+    cells = [text if len(text) <= width else f"{text[: max(width - 3, 1)]}..." for text in texts]
     if not cells:
         return []
     column = max(map(len, cells)) + _GAP
@@ -288,10 +276,6 @@ def format_choices(labels: Sequence[str], width: int, most: int = SHOWN_CHOICES)
     lines = ["".join(cell.ljust(column) for cell in cells[row::rows]).rstrip() for row in range(rows)]
     more = len(labels) - len(shown)
     return [*lines, f"... and {more} more: `actions` lists them all"] if more else lines
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(width - 3, 1)]}..."
 
 
 def resolve_line(line: str, env: TextEnv, view: View) -> str:

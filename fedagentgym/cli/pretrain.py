@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import make_table, print_result
@@ -92,18 +91,14 @@ def pretrain(
         f"success {format_fixed(made.note['success'], 3)}, score {format_fixed(made.note['score'], 3)} on {tasks}"
     )
     if "beliefs" in made.note:
-        print_result(_make_belief_table(made.note["misconceptions"], made.note["beliefs"]))
-
-
-def _make_belief_table(shown: Mapping[str, Mapping[str, Any]], beliefs: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per category; beliefs are the shares of new episodes that followed its own procedure and another one."""
-    rows = []
-    for category, about in shown.items():
-        measured = ["", "", "0"]
-        if (found := beliefs.get(category)) is not None:
-            measured = [format_fixed(found["own"], 3), format_fixed(found["other"], 3), str(found["episodes"])]
-        rows.append((category, format_fixed(about["right"], 2), "yes" if about["misled"] else "no", *measured))
-    return make_table(("category", *COLUMNS), rows)
+        # beliefs are the shares of new episodes that followed a category's own procedure and another one
+        rows = []
+        for category, about in made.note["misconceptions"].items():
+            measured = ["", "", "0"]
+            if (belief := made.note["beliefs"].get(category)) is not None:
+                measured = [format_fixed(belief["own"], 3), format_fixed(belief["other"], 3), str(belief["episodes"])]
+            rows.append((category, format_fixed(about["right"], 2), "yes" if about["misled"] else "no", *measured))
+        print_result(make_table(("category", *COLUMNS), rows))
 
 
 def _ship(env_id: str | None, as_json: bool) -> None:

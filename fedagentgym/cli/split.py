@@ -35,7 +35,6 @@ from fedagentgym.cli.options import (
 from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
-    from fedagentgym.envs import TaskPool
     from fedagentgym.partitions.client_split import ClientSplit
     from fedagentgym.partitions.record import SplitRecord
 
@@ -123,12 +122,29 @@ def make(
     """Make a split and write it to a file."""
     from fedagentgym.partitions.client_split import federate
     from fedagentgym.partitions.plots import validate_figure_path
+    from fedagentgym.partitions.presets import get_preset
 
     if plot is not None:
         validate_figure_path(plot)
         require("matplotlib", "plots")
-    keywords = _collect_keywords(preset, sampler, env, parse_assignments(env_set))
-    given |= {"roles": _parse_roles(role) or None, "variant": _read_variant(variant)}
+    keywords: dict[str, Any] = {} if preset is None else get_preset(preset)
+    if sampler is not None:
+        keywords["partition"] = sampler
+    if env is not None:
+        keywords["env_id"] = find_env_id(env)
+    if "env_id" not in keywords or "partition" not in keywords:
+        raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
+    keywords["env"] = {**keywords.get("env", {}), **parse_assignments(env_set)}
+    roles: dict[str, int] = {}
+    for text in role:
+        name, equals, number = text.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
+        roles[name.strip()] = int(number)
+    kind = None if variant is None else parse_yaml(variant, "--variant")
+    if variant is not None and not isinstance(kind, str | dict):
+        raise OptionError(f"cannot read the variant {variant!r}: give a kind, or {{kind: bm25_weights, choices: 4}}")
+    given |= {"roles": roles or None, "variant": kind}
     keywords.update({key: value for key, value in given.items() if value is not None})
     written = {key: value for key, value in given.items() if isinstance(value, str) and key not in _TEXTS}
     keywords = parse_assignments([f"{key}={value}" for key, value in written.items()], keywords)
@@ -141,42 +157,6 @@ def make(
     if plot is not None:
         made.plot(plot)
     _print_report(made, as_json, str(out))
-
-
-def _collect_keywords(
-    preset: str | None, sampler: str | None, env: str | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Environment, partition and the other values of a preset."""
-    from fedagentgym.partitions.presets import get_preset
-
-    keywords: dict[str, Any] = get_preset(preset) if preset is not None else {}
-    if sampler is not None:
-        keywords["partition"] = sampler
-    if env is not None:
-        keywords["env_id"] = find_env_id(env)
-    if "env_id" not in keywords or "partition" not in keywords:
-        raise OptionError("name a partition and an environment, for example: split make preference --env WebShop ...")
-    keywords["env"] = {**keywords.get("env", {}), **options}
-    return keywords
-
-
-def _parse_roles(assignments: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for text in assignments:
-        name, equals, number = text.partition("=")
-        if not equals or not number.strip().isdecimal():
-            raise OptionError(f"cannot read the role {text!r}: write it as name=number, for example public=200")
-        found[name.strip()] = int(number)
-    return found
-
-
-def _read_variant(text: str | None) -> Any:
-    if text is None:
-        return None
-    value = parse_yaml(text, "--variant")
-    if not isinstance(value, str | dict):
-        raise OptionError(f"cannot read the variant {text!r}: give a kind, or {{kind: bm25_weights, choices: 4}}")
-    return value
 
 
 @split.command(epilog="Example: fedagentgym split presets")
@@ -318,7 +298,7 @@ def compare(
 ) -> None:
     """Compare how several splits of the same tasks skew their clients, in a table and a figure."""
     from fedagentgym.partitions.plots import validate_figure_path
-    from fedagentgym.partitions.side_by_side import plot_side_by_side
+    from fedagentgym.partitions.side_by_side import describe_sampler, plot_side_by_side
 
     if out is not None:
         validate_figure_path(out)
@@ -334,15 +314,7 @@ def compare(
         ]
         click.echo(json.dumps(rows, indent=2))
         return
-    _print_comparison(made)
-    if out is not None:
-        print_result(f"drawn: {out}")
-
-
-def _print_comparison(made: Sequence[ClientSplit]) -> None:
-    from fedagentgym.partitions.side_by_side import describe_sampler
-
-    rows = []
+    table = []
     for one in made:
         found = one.statistics()
         low, high = int(found.sizes.min()), int(found.sizes.max())
@@ -353,9 +325,11 @@ def _print_comparison(made: Sequence[ClientSplit]) -> None:
             format_fixed(found.distances.mean(), 3),
             format_fixed(found.jaccard_mean, 3),
         )
-        rows.append(row)
+        table.append(row)
     heads = ("sampler", "clients", "tasks of a client", "distance to pool", "Jaccard")
-    print_result(make_table(heads, rows))
+    print_result(make_table(heads, table))
+    if out is not None:
+        print_result(f"drawn: {out}")
 
 
 def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, env_set: Iterable[str]) -> ClientSplit:
@@ -363,9 +337,13 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
     from fedagentgym.partitions.client_split import federate
     from fedagentgym.partitions.samplers import SAMPLERS
 
-    name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
-    if _is_there(text):
+    try:
+        is_there = Path(text).exists()
+    except OSError:  # a name that no file can have
+        is_there = False
+    if is_there:
         return _open_split(Path(text), env_set)
+    name, *assignments = re.split(r",(?![^{\[]*[}\]])", text)  # at commas that stand in no list and no mapping
     if name not in SAMPLERS:
         raise unknown_name_error("split file or sampler", name, SAMPLERS.names())
     if env is None:
@@ -375,13 +353,6 @@ def _open_or_make(text: str, env: str | None, clients: int | None, seed: int, en
             raise OptionError(f"{text}: {assignment.partition('=')[0]!r} is no parameter of a sampler")
     keywords = parse_assignments(assignments, {"clients": clients, "seed": seed})
     return federate(find_env_id(env), partition=name, env=parse_assignments(env_set), **keywords)
-
-
-def _is_there(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # a name that no file can have
-        return False
 
 
 @split.command(epilog="Example: fedagentgym split diff split.json even.json")
@@ -415,20 +386,18 @@ def _shorten(value: object) -> str:
 
 
 def _open_split(file: Path, env_set: Iterable[str], tasks: Path | None = None) -> ClientSplit:
+    """The split of a file, with its tasks; `tasks` is a file of them, one record a line."""
+    from fedagentgym.base.files import read_jsonl
+    from fedagentgym.envs import TaskPool
     from fedagentgym.partitions import split_files
     from fedagentgym.partitions.client_split import open_client_split
 
-    record = None if tasks is None else split_files.load(file)
-    pool = None if tasks is None or record is None else _read_pool(tasks, record.env_id, record.env_split)
+    pool = None
+    if tasks is not None:
+        record = split_files.load(file)
+        found = [one for _, one in read_jsonl(tasks)]
+        pool = TaskPool.from_records(found, env=record.env_id, split=record.env_split)
     return open_client_split(file, env=parse_assignments(env_set), pool=pool)
-
-
-def _read_pool(file: Path, env_id: str, split: str) -> TaskPool:
-    """The tasks of a file, one record a line."""
-    from fedagentgym.base.files import read_jsonl
-    from fedagentgym.envs import TaskPool
-
-    return TaskPool.from_records([record for _, record in read_jsonl(file)], env=env_id, split=split)
 
 
 def _load_record(file: Path) -> SplitRecord:
@@ -451,10 +420,16 @@ def _print_report(client_split: ClientSplit, as_json: bool, where: str) -> None:
         return
     mixture, overlap = found["mixture"], found["overlap"]
     held = sorted({overlap["min_copies"], overlap["max_copies"]})
-    worst = ", ".join(f"{name} {format_share(share)}" for name, share in _get_worst_mixture(statistics))
+    shares = dict(zip(statistics.categories, statistics.shares[statistics.worst_client].tolist(), strict=True))
+    worst = ", ".join(f"{name} {format_share(share)}" for name, share in _take_largest(shares, 4) if share > 0)
+    lows, highs = statistics.shares.min(axis=0).tolist(), statistics.shares.max(axis=0).tolist()
+    ranges = dict(zip(statistics.categories, zip(lows, highs, strict=True), strict=True))
+    largest = [name for name, _ in _take_largest(mixture["pool"])]
+    pool = ", ".join(f"{name} {format_share(mixture['pool'][name], 1)}" for name in largest)
+    mixtures = (f"{name} {format_share(ranges[name][0])} to {format_share(ranges[name][1])}" for name in largest)
     rows = [
-        ("pool", f"{count_things(found['tasks_in_pool'], 'task')}: {_format_shares(mixture['pool'])}"),
-        ("clients' mixtures", _format_client_shares(statistics)),
+        ("pool", f"{count_things(found['tasks_in_pool'], 'task')}: {pool}"),
+        ("clients' mixtures", ", ".join(mixtures)),
         (
             "distance to pool",
             f"mean {format_fixed(mixture['mean_distance'], 3)}, greatest {format_fixed(mixture['max_distance'], 3)}"
@@ -482,14 +457,16 @@ def _describe_record(record: SplitRecord, where: str) -> list[tuple[str, str]]:
     """Return what a split says without its tasks."""
     parameters = ", ".join(f"{key} {value}" for key, value in sorted(record.parameters.items()))
     options = "".join(f", {key} {value}" for key, value in record.env_options.items())
+    sizes = record.clients.sizes
+    spread = f"{sizes.min():,} each"
+    if sizes.min() != sizes.max():
+        spread = f"{sizes.min():,} to {sizes.max():,}, mean {format_fixed(sizes.mean(), 1)}"
+        spread += f", standard deviation {format_fixed(sizes.std(), 1)}"
     rows = [
         ("split", where),
         ("environment", f"{record.env_id} ({record.env_split}{options})"),
         ("sampler", f"{record.sampler} ({parameters}), seed {record.seed}"),
-        (
-            "clients",
-            f"{len(record):,} with {count_things(record.clients.items.size, 'task')}: {_format_sizes(record.clients.sizes)}",
-        ),
+        ("clients", f"{len(record):,} with {count_things(record.clients.items.size, 'task')}: {spread}"),
     ]
     if record.roles:
         rows.append(("roles", ", ".join(f"{name} {len(ids):,}" for name, ids in record.roles.items())))
@@ -519,31 +496,5 @@ def _print_rows(
     print_result(f"digest  {record.digest}")
 
 
-def _format_sizes(sizes: Any) -> str:
-    if sizes.min() == sizes.max():
-        return f"{sizes.min():,} each"
-    spread = f"mean {format_fixed(sizes.mean(), 1)}, standard deviation {format_fixed(sizes.std(), 1)}"
-    return f"{sizes.min():,} to {sizes.max():,}, {spread}"
-
-
-def _format_shares(shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {format_share(share, 1)}" for name, share in _take_largest(shares))
-
-
-def _format_client_shares(statistics: Any) -> str:
-    """The least and greatest share of the largest categories over the clients."""
-    lows, highs = statistics.shares.min(axis=0).tolist(), statistics.shares.max(axis=0).tolist()
-    ranges = dict(zip(statistics.categories, zip(lows, highs, strict=True), strict=True))
-    pool = dict(zip(statistics.categories, statistics.pool_shares.tolist(), strict=True))
-    return ", ".join(
-        f"{name} {format_share(ranges[name][0])} to {format_share(ranges[name][1])}" for name, _ in _take_largest(pool)
-    )
-
-
 def _take_largest(shares: Mapping[str, float], most: int = 8) -> list[tuple[str, float]]:
     return sorted(shares.items(), key=lambda entry: -entry[1])[:most]
-
-
-def _get_worst_mixture(statistics: Any) -> list[tuple[str, float]]:
-    shares = dict(zip(statistics.categories, statistics.shares[statistics.worst_client].tolist(), strict=True))
-    return [entry for entry in _take_largest(shares, 4) if entry[1] > 0]
