@@ -70,7 +70,9 @@ def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
 
 def examine() -> dict[str, Any]:
     """The report as plain data. Nothing heavy is imported: modules are only located."""
-    folder = data_folder()
+    folder, cache = data_folder(), cache_folder()
+    while not cache.exists():
+        cache = cache.parent
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -83,7 +85,7 @@ def examine() -> dict[str, Any]:
         "bfloat16": check_bfloat16()._asdict(),
         "data_folder": str(folder),
         "data": sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else [],
-        "free_disk_gb": shutil.disk_usage(_existing(cache_folder())).free / 1e9,
+        "free_disk_gb": shutil.disk_usage(cache).free / 1e9,
         "sandbox": examine_sandbox(),
     }
 
@@ -122,9 +124,3 @@ def _gpu() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return "; ".join(answer.stdout.split("\n")).strip("; ") or None
-
-
-def _existing(path: Any) -> Any:
-    while not path.exists():
-        path = path.parent
-    return path

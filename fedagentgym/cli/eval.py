@@ -31,7 +31,6 @@ from fedagentgym.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fedagentgym.base.statistics import Estimate
     from fedagentgym.experiment.evaluation import OpenedEvaluation
     from fedagentgym.learning.evaluation import SetsEvaluation
     from fedagentgym.learning.misconceptions import Belief
@@ -111,6 +110,7 @@ def evaluate(
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
     from fedagentgym.experiment.stored import Trust
+    from fedagentgym.learning.misconceptions import measure_beliefs
 
     exported = agent is not None and has_agent_file(agent)
     named = {} if exported or (run is not None and agent is None) else parse_agent_settings(agent or "tiny", agent_set)
@@ -130,24 +130,15 @@ def evaluate(
             trust=Trust(plugins, trust_plugins),
         )
     )
-    _play(opened, output or _choose_folder(opened), as_json)
-
-
-def _choose_folder(opened: OpenedEvaluation) -> Path:
     first = opened.sets[0]
     where = first.settings.split if not first.name else "sets"
     whose = "" if opened.client is None else f"-client-{opened.client.index}"
-    seed = "" if opened.own_seed else f"-{opened.config.seed}"
-    return Path("evaluation") / f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{opened.config.name}{seed}"
-
-
-def _play(opened: OpenedEvaluation, folder: Path, as_json: bool) -> None:
-    from fedagentgym.learning.misconceptions import measure_beliefs
-
+    own = "" if opened.own_seed else f"-{opened.config.seed}"
+    name = f"{first.env.id.rpartition('/')[2]}-{where}{whose}-{opened.config.name}{own}"
+    folder = output or Path("evaluation") / name
     found = opened.play(folder)
     if hasattr(opened.agent, "close"):
         opened.agent.close()
-    first = opened.sets[0]
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
         extra = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
@@ -170,7 +161,12 @@ def _check(place: Path, env: str | None, options: dict[str, Any], split: str | N
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
     """A line for each category, or for each of several sets, and one for all; the shares of episodes that followed their
     category's own procedure and another one, where another was followed; then the intervals."""
-    parts = [*_list_parts(found), ("all", found.to_plain()["tasks"], found.overall)]
+    if list(found.sets) == [""]:
+        counts = Counter(group[0].category for group in found.sets[""].groups)
+        parts = [(name, counts[name], estimates) for name, estimates in found.sets[""].categories.items()]
+    else:
+        parts = [(name, one.tasks, one.overall) for name, one in found.sets.items()]
+    parts.append(("all", sum(one.tasks for one in found.sets.values()), found.overall))
     rows = [
         (label, str(count), *(format_fixed(estimates[name].mean, 3) for name in COLUMNS))
         for label, count, estimates in parts
@@ -191,12 +187,3 @@ def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str,
         print_result(
             "the run itself found the same" if same else f"the run itself found {format_fixed(opened.expected, 3)}"
         )
-
-
-def _list_parts(found: SetsEvaluation) -> list[tuple[str, int, Mapping[str, Estimate]]]:
-    """Label, number of tasks and estimates of every category, or of every set."""
-    if list(found.sets) != [""]:
-        return [(name, one.tasks, one.overall) for name, one in found.sets.items()]
-    (single,) = found.sets.values()
-    counts = Counter(group[0].category for group in single.groups)
-    return [(category, counts[category], estimates) for category, estimates in single.categories.items()]

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from contextlib import suppress
 
 import click
 
@@ -45,8 +46,9 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 def run_guarded(command: Callable[[], object]) -> int:
     """The exit code of a command; errors are printed on standard error in one sentence."""
-    for output in (sys.stdout, sys.stderr):
-        _accept_any_text(output)
+    for output in (sys.stdout, sys.stderr):  # characters that a terminal's encoding lacks are escaped
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
     try:
         result = command()
         sys.stdout.flush()
@@ -62,8 +64,12 @@ def run_guarded(command: Callable[[], object]) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         saved = str(error) if isinstance(error, WorkInterrupted) else NOTHING_SAVED
         return _tell(f"interrupted: {saved}", INTERRUPTED)
-    except BrokenPipeError:
-        return _leave_broken_pipe()
+    except BrokenPipeError:  # the reader closed the pipe: drop the rest, so that the interpreter exits silently too
+        with suppress(OSError, ValueError):
+            sink = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(sink, sys.stdout.fileno())
+            os.close(sink)
+        return 0
     except SystemExit as error:
         return _tell(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
     except ModuleNotFoundError as error:
@@ -90,41 +96,16 @@ def _tell(message: str, code: int = USER_ERROR) -> int:
 
 
 def _tell_unexpected(error: BaseException) -> int:
-    """Print one sentence and write the trace to a file, for a bug report."""
-    place = _write_trace(error)
-    where = f"the full trace is in {place}" if place else "the full trace could not be written"
-    return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)
-
-
-def _write_trace(error: BaseException) -> str | None:
-    """Write the trace to the cache, or to the folder of temporary files; returns the file's name, if either was possible."""
+    """Print one sentence and write the trace to the cache, or to the folder of temporary files, for a bug report."""
     text = "".join(traceback.format_exception(error))
+    where = "the full trace could not be written"
     for folder in (cache_folder("errors"), None):
-        try:
+        with suppress(OSError, ValueError):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(".txt", "trace-", folder)
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"command: {sys.argv!r}\n{text}")
-        except (OSError, ValueError):
-            continue
-        return name
-    return None
-
-
-def _accept_any_text(output: TextIO) -> None:
-    """Let the terminal escape characters that its encoding lacks instead of ending the command."""
-    reconfigure = getattr(output, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-
-
-def _leave_broken_pipe() -> int:
-    """The reader closed the pipe; drop the remaining output, so that the interpreter exits silently too."""
-    try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, sys.stdout.fileno())
-        os.close(sink)
-    except (OSError, ValueError):
-        pass
-    return 0
+            where = f"the full trace is in {name}"
+            break
+    return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)

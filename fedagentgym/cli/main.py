@@ -27,20 +27,18 @@ def run() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error becomes one sentence (see `guard`)."""
-    from fedagentgym.cli.guard import run_guarded
+    from fedagentgym.cli.guard import check_arguments, run_guarded
 
-    return run_guarded(lambda: _run_command(arguments))
+    def run_command() -> object:
+        from fedagentgym.base.process import log_to_stderr
+        from fedagentgym.cli.application import application
 
+        log_to_stderr()
+        check_arguments(arguments)
+        with application.make_context("fedagentgym", list(arguments)) as context:
+            return application.invoke(context)
 
-def _run_command(arguments: list[str]) -> object:
-    from fedagentgym.base.process import log_to_stderr
-    from fedagentgym.cli.application import application
-    from fedagentgym.cli.guard import check_arguments
-
-    log_to_stderr()
-    check_arguments(arguments)
-    with application.make_context("fedagentgym", list(arguments)) as context:
-        return application.invoke(context)
+    return run_guarded(run_command)
 
 
 def _end_at_second_interrupt() -> None:

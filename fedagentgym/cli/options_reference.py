@@ -6,7 +6,7 @@ It is read from the classes that check them, so that it agrees with what environ
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fedagentgym.base.kinds import REQUIRED, describe_default, describe_field, describe_value, write_table
 from fedagentgym.envs.make import env_class, make
@@ -62,14 +62,23 @@ DOOR = {
 
 def write_options(env_ids: Sequence[str]) -> str:
     """The page of these environments, in Markdown."""
+    # what is no option has the defaults that `make` and gymnasium's entry point have
+    defaults = {**inspect.signature(make).parameters, **inspect.signature(make_env).parameters}
+    door = [
+        (f"`{name}`", kind, f"`{describe_value(defaults[name].default)}`", meaning)
+        for name, (kind, meaning) in DOOR.items()
+    ]
     blocks = [
         _HEAD,
-        *write_table(("mark", "decides", "beside a client split", "stored and sent"), [*_name_marks()]),
+        *write_table(
+            ("mark", "decides", "beside a client split", "stored and sent"),
+            [(f"`{mark}`", *said) for mark, *said in _MARKS],
+        ),
         _STORED,
         "## Every environment\n",
         *_list_options(EnvOptions),
         "\nWhat decides which tasks are opened, and is no option:\n",
-        *write_table(("keyword", "value", "default", "meaning"), [*_list_door()]),
+        *write_table(("keyword", "value", "default", "meaning"), door),
     ]
     takers: dict[type[EnvOptions], list[str]] = {}
     for env_id in sorted(env_ids, key=lambda name: plain_name(name).lower()):
@@ -82,17 +91,6 @@ def write_options(env_ids: Sequence[str]) -> str:
             about += f" And those of [{heads[base]}](#{heads[base].lower().replace(', ', '-')})."
         blocks += ["", f"## {head}", "", about.strip(), "", *_list_options(part)]
     return "\n".join(blocks) + "\n"
-
-
-def _name_marks() -> Iterator[tuple[str, ...]]:
-    return ((f"`{mark}`", *said) for mark, *said in _MARKS)
-
-
-def _list_door() -> Iterator[tuple[str, ...]]:
-    """The rows of what is no option, with the defaults that `make` and gymnasium's entry point have."""
-    defaults = {**inspect.signature(make).parameters, **inspect.signature(make_env).parameters}
-    for name, (kind, meaning) in DOOR.items():
-        yield f"`{name}`", kind, f"`{describe_value(defaults[name].default)}`", meaning
 
 
 def _list_parts(options: type[EnvOptions]) -> list[type[EnvOptions]]:

@@ -29,7 +29,8 @@ def write_reference() -> str:
 
 def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
     if not isinstance(command, click.Group):
-        yield f"{'#' * level} {name}\n\n{_say(command.help)}\n\n```text\n{_write_usage(command, name)}\n```\n"
+        usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
+        yield f"{'#' * level} {name}\n\n{_say(command.help)}\n\n```text\n{usage}\n```\n"
         if command.epilog:
             yield f"Example: `{command.epilog.removeprefix('Example: ')}`\n"
         parameters = _list_parameters(command)
@@ -40,10 +41,6 @@ def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
         yield f"{'#' * (level - 1)} {name}\n\n{_say(command.help)}\n"
     for below, one in sorted(command.commands.items()):
         yield from _describe(one, f"{name} {below}", level + isinstance(one, click.Group))
-
-
-def _write_usage(command: click.Command, name: str) -> str:
-    return " ".join([name, *command.collect_usage_pieces(click.Context(command))])
 
 
 def _list_parameters(command: click.Command) -> str:
