@@ -85,14 +85,12 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         format_numbers,
         format_p,
         load_played,
-        read_learning_curves,
     )
     from fedagentgym.leaderboard.compare import compare as compare_played
     from fedagentgym.leaderboard.comparison import write_comparison
 
     found = compare_played([load_played(run) for run in runs], measure)
-    curves = {name: read_learning_curves(path) for name, path in found.paths.items()}
-    write_atomic(page, write_comparison(found, curves, page))
+    write_atomic(page, write_comparison(found, page))
     if as_json:
         measured = {name: {key: one.model_dump() for key, one in each.items()} for name, each in found.measured.items()}
         differences = {name: asdict(one) for name, one in found.differences.items()}

@@ -9,7 +9,7 @@ which are about these two policies only. p-values are corrected for the number o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,15 +33,21 @@ MEASURES = ("success", "score", "invalid", "turns", "tokens")
 Tasks = dict[str, Group]
 
 
+Curve = Sequence[CurvePoint]
+"""The evaluated rounds of one run."""
+
+
 @dataclass(frozen=True)
 class Played:
     """The episodes of one entry: by scenario and seed, those of each task. `trained` says whether the seeds are training runs;
-    `path` is where the episodes were read, if they were."""
+    `path` is where the episodes were read, if they were; `curves` are those that its finished runs record, by scenario ("" for a
+    run that is no cell of a suite)."""
 
     name: str
     episodes: Mapping[tuple[str, int], Tasks]
     trained: bool = False
     path: Path | None = None
+    curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Comparison:
     """
 
     measure: str
-    names: tuple[str, ...]
+    played: Mapping[str, Played]
     measured: Mapping[str, Mapping[str, Interval]]
     differences: Mapping[str, Difference]
     pairing: str
@@ -72,7 +78,10 @@ class Comparison:
     scenarios: Mapping[str, Part]
     categories: Mapping[str, Part]
     seeds: Mapping[str, tuple[int, ...]]
-    paths: Mapping[str, Path]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.played)
 
 
 def is_result(path: Path) -> bool:
@@ -82,12 +91,24 @@ def is_result(path: Path) -> bool:
 
 def load_played(path: Path, name: str | None = None) -> Played:
     """The episodes of a run, of runs of several seeds, of a result, or of a file."""
+
+    def read_file(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
+        """The episodes of a file, by their set."""
+        by_set: dict[str, list[Trajectory]] = {}
+        for line in read_lines(file):
+            by_set.setdefault(str(line.about.get("set", "")), []).append(line.trajectory)
+        return {(each, seed): {one[0].task: one for one in group_by_task(own)} for each, own in by_set.items()}
+
+    curves: dict[str, list[Curve]] = {}
     if is_result(path):
         result = Result(path)
         indexed = {key: {group[0].task: group for group in result.read_groups(key)} for key in result.keys}
-        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path)
+        for (scenario, _), record in result.records.items():
+            if record.curve:
+                curves.setdefault(scenario, []).append(record.curve)
+        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves)
     if path.is_file():
-        return Played(name or path.name, _read_episodes(path, 0), False, path)
+        return Played(name or path.name, read_file(path, 0), False, path)
     runs = find_runs(path)
     if not runs:
         raise DataError(f"{format_path(path)} is not a run, a folder of runs, a result or a file of episodes")
@@ -99,22 +120,14 @@ def load_played(path: Path, name: str | None = None) -> Played:
         seed = run.config.get("seed") if "partition" in run.config else 0
         if not isinstance(seed, int):
             raise DataError(f"{format_path(run.path)}: seed is a whole number")
-        more = _read_episodes(episodes, seed)
+        more = read_file(episodes, seed)
         if more.keys() & found.keys():
             problem = f"two of its runs have the seed {seed}: compare them by themselves"
             raise DataError(f"{format_path(path)}: {problem}")
         found |= more
-    return Played(name or path.name, found, any("partition" in run.config for run in runs), path)
-
-
-def _read_episodes(file: Path, seed: int) -> dict[tuple[str, int], Tasks]:
-    """The episodes of a file, by their set."""
-    by_set: dict[str, list[Trajectory]] = {}
-    for line in read_lines(file):
-        by_set.setdefault(str(line.about.get("set", "")), []).append(line.trajectory)
-    return {
-        (name, seed): {group[0].task: group for group in group_by_task(episodes)} for name, episodes in by_set.items()
-    }
+        if run.is_finished and run.record.curve:
+            curves.setdefault("", []).append(run.record.curve)
+    return Played(name or path.name, found, any("partition" in run.config for run in runs), path, curves)
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
@@ -125,20 +138,28 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         raise OptionError(f"the measure is one of {', '.join(MEASURES)}, got {measure!r}")
     given = [one.name for one in played]
     names = [name if given.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(given, start=1)]
-    tasks = _find_common_tasks(played)
+    tasks: dict[str, list[str]] = {}  # those that all entries played, by scenario
+    for scenario in dict.fromkeys(name for name, _ in played[0].episodes):
+        cells = [[own for (name, _), own in one.episodes.items() if name == scenario] for one in played]
+        common = [task for task in cells[0][0] if all(task in own for each in cells for own in each)]
+        if common and all(cells):
+            tasks[scenario] = common
+    if not tasks:
+        raise DataError("these have no task in common: only episodes of the same tasks can be compared")
     runs, seeds = _pair_seeds(played, list(tasks))
     tables: dict[str, list[dict[str, Values]]] = {each: [] for each in MEASURES}
     for one, own in zip(played, seeds, strict=True):
-        values = {
-            scenario: np.stack([_tabulate([one.episodes[scenario, seed][task] for task in ids]) for seed in own])
-            for scenario, ids in tasks.items()
-        }
+        values = dict[str, Values]()
+        for scenario, ids in tasks.items():
+            several = [tabulate_measures([one.episodes[scenario, seed][task] for task in ids]) for seed in own]
+            columns = [table[:, [known.index(each) for each in MEASURES]] for known, table in several]
+            values[scenario] = np.stack(columns)
         for place, each in enumerate(MEASURES):
             tables[each].append({scenario: table[:, :, place] for scenario, table in values.items()})
     picked = tables[measure]
     categories: dict[str, dict[str, list[int]]] = {}  # a category that several scenarios have is one
     for scenario, ids in tasks.items():
-        groups = played[0].episodes[scenario, _list_seeds(played[0], [scenario])[0]]
+        groups = played[0].episodes[scenario, min(seed for name, seed in played[0].episodes if name == scenario)]
         for number, task in enumerate(ids):
             categories.setdefault(groups[task][0].category, {}).setdefault(scenario, []).append(number)
     if runs == 0:
@@ -153,7 +174,7 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
     differences = correct([_compare(one, picked[0], measure, runs) for one in picked[1:]])
     return Comparison(
         measure=measure,
-        names=tuple(names),
+        played=dict(zip(names, played, strict=True)),
         measured={
             name: {each: _estimate(tables[each][number], each, runs) for each in MEASURES}
             for number, name in enumerate(names)
@@ -165,7 +186,6 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         scenarios=_compare_parts(names, picked, scenarios, measure, runs),
         categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
         seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
-        paths={name: one.path for name, one in zip(names, played, strict=True) if one.path is not None},
     )
 
 
@@ -174,7 +194,10 @@ def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int
 
     Entries with one run each are compared whatever their seeds; of several runs those count whose seed all entries have.
     """
-    seeds = [_list_seeds(one, scenarios) for one in played]
+    seeds = [
+        sorted(set.intersection(*({seed for name, seed in one.episodes if name == scenario} for scenario in scenarios)))
+        for one in played
+    ]
     if not any(one.trained for one in played):
         return 0, seeds
     if all(len(each) == 1 for each in seeds):
@@ -183,32 +206,6 @@ def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int
     if not common:
         raise DataError("these have no seed in common: runs are compared seed by seed")
     return len(common), [common for _ in played]
-
-
-def _list_seeds(played: Played, scenarios: Sequence[str]) -> list[int]:
-    """The seeds under which all of these scenarios were played."""
-    found = [{seed for name, seed in played.episodes if name == scenario} for scenario in scenarios]
-    return sorted(set.intersection(*found))
-
-
-def _find_common_tasks(played: Sequence[Played]) -> dict[str, list[str]]:
-    """The tasks that all entries played, by scenario."""
-    found = {}
-    for scenario in dict.fromkeys(name for name, _ in played[0].episodes):
-        cells = [[tasks for (name, _), tasks in one.episodes.items() if name == scenario] for one in played]
-        each = [tasks for own in cells for tasks in own]
-        common = [task for task in each[0] if all(task in tasks for tasks in each)]
-        if common and all(cells):
-            found[scenario] = common
-    if not found:
-        raise DataError("these have no task in common: only episodes of the same tasks can be compared")
-    return found
-
-
-def _tabulate(groups: Sequence[Group]) -> Values:
-    """`values[task, measure]`, repeats averaged."""
-    names, values = tabulate_measures(groups)
-    return values[:, [names.index(name) for name in MEASURES]]
 
 
 def _compare(first: Scenarios, second: Scenarios, measure: str, runs: int) -> Difference:
@@ -288,10 +285,6 @@ def format_p(p: float | None) -> str:
 # ---- learning curves -------------------------------------------------------------------------------------------------
 
 
-Curve = Sequence[CurvePoint]
-"""The evaluated rounds of one run."""
-
-
 class MeanPoint(NamedTuple):
     """A round in the mean over runs. `low` and `high` are the lowest and the highest run, of a single one its interval."""
 
@@ -301,20 +294,6 @@ class MeanPoint(NamedTuple):
     mean: float
     low: float
     high: float
-
-
-def read_learning_curves(path: Path) -> dict[str, list[Curve]]:
-    """The curves that are recorded in a run, a folder of runs or a result, by scenario: "" for a run that is no cell of a suite.
-    None for a file, or a run that is not finished."""
-    if is_result(path):
-        found = [(scenario, record.curve) for (scenario, _), record in Result(path).records.items()]
-    else:
-        found = [("", run.record.curve) for run in ([] if path.is_file() else find_runs(path)) if run.is_finished]
-    curves: dict[str, list[Curve]] = {}
-    for scenario, curve in found:
-        if curve:
-            curves.setdefault(scenario, []).append(curve)
-    return curves
 
 
 def average_curves(curves: Sequence[Curve], measure: str = "success") -> list[MeanPoint]:

@@ -12,7 +12,6 @@ from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Es
 from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
     Comparison,
-    Curve,
     MeanPoint,
     Part,
     align_differences,
@@ -28,8 +27,6 @@ from fedagentgym.pages.render import Strong, format_percent, render
 from fedagentgym.runs.folder import RANKED, find_runs
 from fedagentgym.version import __version__
 
-Curves = Mapping[str, Mapping[str, Sequence[Curve]]]
-"""Those of an entry, by scenario."""
 COLOURS = 6
 """Number of entries with a colour of their own; further ones have the same colours, and dashed lines."""
 Cell = str | tuple[str, str]
@@ -37,15 +34,16 @@ View = dict[str, Any]
 """A part of the page as its template reads it."""
 
 
-def write_comparison(found: Comparison, curves: Curves | None = None, page: Path = Path("comparison.html")) -> str:
-    """The page; `curves` are those of the entries that have some, `page` is the file for which it is made."""
+def write_comparison(found: Comparison, page: Path = Path("comparison.html")) -> str:
+    """The page; `page` is the file for which it is made."""
     metric = find_metric(found.measure)
     if metric.unit in ("share", "score"):
         found = align_differences(found)
     names = f"{found.names[0]} and {found.names[1]}" if len(found.names) == 2 else f"{len(found.names)} entries"
     parts = {"Scenarios": found.scenarios, "Categories": found.categories}
-    sources = {name: (path, *_describe_source(path)) for name, path in found.paths.items()}
-    again = ["fedagentgym", "compare", *found.paths.values(), "--measure", found.measure, "--page", page]
+    paths = {name: one.path for name, one in found.played.items() if one.path is not None}
+    sources = {name: (path, *_describe_source(path)) for name, path in paths.items()}
+    again = ["fedagentgym", "compare", *paths.values(), "--measure", found.measure, "--page", page]
     lines = [(f"{name}: {what}", command) for name, (_, _, what, command) in sources.items()]
     return render(
         "comparison.html",
@@ -53,7 +51,7 @@ def write_comparison(found: Comparison, curves: Curves | None = None, page: Path
         result=describe_best(found),
         pairing=f"{found.pairing[0].upper()}{found.pairing[1:]}.",
         whole=_view_whole(found, metric),
-        curves=_view_curves(found, metric, curves or {}),
+        curves=_view_curves(found, metric),
         parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
         sources=[(name, about, str(path)) for name, (path, about, _, _) in sources.items()],
         lines=[("this comparison again", shlex.join(map(str, again))), *lines],
@@ -129,7 +127,7 @@ def _view_whole(found: Comparison, metric: Metric) -> View:
     heads += [("p" if count == 1 else "p, corrected", True), ("finding", False)]
     rows = []
     for name, value in values.items():
-        shown, path = None, found.paths.get(name)
+        shown, path = None, found.played[name].path
         if (more := found.differences.get(name)) is not None:
             cell = _format_difference(more, metric)
             track = _draw(more, difference_axis, cell[1], more.values, difference_axis.share_across(0.0))
@@ -254,11 +252,13 @@ Averaged = Mapping[str, Sequence[MeanPoint]]
 """The mean curve of every entry that has one."""
 
 
-def _view_curves(found: Comparison, metric: Metric, curves: Curves) -> View:
+def _view_curves(found: Comparison, metric: Metric) -> View:
     """The charts of every scenario: by round in the whole width; by episodes and bytes where these show more."""
     by_scenario: dict[str, Averaged] = {}
-    for scenario in dict.fromkeys(scenario for own in curves.values() for scenario in own):
-        averaged = {name: average_curves(curves.get(name, {}).get(scenario, ()), found.measure) for name in found.names}
+    for scenario in dict.fromkeys(scenario for one in found.played.values() for scenario in one.curves):
+        averaged = {
+            name: average_curves(one.curves.get(scenario, ()), found.measure) for name, one in found.played.items()
+        }
         by_scenario[scenario] = {name: points for name, points in averaged.items() if points}
     drawn = {name for averaged in by_scenario.values() for name in averaged}
     if not drawn:

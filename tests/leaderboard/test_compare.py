@@ -21,7 +21,6 @@ from fedagentgym.leaderboard.compare import (
     average_curves,
     compare,
     load_played,
-    read_learning_curves,
 )
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
 from fedagentgym.learning.trajectory import Trajectory, Turn
@@ -216,9 +215,8 @@ def test_curves_are_means_over_seeds() -> None:
         pytest.approx((0.7, 0.5, 0.9)),
     ]
     assert average_curves([first], "turns") == [] and average_curves([]) == []
-    found = compare([make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)])
-    curves = {"x": {"": [first, second]}}
-    page = write_comparison(found, curves)
+    played = [make_played("x", SURE, SURE), make_played("y", SURE, SURE), make_played("z", SURE)]
+    page = write_comparison(compare([replace(played[0], curves={"": [first, second]}), *played[1:]]))
     assert "x, round 2: 70.0 % (50.0 % to 90.0 %)" in page and "round 1:" not in page
     assert "No learning curve of success is recorded for y, z." in page and "MB sent and received" in page
     assert "seeds 0, 1</small>" in page and "seed 0</small>" in page
@@ -226,11 +224,11 @@ def test_curves_are_means_over_seeds() -> None:
 
 def test_curves_of_a_run_are_those_of_its_record(tmp_path: Path) -> None:
     result = write_methods_sample(tmp_path / "method", "method")
-    ((scenario, (curve,)),) = read_learning_curves(tmp_path / "method" / "uniform-seed0").items()
+    ((scenario, (curve,)),) = load_played(tmp_path / "method" / "uniform-seed0").curves.items()
     assert curve == result.records["uniform", 0].curve and [one.round for one in curve] == [0, 1, 2] and not scenario
-    found = read_learning_curves(tmp_path / "method")
+    found = load_played(tmp_path / "method").curves
     assert {name: len(curves) for name, curves in found.items()} == dict.fromkeys(METHODS_SUITE.scenarios, 2)
-    assert read_learning_curves(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl") == {}
+    assert load_played(tmp_path / "method" / "uniform-seed0" / "evaluation" / "0000.jsonl").curves == {}
 
 
 def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedagentgym.leaderboard.compare import compare, load_played, read_learning_curves
+from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.comparison import write_comparison
 from tests.leaderboard.samples import write_methods_sample
 
@@ -25,9 +26,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         for number, name in zip((0, ROUNDS, 0), NAMES[: request.param], strict=False)
     ]
     write_methods_sample(run.parent / "method", "method")
-    curves = {NAMES[0]: read_learning_curves(run.parent / "method" / "uniform-seed0")}
+    played[0] = replace(played[0], curves=load_played(run.parent / "method" / "uniform-seed0").curves)
     place = run / "comparison.html"
-    place.write_text(write_comparison(compare(played), curves, place), "utf-8")
+    place.write_text(write_comparison(compare(played), place), "utf-8")
     return place
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,14 +31,14 @@ from fedagentgym.cli.main import main
 from fedagentgym.experiment.agent_file import AgentFile
 from fedagentgym.experiment.export import write_model_card
 from fedagentgym.experiment.report.page import write_report
-from fedagentgym.leaderboard.compare import compare, load_played, read_learning_curves
+from fedagentgym.leaderboard.compare import compare, load_played
 from fedagentgym.leaderboard.comparison import write_comparison
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.results import Claim, Result, Verification, pack
 from fedagentgym.partitions.held import _write_card
 from fedagentgym.runs.claims import describe_evaluated, make_point
-from fedagentgym.runs.folder import format_document, read_document, to_yaml
+from fedagentgym.runs.folder import RunFolder, format_document, read_document, to_yaml
 from fedagentgym.runs.record import RunRecord, Spent
 from tests.leaderboard.samples import AGENTS_SUITE, MADE, ZEROS, write_methods_sample
 
@@ -161,9 +162,9 @@ def test_the_report_of_a_run(text: str, plain_run: Path, tmp_path: Path) -> None
 def test_a_comparison(text: str, count: int, plain_run: Path, tmp_path: Path) -> None:
     def write(run: Path, text: str) -> str:
         files = [run / "evaluation" / f"{number:04d}.jsonl" for number in (0, ROUNDS, 0)][:count]
-        found = compare([load_played(file, f"{number} {text}") for number, file in enumerate(files)])
-        curves = {found.names[0]: {text: read_learning_curves(run)[""]}}
-        return write_comparison(found, curves, run / text.replace("/", ""))
+        played = [load_played(file, f"{number} {text}") for number, file in enumerate(files)]
+        played[0] = replace(played[0], curves={text: [RunFolder(run).record.curve]})
+        return write_comparison(compare(played), run / text.replace("/", ""))
 
     check_same_outline(write(write_texts_of_run(tmp_path, text), text), write(plain_run, PLAIN), text)
 
