@@ -13,24 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.text.parsing import parse
-from fedagentgym.algorithms.worlds import list_worlds
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_bytes
 from fedagentgym.base.progress import make_table
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.statistics import mean
-from fedagentgym.envs.protocols import find_verifier, get_action_tail
+from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.leaderboard.entries import Regraded
 from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
 from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
-from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
+from fedagentgym.learning.episodes import Line, format_line
 from fedagentgym.learning.rollouts import play_acts
-from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.learning.trajectory import Trajectory
 from fedagentgym.runs.archive import write_archive
-from fedagentgym.runs.claims import Part, Played, compute_numbers
-from fedagentgym.runs.folder import CONFIG, EVALUATION, RANKED, RECORD, WORLDS, RunFolder, format_document
+from fedagentgym.runs.claims import Expected, compute_numbers, read_played
+from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, WORLDS, RunFolder, format_document
 from fedagentgym.runs.replay import Speaker
 from fedagentgym.version import __version__
 
@@ -122,46 +120,25 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
         due = make_due(held, key, check_config(held, key, run, record))
     else:
         due = make_agent_due(held, key, record.agent)
-    split, texts = due.client_split, dict[str, str]()
-    divisions = [] if split is None else [list_worlds(split, apart=apart) for apart in (False, True)]
-    worlds = {one.clients: one for division in divisions for one in division}
+    texts: dict[str, list[str]] = {}
 
-    def grade(name: str, part: Part) -> tuple[Group, ...]:
-        again, lines, expected = [], [], part.expected
-        for number, line in enumerate(read_lines(run.path / name)):
-            env, about = part.env, dict(line.about)
-            if name == WORLDS:
-                env = worlds[tuple(about.get("clients", ()))].open_env(part.split)
-            elif number >= len(expected):
-                raise DataError(f"{where}: {name} holds more episodes than belong there")
-            if about.get("pool") != env.task_set.pool:
-                raise DataError(f"{where}: {name}: the tasks of {env.id} are others now: play it again")
-            seed = expected[number % len(expected)][1] if line.brief else line.trajectory.seed
-            former = replace(line.trajectory, seed=seed)
-            graded = _regrade_episode(env, former, due.speaker, line.brief, f"{where}: {name}")
-            if graded != former:
-                solved = (former.success, graded.success)
-                change = Change(where, name, former.task, former.sample, former.reward, graded.reward, solved)
-                found.changes.append(change)
-            if find_verifier(env) is not None:
-                about["verifier"] = find_verifier(env)
-            lines.append(format_line(graded, about, brief=line.brief) + "\n")
-            again.append(graded)
-        found.episodes += len(again)
-        texts[name] = "".join(lines)
-        return group_by_task(again)
+    def grade(expected: Expected, line: Line) -> Trajectory:
+        env, place = expected.part.env, f"{where}: {expected.file}"
+        if line.about.get("pool") != env.task_set.pool:
+            raise DataError(f"{place}: the tasks of {env.id} are others now: play it again")
+        former = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
+        graded = _regrade_episode(env, former, due.speaker, line.brief, place)
+        if graded != former:
+            solved = (former.success, graded.success)
+            change = Change(where, expected.file, former.task, former.sample, former.reward, graded.reward, solved)
+            found.changes.append(change)
+        rules = {} if (verifier := find_verifier(env)) is None else {"verifier": verifier}
+        text = format_line(graded, {**line.about, **rules}, brief=line.brief)
+        texts.setdefault(expected.file, []).append(f"{text}\n")
+        found.episodes += 1
+        return graded
 
-    names = {point.round: f"{EVALUATION}/{point.round:04d}.jsonl" for point in record.curve}
-    curve = {} if due.curve is None else {number: grade(name, due.curve) for number, name in names.items()}
-    ranked = grade(RANKED, due.ranked)
-    own = []
-    if due.own_worlds:
-        by_clients: dict[tuple[int, ...], list[Trajectory]] = {}
-        groups = grade(WORLDS, due.ranked)
-        for line, one in zip(read_lines(run.path / WORLDS), (one for group in groups for one in group), strict=True):
-            by_clients.setdefault(tuple(line.about["clients"]), []).append(one)
-        own = [(worlds[clients], group_by_task(members)) for clients, members in by_clients.items()]
-    made = compute_numbers(record, due, Played(curve, ranked, own))
+    made = compute_numbers(record, due, read_played(run, due, record, where, grade))
     assert made.ranked is not None
     if made.ranked.round != record.ranked.round:
         raise DataError(
@@ -172,8 +149,8 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
     verifier = find_verifier(due.ranked.env)
     made = made.model_copy(update={"env": record.env.model_copy(update={"verifier": verifier})})
     files = {RECORD: format_document(made).encode(), CONFIG: read_bytes(run.path / CONFIG)}
-    ordered = [RANKED, *([WORLDS] if due.own_worlds else []), *names.values()]
-    return files | {name: texts[name].encode() for name in ordered}
+    ordered = sorted(texts, key=lambda name: (name != RANKED, name != WORLDS))
+    return files | {name: "".join(texts[name]).encode() for name in ordered}
 
 
 def _regrade_episode(env: Any, former: Trajectory, speaker: Speaker, brief: bool, where: str) -> Trajectory:
@@ -187,13 +164,10 @@ def _regrade_episode(env: Any, former: Trajectory, speaker: Speaker, brief: bool
             raise DataError(
                 f"{where}: in {former.task}, copy {former.sample}, the agent would see another text now: play it again"
             )
-        acts, form = turn.acts, turn.format
-        if speaker.parser is not None and env.takes != "reply":
-            action, form = parse(turn.reply, speaker.parser, speaker.think, get_action_tail(env))
-            acts = (action,)
+        action, form = speaker.read(env, turn.reply)
         shown = () if brief else tuple(episode.view.admissible or ())
-        episode, grades = play_acts(env, episode, acts)
-        turns.append(turn._replace(acts=acts, format=form, admissible=shown, **grades))
+        episode, grades = play_acts(env, episode, (action,))
+        turns.append(turn._replace(acts=(action,), format=form, admissible=shown, **grades))
     if not episode.over and not (former.truncated and not former.terminated):
         raise DataError(f"{where}: {former.task}, copy {former.sample}, goes on after its last turn now: play it again")
     return replace(

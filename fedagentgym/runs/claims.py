@@ -8,7 +8,7 @@ training, numbers of tokens, a hosted model's usage, and what evaluations at cli
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -238,7 +238,29 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
         raise RefutedError("complete", f"{where}: rounds {rounds} were to be evaluated")
     if ranked is None:
         raise RefutedError("complete", f"{where}: nothing is ranked")
-    played = play_again(run, due, record, where)
+
+    def replay(expected: Expected, line: Line) -> Trajectory:
+        """The episode of a line: it belongs there, is written as an episode is, and a replay agrees with it."""
+        env, task = expected.part.env, expected.task
+        found = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
+        if (found.task, found.seed, found.sample) != (task, expected.seed, expected.sample):
+            there = f"{found.task} with seed {found.seed}, copy {found.sample}"
+            wanted = f"{task} with seed {expected.seed}, copy {expected.sample}"
+            raise RefutedError("complete", f"{expected.place}: {wanted}, belongs here, found {there}")
+        here = f"{expected.place} ({found.task}, copy {found.sample})"
+        for field, value in expected.about.items():
+            if (written := line.about.get(field)) != value:
+                problem = f"{field!r} is {str(written)[:60]!r}, it should be {str(value)[:60]!r}"
+                raise RefutedError("schema", f"{here}: {problem}")
+        if format_line(found, expected.about, brief=line.brief) != line.text:
+            problem = "the line is not written as an episode is: a field is added, doubled or of another kind"
+            raise RefutedError("schema", f"{here}: {problem}")
+        odd = find_difference(env, found, due.speaker, task=expected.part.tasks[task], brief=line.brief)
+        if odd is not None:
+            raise RefutedError("replayed", f"{here}: {odd}")
+        return found
+
+    played = read_played(run, due, record, where, replay)
     found = compute_numbers(record, due, played)
     assert found.ranked is not None
     chosen = found.ranked.round
@@ -253,59 +275,58 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
     return Examined(record, played.ranked, selection, max(len(record.curve) - 1, 0), played.cut_short)
 
 
-def play_again(run: RunFolder, due: Due, record: RunRecord, where: str) -> Played:
-    """Every episode of a run, each checked: it belongs there, is written as an episode is, and a replay agrees with it."""
+@dataclass(frozen=True)
+class Expected:
+    """An episode that belongs into a run: its file and its place there, its part, and the fields of its line."""
+
+    file: str
+    place: str
+    part: Part
+    task: str
+    seed: int
+    sample: int
+    about: Mapping[str, Any]
+
+
+def read_played(
+    run: RunFolder, due: Due, record: RunRecord, where: str, visit: Callable[[Expected, Line], Trajectory]
+) -> Played:
+    """Every episode of a run that ranks something, as `visit` returns it for what belongs at a line's place and the line."""
     cut, ranked = 0, record.ranked
     assert ranked is not None
 
-    def take(name: str, parts: Mapping[str, tuple[Part, Mapping[str, Any]]]) -> list[tuple[Group, ...]]:
+    def take(file: str, parts: Mapping[str, tuple[Part, Mapping[str, Any]]]) -> list[tuple[Group, ...]]:
         """The groups of each part of a file; its episodes have the fields of the part, and follow one another."""
         nonlocal cut
-        lines, groups = _read(run, name, where), list[tuple[Group, ...]]()
-        for more, (part, about) in parts.items():
-            place, env, episodes = f"{where}: {name}{more}", part.env, list[Trajectory]()
+        lines, groups = _read(run, file, where), list[tuple[Group, ...]]()
+        for more, (part, own) in parts.items():
+            place, env, episodes = f"{where}: {file}{more}", part.env, list[Trajectory]()
             verifier = {} if find_verifier(env) is None else {"verifier": find_verifier(env)}
-            said = {
+            about = {
                 "env": env.id,
                 "pool": env.task_set.pool,
                 "agent": due.agent,
                 **verifier,
                 "split": part.split,
-                **about,
+                **own,
             }
-            for task, seed, sample in part.expected:
+            for number, (task, seed, sample) in enumerate(part.expected, start=1):
                 if (line := next(lines, None)) is None:
                     problem = f"{len(part.expected)} episodes belong here, found {len(episodes)}"
                     raise RefutedError("complete", f"{place}: {problem}")
-                found = replace(line.trajectory, seed=seed) if line.brief else line.trajectory
-                here = f"{place}, episode {len(episodes) + 1}"
-                if (found.task, found.seed, found.sample) != (task, seed, sample):
-                    there = f"{found.task} with seed {found.seed}, copy {found.sample}"
-                    wanted = f"{task} with seed {seed}, copy {sample}"
-                    raise RefutedError("complete", f"{here}: {wanted}, belongs here, found {there}")
-                here += f" ({found.task}, copy {found.sample})"
-                for field, value in said.items():
-                    if (written := line.about.get(field)) != value:
-                        problem = f"{field!r} is {str(written)[:60]!r}, it should be {str(value)[:60]!r}"
-                        raise RefutedError("schema", f"{here}: {problem}")
-                if format_line(found, said, brief=line.brief) != line.text:
-                    problem = "the line is not written as an episode is: a field is added, doubled or of another kind"
-                    raise RefutedError("schema", f"{here}: {problem}")
-                if (
-                    difference := find_difference(env, found, due.speaker, task=part.tasks[task], brief=line.brief)
-                ) is not None:
-                    raise RefutedError("replayed", f"{here}: {difference}")
+                expected = Expected(file, f"{place}, episode {number}", part, task, seed, sample, about)
+                episodes.append(found := visit(expected, line))
                 # ended before the environment ended it: its context was full, which cannot be checked
                 cut += not found.terminated and len(found.actions) < env.max_turns
-                episodes.append(found)
             groups.append(group_by_task(episodes))
         if next(lines, None) is not None:
-            raise RefutedError("complete", f"{where}: {name}: there are more episodes than belong here")
+            raise RefutedError("complete", f"{where}: {file}: there are more episodes than belong here")
         return groups
 
     curve = {}
     for point in record.curve:
-        assert due.curve is not None
+        if due.curve is None:
+            raise RefutedError("complete", f"{where}: an evaluation has no learning curve")
         about = {"round": point.round, "policy": point.policy}
         (curve[point.round],) = take(f"{EVALUATION}/{point.round:04d}.jsonl", {"": (due.curve, about)})
     key, value = ("temperature", due.ranking.temperature) if record.kind == "evaluation" else ("round", ranked.round)

@@ -39,6 +39,12 @@ class Speaker:
     window: bool = False
     """True if every turn is a segment of its own, else all turns of an episode are one."""
 
+    def read(self, env: TextEnv, reply: str) -> tuple[str, bool]:
+        """The action in a reply, and whether the reply has its form."""
+        if self.parser is None or env.takes == "reply":
+            return reply, True
+        return parse(reply, self.parser, self.think, get_action_tail(env))
+
 
 def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> Speaker:
     """The speaker that an agent's settings declare; for a program its record `own` says so."""
@@ -106,10 +112,7 @@ def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> 
 
 def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
     """The fault if the action is not the one in the reply, and its tokens are counted."""
-    if speaker.parser is None or env.takes == "reply":
-        action, form = turn.reply, True
-    else:
-        action, form = parse(turn.reply, speaker.parser, speaker.think, get_action_tail(env))
+    action, form = speaker.read(env, turn.reply)
     if turn.acts != (action,):
         return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"
     if turn.format != form:
