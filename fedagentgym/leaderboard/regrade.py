@@ -105,8 +105,7 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
                 files = _regrade_run(held, key, run, found)
             yield name_run(key), files
 
-    of = result.digest if result.archive is not None else "sha256:" + 64 * "0"
-    regraded = Regraded(of=of, by=f"fedagentgym {__version__}")
+    regraded = Regraded(of=result.digest, by=f"fedagentgym {__version__}")
     write_archive(to, format_documents(own, result.entry.model_copy(update={"regraded": regraded})), grade())
     return found
 

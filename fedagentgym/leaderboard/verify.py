@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
@@ -25,7 +25,7 @@ from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothin
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, FedAgentGymError, MissingExtraError, OptionError
+from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.files import format_path, write_atomic
 from fedagentgym.base.statistics import CONFIDENCE
 from fedagentgym.base.streams import derive
@@ -65,6 +65,7 @@ from fedagentgym.runs.claims import (
     describe_clients,
     describe_env,
     measure_groups,
+    refute,
 )
 from fedagentgym.runs.folder import RunFolder, format_document, publish_config
 from fedagentgym.runs.record import ENDPOINT, AgentRecord, RunRecord, Spent, SplitRecord, is_learner
@@ -140,19 +141,13 @@ def verify(
     """
     result = Result(path)
     archive = result.archive
-    try:
-        digest = "sha256:" + 64 * "0" if archive is None else archive.digest
-    except DataError as error:
-        raise RefutedError("digests", str(error)) from None
-    try:
+    with refute("digests"):
+        digest = result.digest
+    with refute("schema"):
         entry, name = result.entry, result.suite.name
-    except FedAgentGymError as error:
-        raise RefutedError("schema", str(error)) from None
-    try:
+    with refute("configuration", "the entry's agent: "):
         if archive is not None and entry != entry.publish():
             raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
-    except OptionError as error:
-        raise RefutedError("configuration", f"the entry's agent: {error}") from None
     # the definition to check against is the package's, or the verifier's own; never the submitted one
     if suite is None and name not in list_suites():
         raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
@@ -175,20 +170,13 @@ def verify(
                 raise RefutedError("digests", f"{run.name}: {others[0]} belongs to no run")
         if [one.name for one in archive.digests.documents] != [ENTRY, SUITE]:
             raise RefutedError("digests", f"the documents of a result are {ENTRY} and {SUITE}")
+    check = _check_method if held.is_method else _check_agent
     for key in result.keys:
-        try:
-            with result.open_run(key) as folder:
-                try:
-                    record = folder.record
-                except DataError as error:
-                    said = str(error).replace(f"{folder.path}/", "")
-                    raise RefutedError("schema", f"{name_run(key)}: {said}") from None
-                check = _check_method if held.is_method else _check_agent
-                held.runs[key] = check(held, key, folder, record)
-        except RefutedError:
-            raise
-        except DataError as error:
-            raise RefutedError("digests", f"{name_run(key)}: {error}") from None
+        where = f"{name_run(key)}: "
+        with refute("digests", where, error=DataError), result.open_run(key) as folder:
+            with refute("schema", where, below=folder.path):
+                record = folder.record
+            held.runs[key] = check(held, key, folder, record)
     spoke = check_model(held, models) if models else check_own_agent(held)
     return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, spoke)))
 
@@ -202,15 +190,13 @@ def _check_entry(held: Held) -> None:
         if entry.stream:
             raise RefutedError("configuration", "another random stream is for a suite's control alone")
         return
-    try:
+    with refute("configuration", "the entry calls itself a baseline: "):
         own = make_baseline(suite, entry.name)
-    except FedAgentGymError as error:
-        raise RefutedError("configuration", f"the entry calls itself a baseline: {error}") from None
     if entry.title != own.title or canonical_json(entry.identity) != canonical_json(own.identity):
         raise RefutedError("configuration", f"the entry is not the suite's baseline {entry.name!r}, as it calls itself")
 
 
-def compare_record(where: str, record: RunRecord, expected: Mapping[str, Any]) -> None:
+def compare_record(where: str, record: RunRecord, **expected: object) -> None:
     """Check parts of a record that say what was run, not what came out."""
     for name, value in expected.items():
         if getattr(record, name) != value:
@@ -233,11 +219,9 @@ def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
 def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
     """A run of the agents track: its configuration, its agent and its episodes."""
     opened, where = held.open(key), name_run(key)
-    try:
+    with refute("configuration", f"{where}: "):
         settings = load_settings(held.result.entry, held.suite.ranking.temperature)
         expected = make_evaluation_config(opened, held.result.entry, key[1])
-    except FedAgentGymError as error:
-        raise RefutedError("configuration", f"{where}: {error}") from None
     if canonical_json(run.config) != canonical_json(expected.plain()) or record.config_digest != expected.digest:
         raise RefutedError("configuration", f"{where}: config.yaml is not what the suite and the entry's agent give")
     model, many = get_model(settings), starts_from_nothing(settings)
@@ -251,7 +235,7 @@ def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
     if many and agent.weights is None:
         raise RefutedError("configuration", f"{where}: a tiny agent names the weights that it played with")
     about = describe_env(opened.env, opened.options)
-    compare_record(where, record, {"name": expected.name, "seed": expected.seed, "env": about, "algorithm": None})
+    compare_record(where, record, name=expected.name, seed=expected.seed, env=about, algorithm=None)
     found = check_run(run, make_agent_due(held, key, agent), where)
     turns, usage = record.spent.env_steps, record.usage
     if (usage is not None) != (kind == "hosted"):
@@ -286,12 +270,10 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
     """
     entry, where, known = held.result.entry, name_run(key), held.is_known
     place = f"{where}: config.yaml"
-    try:
+    with refute("configuration", f"{place}: the method's changes cannot be applied: "):
         packed = publish_config(run.config)
         changes, plugins = (entry.changes, held.plugins) if known else ((), ())
         made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
-    except FedAgentGymError as error:
-        raise RefutedError("configuration", f"{place}: the method's changes cannot be applied: {error}") from None
     # plugins under the paths that they had where the method was run, which the digest depends on
     named, there = packed.get("plugins"), tuple(made.plugins)
     if isinstance(named, list) and [Path(str(one)).name for one in named] == [Path(one).name for one in made.plugins]:
@@ -302,9 +284,8 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         if canonical_json(packed.get(name)) != canonical_json(wanted.get(name)):
             raise RefutedError("configuration", f"{place}: {name!r} is not what the suite and the method's changes say")
     if known:
-        algorithm = str(expected.algorithm["name"])
-        about = {"name": expected.name, "algorithm": algorithm, "config_digest": expected.digest, "kind": "training"}
-        compare_record(where, record, about)
+        about = {"name": expected.name, "algorithm": str(expected.algorithm["name"])}
+        compare_record(where, record, **about, config_digest=expected.digest, kind="training")
     else:
         rounds = (packed.get("federation") or {}).get("rounds")
         if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
@@ -313,10 +294,8 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         expected = expected.model_copy(update={"federation": federation})
     if not is_learner(record.agent, expected.agent):
         raise RefutedError("configuration", f"{where}: the agent of the record is not that of the suite")
-    try:
+    with refute("budget", f"{where}: "):
         check_budget(held.suite, expected, known=known)
-    except FedAgentGymError as error:
-        raise RefutedError("budget", f"{where}: {error}") from None
     if expected.federation.rounds > MOST_ROUNDS:
         raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
     return expected
@@ -330,8 +309,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     assert client_split is not None
     about = describe_env(opened.env, client_split.options, client_split, record.env.protections)
     split = SplitRecord(digest=client_split.digest, clients=len(client_split))
-    said = {"seed": config.seed, "env": about, "client_split": split, "evaluation_sets": {}, "usage": None}
-    compare_record(where, record, said)
+    compare_record(where, record, seed=config.seed, env=about, client_split=split, evaluation_sets={}, usage=None)
     found = check_run(run, make_due(held, key, config), where)
     plan = plan_work(config) if held.is_known else None
     if (odd := _find_odd_cost(held.suite, record, config, plan, client_split)) is not None:

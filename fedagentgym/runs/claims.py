@@ -7,10 +7,12 @@ training, numbers of tokens, a hosted model's usage, and what evaluations at cli
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.algorithms.reports import count_categories, measure_mixture
@@ -44,6 +46,20 @@ class RefutedError(DataError):
     def __init__(self, claim: str, where: str) -> None:
         super().__init__(f"{claim}: {where}")
         self.claim = claim
+
+
+@contextlib.contextmanager
+def refute(
+    claim: str, where: str = "", *, error: type[FedAgentGymError] = FedAgentGymError, below: Path | None = None
+) -> Iterator[None]:
+    """Whatever is wrong within refutes a claim; the text leaves out the folder `below` which the files lie."""
+    try:
+        yield
+    except RefutedError:
+        raise
+    except error as found:
+        text = f"{where}{found}"
+        raise RefutedError(claim, text if below is None else text.replace(f"{below}/", "")) from None
 
 
 # ---- numbers ----------------------------------------------------------------------------------------------------------
@@ -353,10 +369,8 @@ def _read(run: RunFolder, name: str, where: str) -> Iterator[Line]:
     """The lines of a file of episodes; whatever is no episode refutes the schema."""
     if not (run.path / name).is_file():
         raise RefutedError("complete", f"{where}: {name} is missing")
-    try:
+    with refute("schema", f"{where}: ", below=run.path):
         yield from read_lines(run.path / name)
-    except FedAgentGymError as error:
-        raise RefutedError("schema", f"{where}: {error}".replace(f"{run.path}/", "")) from None
 
 
 def compare(place: str, expected: Any, found: Any) -> None:
