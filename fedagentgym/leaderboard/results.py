@@ -22,7 +22,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import find_below, format_path, parse_json, read_text, write_atomic
+from fedagentgym.base.files import find_below, format_path, read_text, write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
@@ -33,7 +33,7 @@ from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.trajectory import Group
 from fedagentgym.runs.archive import Archive, is_archive, join_archives, write_archive
-from fedagentgym.runs.folder import RANKED, RECORD, RunFolder, format_document, read_document
+from fedagentgym.runs.folder import RANKED, RECORD, RunFolder, format_document, parse_document, read_document
 from fedagentgym.runs.record import Digest, Name, RunRecord, Text
 
 SUITE, ENTRY = "suite.yaml", "entry.json"
@@ -109,25 +109,19 @@ class Result:
     @cached_property
     def suite(self) -> Suite:
         """The definition of the suite as it was played."""
-        return parse_suite(self._read(SUITE), f"{format_path(self.path)}, {SUITE}")
+        where = f"{format_path(self.path)}, {SUITE}"
+        if self.archive is None:
+            return parse_suite(read_text(self.path / SUITE), where)
+        try:
+            return parse_suite(self.archive.read(SUITE).decode(), where)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not UTF-8 text (byte {error.start})") from None
 
     @cached_property
     def entry(self) -> Entry:
         if self.archive is None:
             return read_document(Entry, self.path / ENTRY)
-        where = f"{format_path(self.path)}, {ENTRY}"
-        found = Entry.load(parse_json(self._read(ENTRY), where), where)
-        if format_document(found) != self._read(ENTRY):
-            raise DataError(f"{where}: not written as this package writes it")
-        return found
-
-    def _read(self, name: str) -> str:
-        if self.archive is None:
-            return read_text(self.path / name)
-        try:
-            return self.archive.read(name).decode()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{format_path(self.path)}, {name}: not UTF-8 text (byte {error.start})") from None
+        return parse_document(Entry, self.archive.read(ENTRY), f"{format_path(self.path)}, {ENTRY}")
 
     @cached_property
     def digest(self) -> str:

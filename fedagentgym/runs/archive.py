@@ -27,11 +27,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedagentgym.base.encoding import bytes_digest, canonical_json
+from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, parse_json, unpack_parts
+from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, unpack_parts
 from fedagentgym.base.settings import Settings
-from fedagentgym.runs.record import FORMAT, Digest
+from fedagentgym.runs.folder import format_document, parse_document
+from fedagentgym.runs.record import Digest
 
 LIST, TAR = "digests.json", ".tar.xz"
 MOST_LIST = 1 << 22
@@ -149,7 +150,7 @@ def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[Li
             digests = Digests.load({"documents": heads, "runs": listed})
         except OptionError as error:
             raise DataError(f"cannot write {format_path(path)}: {error}") from None
-        text = _format_list(digests)
+        text = format_document(digests).encode()
         plain = {LIST: text, **documents}
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as out:
             for member in digests.members:
@@ -158,10 +159,6 @@ def _write(path: Path, documents: Mapping[str, bytes], packed: Iterable[tuple[Li
                 about.external_attr, about.create_system = 0o100644 << 16, 3
                 out.writestr(about, data)
     return bytes_digest(text)
-
-
-def _format_list(digests: Digests) -> bytes:
-    return (canonical_json(digests.model_dump(mode="json")) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -187,17 +184,7 @@ class Archive:
     @cached_property
     def digests(self) -> Digests:
         """The list of digests; the archive holds the members that it names, in its order, and nothing besides."""
-        plain = parse_json(self._list, f"{self.where}, {LIST}")
-        number = plain.get("format") if isinstance(plain, dict) else None
-        if isinstance(number, int) and number > FORMAT:
-            text = f"{self.where} has format {str(number)[:20]}, this version reads {FORMAT}"
-            raise DataError(f"{text}: install a newer fedagentgym")
-        try:
-            found = Digests.load(plain)
-        except OptionError as error:
-            raise DataError(f"{self.where}, {LIST}: malformed, not what this version reads: {error}") from None
-        if _format_list(found) != self._list:
-            raise DataError(f"{self.where}, {LIST}: not written as this package writes it")
+        found = parse_document(Digests, self._list, f"{self.where}, {LIST}")
         expected = found.members
         if (names := list(self._members)) != expected:
             odd = next(

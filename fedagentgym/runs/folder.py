@@ -45,16 +45,20 @@ def format_document(document: Settings) -> str:
 
 def read_document(kind: type[Document], place: Path) -> Document:
     """A document of a run or a result, written as this package writes it."""
-    text, where = read_text(place, MOST_DOCUMENT), format_path(place)
+    return parse_document(kind, read_text(place, MOST_DOCUMENT).encode(), format_path(place))
+
+
+def parse_document(kind: type[Document], text: bytes, where: str) -> Document:
+    """A document from the bytes of its file, or of a member of an archive; an error begins with `where`."""
     plain = parse_json(text, where)
     number = plain.get("format") if isinstance(plain, dict) else None
     if isinstance(number, int) and number > FORMAT:
-        raise DataError(f"{where} has format {number}, this version reads {FORMAT}: install a newer fedagentgym")
+        raise DataError(f"{where} has format {str(number)[:20]}, this version reads {FORMAT}: install a newer fedagentgym")
     try:
         found = kind.load(plain, "")
     except OptionError as error:
         raise DataError(f"{where}: malformed, not what this version reads: {error}") from None
-    if format_document(found) != text:
+    if format_document(found).encode() != text:
         raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
     return found
 
