@@ -24,12 +24,11 @@ from fedagentgym.leaderboard.results import Result, RunKey, format_documents, na
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
 from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
 from fedagentgym.learning.episodes import Line, format_line
-from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Trajectory
 from fedagentgym.runs.archive import write_archive
 from fedagentgym.runs.claims import Expected, compute_numbers, read_played
 from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, WORLDS, RunFolder, format_document
-from fedagentgym.runs.replay import Speaker
+from fedagentgym.runs.replay import replay
 from fedagentgym.version import __version__
 
 MOST_SHOWN = 40
@@ -126,7 +125,13 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
         if line.about.get("pool") != env.task_set.pool:
             raise DataError(f"{place}: the tasks of {env.id} are others now: play it again")
         former = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
-        graded = _regrade_episode(env, former, due.speaker, line.brief, place)
+        graded, over = replay(env, former, brief=line.brief, speaker=due.speaker)
+        episode = f"{former.task}, copy {former.sample},"
+        for one, other in zip(former.turns, graded.turns, strict=False):  # turns after its end are left out
+            if one.observation != other.observation:
+                raise DataError(f"{place}: in {episode} the agent would see another text now: play it again")
+        if not over and (former.terminated or not former.truncated):
+            raise DataError(f"{place}: {episode} goes on after its last turn now: play it again")
         if graded != former:
             solved = (former.success, graded.success)
             change = Change(where, expected.file, former.task, former.sample, former.reward, graded.reward, solved)
@@ -150,32 +155,3 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
     files = {RECORD: format_document(made).encode(), CONFIG: read_bytes(run.path / CONFIG)}
     ordered = sorted(texts, key=lambda name: (name != RANKED, name != WORLDS))
     return files | {name: "".join(texts[name]).encode() for name in ordered}
-
-
-def _regrade_episode(env: Any, former: Trajectory, speaker: Speaker, brief: bool, where: str) -> Trajectory:
-    """An episode with the grades of today. Turns after its end are left out; nothing is added to it."""
-    (episode,) = env.reset_many([former.task], [former.seed])
-    turns = []
-    for turn in former.turns:
-        if episode.over:
-            break
-        if not brief and turn.observation != episode.view.observation:
-            raise DataError(
-                f"{where}: in {former.task}, copy {former.sample}, the agent would see another text now: play it again"
-            )
-        action, form = speaker.read(env, turn.reply)
-        shown = () if brief else tuple(episode.view.admissible or ())
-        episode, grades = play_acts(env, episode, (action,))
-        turns.append(turn._replace(acts=(action,), format=form, admissible=shown, **grades))
-    if not episode.over and not (former.truncated and not former.terminated):
-        raise DataError(f"{where}: {former.task}, copy {former.sample}, goes on after its last turn now: play it again")
-    return replace(
-        former,
-        turns=tuple(turns),
-        category=episode.task.category,
-        score=float(episode.view.score),
-        success=bool(episode.view.success),
-        terminated=episode.terminated,
-        truncated=episode.truncated or not episode.over,
-        last="" if brief else episode.view.observation,
-    )

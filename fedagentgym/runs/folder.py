@@ -53,7 +53,9 @@ def parse_document(kind: type[Document], text: bytes, where: str) -> Document:
     plain = parse_json(text, where)
     number = plain.get("format") if isinstance(plain, dict) else None
     if isinstance(number, int) and number > FORMAT:
-        raise DataError(f"{where} has format {str(number)[:20]}, this version reads {FORMAT}: install a newer fedagentgym")
+        raise DataError(
+            f"{where} has format {str(number)[:20]}, this version reads {FORMAT}: install a newer fedagentgym"
+        )
     try:
         found = kind.load(plain, "")
     except OptionError as error:

@@ -6,9 +6,9 @@ the reply, or with an end that the environment does not give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.presets import complete_settings
@@ -59,27 +59,59 @@ def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None
     return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
 
 
+def replay(
+    env: TextEnv, former: Trajectory, *, task: Task | None = None, brief: bool = False, speaker: Speaker | None = None
+) -> tuple[Trajectory, bool]:
+    """Play an episode again; returns it as the environment gives it, and whether it is over after its last turn.
+
+    Its actions are played as they are written, or with a `speaker` read anew from its replies. Turns after its end are left out.
+    What a brief episode leaves out is left out again. A `task` that was made already is not made again.
+    """
+    (episode,) = env.reset_many([task or former.task], [former.seed])
+    turns = []
+    for turn in former.turns:
+        if episode.over:
+            break
+        if speaker is not None:
+            action, form = speaker.read(env, turn.reply)
+            turn = turn._replace(acts=(action,), format=form)
+        before = episode
+        episode, grades = play_acts(env, episode, turn.acts)
+        if not brief:
+            seen = before.view
+            grades |= {"observation": seen.observation, "admissible": tuple(seen.admissible or ())}
+        turns.append(turn._replace(acts=turn.acts[: episode.turn - before.turn], learn=True, **grades))
+    again = replace(
+        former,
+        turns=tuple(turns),
+        category=episode.task.category,
+        score=float(episode.view.score),
+        success=bool(episode.view.success),
+        terminated=episode.terminated,
+        truncated=episode.truncated or not episode.over,
+        last="" if brief else episode.view.observation,
+    )
+    return again, episode.over
+
+
 def find_difference(
     env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, task: Task | None = None, brief: bool = False
 ) -> str | None:
     """Replay an episode; returns the first disagreement. If the speaker is None, the way from replies to actions cannot be
-    checked; a brief episode has no observations to compare. A `task` that was made already is not made again."""
-    (episode,) = env.reset_many([task or trajectory.task], [trajectory.seed])
-    if trajectory.category != episode.task.category:
-        return f"its category is {episode.task.category!r}, not {trajectory.category!r}"
+    checked; a brief episode has no observations to compare."""
+    again, over = replay(env, trajectory, task=task, brief=brief)
+    if trajectory.category != again.category:
+        return f"its category is {again.category!r}, not {trajectory.category!r}"
     if trajectory.labels:
         return "it has labels, which no evaluated episode has"
     turns = trajectory.turns
     for number, turn in enumerate(turns):
-        if episode.over:
+        if number == len(again.turns):
             return f"the episode is over before turn {number + 1}"
-        before = episode
-        episode, grades = play_acts(env, episode, turn.acts)
-        played, seen = episode.turn - before.turn, before.view
-        texts = {} if brief else {"observation": seen.observation, "admissible": tuple(seen.admissible or ())}
-        fault = _find_odd_value(turn, {**texts, **grades, "learn": True})
-        if fault is None and played < len(turn.acts):
-            fault = f"the episode is over before its action {played + 1}"
+        due = again.turns[number]
+        fault = None if turn == due else _find_odd_value(turn, due, _GIVEN)
+        if fault is None and len(due.acts) < len(turn.acts):
+            fault = f"the episode is over before its action {len(due.acts) + 1}"
         if fault is None and speaker is not None:
             fault = _find_odd_reply(env, turn, speaker)
         first, last = 0, len(turns) - 1 if number else 0
@@ -89,23 +121,20 @@ def find_difference(
             fault = f"its segment is written as {turn.segment}, it is {first if first == last else f'at most {last}'}"
         if fault is not None:
             return f"turn {number + 1}: {fault}"
-    view, runs_out = episode.view, speaker is None or speaker.runs_out
-    if not episode.over and not (runs_out and trajectory.truncated):
-        return f"the episode continues after its last turn, {len(trajectory.turns)}"
-    expected = {
-        "score": float(view.score),
-        "success": bool(view.success),
-        "terminated": episode.terminated,
-        "truncated": episode.truncated or not episode.over,
-        "last": "" if brief else view.observation,
-    }
-    odd = _find_odd_value(trajectory, expected)
+    runs_out = speaker is None or speaker.runs_out
+    if not over and not (runs_out and trajectory.truncated):
+        return f"the episode continues after its last turn, {len(turns)}"
+    odd = _find_odd_value(trajectory, again, ("score", "success", "terminated", "truncated", "last"))
     return None if odd is None else f"at the end {odd}"
 
 
-def _find_odd_value(written: Turn | Trajectory, expected: Mapping[str, Any]) -> str | None:
-    for name, value in expected.items():
-        if (found := getattr(written, name)) != value:
+_GIVEN = ("observation", "admissible", "reward", "rewards", "score", "valid", "learn")
+"""The fields of a turn that the environment gives."""
+
+
+def _find_odd_value(written: Turn | Trajectory, due: Turn | Trajectory, names: Sequence[str]) -> str | None:
+    for name in names:
+        if (found := getattr(written, name)) != (value := getattr(due, name)):
             return f"{name} is written as {str(found)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
