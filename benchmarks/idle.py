@@ -46,8 +46,8 @@ class IdleAlgorithm(Averaging[FedAgentSettings]):
 
     def make_operations(self) -> Mapping[str, Operation[Any]]:
         weights = ArrayForm("float32", (self.floats,))
-        form = Form({"weights/w": weights}, text=64)
-        state = Form({f"weights/{number}": weights for number in range(self.kept)})
+        form = Form({"w": weights}, text=64)
+        state = Form({str(number): weights for number in range(self.kept)})
         return {"train": Operation(self.train_client, form, form, state)}
 
     def client_ids(self) -> range:

@@ -1,19 +1,19 @@
-"""One pipeline for all methods that average the clients' parameters.
+"""Federated averaging: the base class of all methods whose server averages the clients' parameters.
 
-    exchange(state, round)      call clients, yield their replies one by one         PubSwap swaps answers first
-    accept(client, reply)       check a reply; separate its numbers from its parameters
-    client_weights(replies)     the clients' weights, from the numbers alone         FedMOA has its own
-    an accumulator              adds the updates in the order of the clients: a rule of `federation/aggregation.py`, or
-                                the private mean of `federation/checks.py`
+    server   send theta to every k in S                                                      train_participants
+    client   theta_k = theta;  `local_steps` policy steps on its own tasks                   train_client
+    server   check every theta_k, and store it until all are there                           collect
+    server   theta = sum of w_k theta_k, w_k by `client_weights`, or another rule            combine
 
-The parameters of a reply are stored in an `UpdateStore` as soon as they are accepted, so that a round holds a constant number
-of models, whatever the number of clients. The clients' training between two averages is here too: `local_steps` policy steps.
+Each of the four is a method of `Averaging`, and `run_round` calls them. The parameters of a reply are in an `UpdateStore` from
+the moment that they are accepted, so that a round holds a constant number of models, whatever the number of clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -33,6 +33,7 @@ from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import (
+    HELD_BYTES,
     HELD_MODELS,
     Accumulator,
     Aggregation,
@@ -42,7 +43,7 @@ from fedagentgym.federation.aggregation import (
     UpdateStore,
     WeightedMean,
 )
-from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import (
     ASSUMED,
     PrivacySettings,
@@ -53,7 +54,7 @@ from fedagentgym.federation.checks import (
 )
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters, freeze
+from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, Parameters, freeze
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:
@@ -120,14 +121,6 @@ LOSS_METRICS: Mapping[str, tuple[float, float]] = MappingProxyType({SUCCESS: (0.
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """The replies of a round's last call as they arrive, and the numbers of what happened before it."""
-
-    replies: Iterator[tuple[int, Message]]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class AcceptedReply:
     """A client's reply without its parameters: everything that determines the client's weight."""
 
@@ -139,101 +132,116 @@ class AcceptedReply:
     episodes: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Replies:
+    """The replies of a round.
+
+    Attributes:
+        accepted: Those that are well formed.
+        used: Those of them that are not refused for the length of their updates.
+    """
+
+    accepted: Sequence[AcceptedReply]
+    used: Sequence[AcceptedReply]
+    stores: Mapping[str | None, UpdateStore]
+
+    def read(self, name: str | None = None) -> Iterator[Parameters]:
+        """The parameters of the used replies in their order, or a set of arrays that came with them; can be read once, while the
+        context is open."""
+        return self.stores[name].take([reply.client for reply in self.used])
+
+
 class Averaging(BaseAlgorithm[L]):
     """Base class of methods whose clients train on their own tasks and whose server averages their parameters: FedAvg.
 
-    A method overrides the step in which it differs. On the server a round is `exchange` (`make_broadcast`,
-    `make_instructions`), `accept` for each reply, `find_refused`, `combine` (`client_weights`), `compute_round_metrics`. On a
-    client it is `train_client`: `read_start`, `open_learner`, the local steps, `make_reply`. A round holds a constant number of
-    models, whatever the number of clients.
+    A method overrides the step in which it differs: `train_client` or `open_learner` at the clients, `client_weights` or
+    `combine` at the server, or the whole of `run_round`.
 
     Attributes:
         deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
             value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
+        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, and have their shapes.
+        kept_sets: Names of sets of arrays of these shapes that clients keep from round to round.
     """
 
     deciding_metrics: ClassVar[Mapping[str, tuple[float, float]]] = MappingProxyType({})
-
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        """Return the one operation of clients, `train`."""
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        request, reply = (Form(self.runtime.make_weight_forms(), CONTROL_BYTES, report) for report in (0, sampled))
-        return {"train": Operation(self.train_client, request, reply, self.make_state_form())}
+    sent_sets: ClassVar[tuple[str, ...]] = ()
+    kept_sets: ClassVar[tuple[str, ...]] = ()
 
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Compute one round: call the participants, check their replies, combine them."""
-        clients = this_round.clients
-        exchange = self.exchange(state, this_round)
-        held = len(this_round.participants) if self.settings.rule.needs_all else HELD_MODELS
-        with UpdateStore(held) as updates:
-            replies, malformed = [], []
-            for client, message in exchange.replies:
-                reply = self.accept(client, message, state)
-                if isinstance(reply, Failure):
-                    malformed.append(reply)
-                else:
-                    replies.append(reply)
-                    updates.put(client, message.weights)
-                del message
-            clients.refuse(malformed)
-            refused = self.find_refused(replies)
-            clients.refuse(refused)
-            left_out = {failure.client for failure in refused}
-            used = [reply for reply in replies if reply.client not in left_out]
-            taken = updates.take([reply.client for reply in used])
-            after = self.combine(state, used, taken, this_round)
-        own = self.compute_round_metrics(used, this_round)
-        if this_round.secret is not None:
-            return RoundResult(after, metrics=own)
-        local_models = summarise_local_models({reply.client: reply.metrics for reply in replies})
-        means = mean_metrics([dict(reply.metrics) for reply in replies])
-        norm = float(np.mean([reply.update_norm for reply in replies])) if replies else 0.0
-        metrics = {**means, "update_norm": norm, **local_models, **exchange.metrics, **own}
-        return RoundResult(
-            after,
-            metrics=metrics,
-            clients=self.compute_client_metrics(replies, used),
-            episodes=[episode for reply in replies for episode in reply.episodes],
-        )
+        """Send the parameters to the participants, let them train, and average what they return."""
+        with self.train_participants(state, this_round) as replies:
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        return self.report(after, replies, this_round)
 
-    def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """Call the participants.
+    @contextmanager
+    def train_participants(
+        self,
+        state: ServerState,
+        this_round: Round,
+        *,
+        sets: Mapping[str, Parameters] = MappingProxyType({}),
+        control: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Iterator[Replies]:
+        """Let every participant train, from the global parameters on.
 
         Args:
             state: The global state.
             this_round: The round.
+            sets: What is sent besides, `sent_sets` by name.
+            control: Plain values that are sent besides.
 
-        Returns:
-            The replies as they arrive, and metrics of what happened before.
+        Yields:
+            The replies; their arrays can be read until the context is left.
         """
-        control = {"step": (this_round.number - 1) * self.settings.local_steps, **self.make_instructions(state)}
-        message = Message(weights=self.make_broadcast(state), control=control)
+        step = (this_round.number - 1) * self.settings.local_steps
+        message = Message(weights=state.parameters, sets=sets, control={"step": step, **control})
         asked = dict.fromkeys(this_round.participants, message)
-        return Exchange(this_round.clients.iter_replies("train", asked, start=state.parameters))
+        answers = this_round.clients.iter_replies("train", asked, start=state.parameters)
+        with self.collect(answers, state, this_round) as replies:
+            yield replies
 
-    def make_broadcast(self, state: ServerState) -> Parameters:
-        """Return the arrays that participants are sent.
-
-        Args:
-            state: The global state.
-
-        Returns:
-            The parameters; a method adds what it sends besides, under names with a prefix.
-        """
-        return state.parameters
-
-    def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
-        """Return plain values that participants are sent with the parameters.
+    @contextmanager
+    def collect(
+        self, answers: Iterator[tuple[int, Message]], state: ServerState, this_round: Round
+    ) -> Iterator[Replies]:
+        """Check replies one by one as they arrive, and store their arrays. Malformed ones are refused, and then updates that are
+        longer than the checks allow.
 
         Args:
-            state: The global state.
+            answers: The clients with their replies.
+            state: The global state from which the round began.
+            this_round: The round.
 
-        Returns:
-            The values; none by default.
+        Yields:
+            The replies; their arrays can be read until the context is left.
         """
-        return {}
+        held = len(this_round.participants) if self.settings.rule.needs_all else HELD_MODELS
+        names = (None, *self.sent_sets)
+        with ExitStack() as open_stores:
+            stores = {name: open_stores.enter_context(UpdateStore(held, HELD_BYTES // len(names))) for name in names}
+            accepted: list[AcceptedReply] = []
+            malformed: list[Failure] = []
+            for client, message in answers:
+                reply = self.accept(client, message, state)
+                if isinstance(reply, Failure):
+                    malformed.append(reply)
+                else:
+                    accepted.append(reply)
+                    for name, store in stores.items():
+                        store.put(client, message.weights if name is None else message.sets[name])
+                del message
+            this_round.clients.refuse(malformed)
+            refused: list[Failure] = []
+            if self.settings.privacy is None:
+                idle = {reply.client for reply in accepted if is_idle(reply.metrics)}
+                norms = {reply.client: reply.update_norm for reply in accepted}
+                refused = self.settings.checks.find_refused(norms, idle)
+            this_round.clients.refuse(refused)
+            left_out = {failure.client for failure in refused}
+            yield Replies(accepted, [reply for reply in accepted if reply.client not in left_out], stores)
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
         """Read a reply.
@@ -263,20 +271,6 @@ class Averaging(BaseAlgorithm[L]):
                 )
         distance = message.measure_distance(state.parameters)
         return AcceptedReply(client, examples, distance, message.control, metrics, report.episodes)
-
-    def find_refused(self, replies: Sequence[AcceptedReply]) -> list[Failure]:
-        """Choose replies that are not used: by default, updates that are longer than the checks allow.
-
-        Args:
-            replies: The accepted replies.
-
-        Returns:
-            A failure for each client whose reply is refused.
-        """
-        if self.settings.privacy is not None:
-            return []
-        idle = {reply.client for reply in replies if is_idle(reply.metrics)}
-        return self.settings.checks.find_refused({reply.client: reply.update_norm for reply in replies}, idle)
 
     def client_weights(self, replies: Sequence[AcceptedReply], this_round: Round) -> list[float]:
         """Return the weights of the clients in the average.
@@ -326,38 +320,37 @@ class Averaging(BaseAlgorithm[L]):
             accumulator.add(update, weight)
         return accumulator.finish()
 
-    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """Return the numbers of a round besides the clients' means.
+    def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
+        """Make the record of a round: the means over clients, and the numbers of each. That of a private run says nothing of
+        clients: the work that was asked for in place of what was done, and the budget that is spent so far.
 
         Args:
-            used: The replies that were used.
+            after: The next global state.
+            replies: The replies.
             this_round: The round.
 
         Returns:
-            Numbers by name: of a private run the budget spent so far, and the work that was asked for in place of what was done.
+            The result.
         """
         privacy = self.settings.privacy
-        if privacy is None or this_round.secret is None:
-            return {}
-        asked, clients = len(this_round.participants), len(this_round.clients.ids)
-        work = self.describe(self.settings, Scale(self.runtime.learning, clients, asked)).round or Work()
-        spent = compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)
-        counts = {"episodes": float(work.episodes), "optimizer_steps": float(work.optimizer_steps)}
-        return {**counts, "privacy/epsilon": spent, "privacy/delta": privacy.delta}
-
-    def compute_client_metrics(
-        self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
-    ) -> dict[int, dict[str, float]]:
-        """Return the recorded numbers of each client.
-
-        Args:
-            replies: All accepted replies.
-            used: Those that were used.
-
-        Returns:
-            Client -> its metrics, and the length of its update.
-        """
-        return {reply.client: {**reply.metrics, "update_norm": reply.update_norm} for reply in replies}
+        if privacy is not None and this_round.secret is not None:
+            asked, clients = len(this_round.participants), len(this_round.clients.ids)
+            work = self.describe(self.settings, Scale(self.runtime.learning, clients, asked)).round or Work()
+            counts = {"episodes": float(work.episodes), "optimizer_steps": float(work.optimizer_steps)}
+            spent = compute_epsilon(privacy, rounds=this_round.number, asked=asked, clients=clients)
+            return RoundResult(after, {**counts, "privacy/epsilon": spent, "privacy/delta": privacy.delta})
+        accepted = replies.accepted
+        norm = float(np.mean([reply.update_norm for reply in accepted])) if accepted else 0.0
+        return RoundResult(
+            after,
+            metrics={
+                **mean_metrics([dict(reply.metrics) for reply in accepted]),
+                "update_norm": norm,
+                **summarise_local_models({reply.client: reply.metrics for reply in accepted}),
+            },
+            clients={reply.client: {**reply.metrics, "update_norm": reply.update_norm} for reply in accepted},
+            episodes=[episode for reply in accepted for episode in reply.episodes],
+        )
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
@@ -375,50 +368,8 @@ class Averaging(BaseAlgorithm[L]):
         local = self.open_learner(client.resources, self.read_start(state, message))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
-        kept = Message(weights=self.keep_moments(after)) if self.learning.keep_optimizer else state
+        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else state
         return kept, self.make_reply(client, local, after, report)
-
-    def keep_moments(self, after: SiteState) -> dict[str, Array]:
-        """Return the moments of the optimizer for the client's state.
-
-        Args:
-            after: The state of the learner after its steps.
-
-        Returns:
-            The arrays, under names with a prefix; none unless `learning.keep_optimizer` is set.
-        """
-        return add_prefix(OPTIMIZER, after.optimizer)
-
-    def make_reply(
-        self,
-        client: ClientContext[Site],
-        local: LocalTraining,
-        after: SiteState,
-        report: LocalReport,
-        *,
-        control: Mapping[str, Any] = MappingProxyType({}),
-        arrays: Parameters = MappingProxyType({}),
-    ) -> Message:
-        """Make a client's reply: its parameters, its number of examples, and what people read about it.
-
-        Args:
-            client: The client.
-            local: Its learner.
-            after: The state of the learner after its steps.
-            report: The metrics and episodes of the steps.
-            control: Further plain values.
-            arrays: Further arrays, under names with a prefix.
-
-        Returns:
-            The message.
-        """
-        metrics = {**report.metrics, **evaluate_local_model(self.runtime, client.resources, local.agent, client.round)}
-        episodes = self.sample_episodes(report.groups, client)
-        return Message(
-            weights=freeze({**after.weights, **arrays}),
-            control={"examples": client.resources.examples, **control},
-            report={"metrics": metrics, "episodes": episodes},
-        )
 
     def read_start(self, state: Message, message: Message) -> SiteState:
         """Return the state from which a client's learner starts.
@@ -430,7 +381,7 @@ class Averaging(BaseAlgorithm[L]):
         Returns:
             The parameters as sent, the step, and the moments if the client keeps them.
         """
-        moments = copy_arrays(strip_prefix(OPTIMIZER, state.weights)) if self.learning.keep_optimizer else {}
+        moments = copy_arrays(state.sets.get(OPTIMIZER, {})) if self.learning.keep_optimizer else {}
         sent = {name: message.weights[name] for name in self.runtime.initial_weights}
         return SiteState(copy_arrays(sent), moments, step=int(message.control["step"]))
 
@@ -452,6 +403,49 @@ class Averaging(BaseAlgorithm[L]):
         run_steps = self.runtime.rounds * self.settings.local_steps
         return site.open_learner(start, run_steps=run_steps, penalties=penalties)
 
+    def make_reply(
+        self,
+        client: ClientContext[Site],
+        local: LocalTraining,
+        after: SiteState,
+        report: LocalReport,
+        *,
+        control: Mapping[str, Any] = MappingProxyType({}),
+        sets: Mapping[str, Parameters] = MappingProxyType({}),
+    ) -> Message:
+        """Make a client's reply: its parameters, its number of examples, and what people read about it.
+
+        Args:
+            client: The client.
+            local: Its learner.
+            after: The state of the learner after its steps.
+            report: The metrics and episodes of the steps.
+            control: Further plain values.
+            sets: Further arrays by the name of their set.
+
+        Returns:
+            The message.
+        """
+        metrics = {**report.metrics, **evaluate_local_model(self.runtime, client.resources, local.agent, client.round)}
+        episodes = self.sample_episodes(report.groups, client)
+        return Message(
+            weights=freeze(after.weights),
+            sets={name: freeze(arrays) for name, arrays in sets.items()},
+            control={"examples": client.resources.examples, **control},
+            report={"metrics": metrics, "episodes": episodes},
+        )
+
+    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        """Return the one operation of clients, `train`."""
+        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
+        forms = self.runtime.make_weight_forms()
+        request = Form(forms, sets=dict.fromkeys(self.sent_sets, forms), text=CONTROL_BYTES, report=0)
+        return {
+            "train": Operation(self.train_client, request, replace(request, report=sampled), self.make_state_form())
+        }
+
     def make_state_form(self, *, text: int = 0) -> Form:
         """Return the form of what a client keeps between rounds.
 
@@ -459,21 +453,21 @@ class Averaging(BaseAlgorithm[L]):
             text: Bytes of plain values in it.
 
         Returns:
-            The form, with the moments of the optimizer if the client keeps them.
+            The form: the kept sets, and the moments of the optimizer if the client keeps them.
         """
-        return Form(self.make_moment_forms() if self.learning.keep_optimizer else {}, text)
+        kept = dict.fromkeys(self.kept_sets, self.runtime.make_weight_forms(optional=True))
+        if self.learning.keep_optimizer:
+            kept[OPTIMIZER] = self.make_moment_forms()
+        return Form(sets=kept, text=text)
 
     def make_moment_forms(self) -> dict[str, ArrayForm]:
         """Return the forms of AdamW's moments."""
         moments = {
-            f"weights/{OPTIMIZER}{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+            f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
             for moment in ("exp_avg", "exp_avg_sq")
             for name, array in self.runtime.initial_weights.items()
         }
-        counts = ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)
-        return {**moments, f"weights/{OPTIMIZER}counts": counts}
-
-    # ---- what the method declares, and what it checks ---------------------------------------------------------------
+        return {**moments, "counts": ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)}
 
     @classmethod
     def describe(cls, settings: L, scale: Scale) -> Card:
@@ -509,18 +503,14 @@ class Averaging(BaseAlgorithm[L]):
                 f"algorithm.aggregation: {rule.name} needs the updates of {rule.least_updates} clients, and {asked} take part in"
                 " a round"
             )
-        if not rule.uses_weights and self._can_weigh_unequally():
-            raise self._refuse_weights()
-
-    def _can_weigh_unequally(self) -> bool:
-        """Return whether clients are known to have unequal weights, or weights of the method's own."""
-        if self.settings.privacy is not None or len(self.client_ids()) < 2:
-            return False
+        if rule.uses_weights or self.settings.privacy is not None or len(self.client_ids()) < 2:
+            return
         if self.card.gives_weights:
-            return True
-        if self.runtime.spec.partition.is_held:
-            return False  # the numbers of tasks come with the first replies
-        return len(set(self.settings.weigh([float(len(member)) for member in self.runtime.client_split]))) > 1
+            raise self._refuse_weights()
+        if not self.runtime.spec.partition.is_held:  # held tasks are counted by the first replies
+            sizes = [float(len(member)) for member in self.runtime.client_split]
+            if len(set(self.settings.weigh(sizes))) > 1:
+                raise self._refuse_weights()
 
     def _refuse_weights(self) -> OptionError:
         own = self.card.gives_weights

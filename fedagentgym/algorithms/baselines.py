@@ -27,7 +27,7 @@ from fedagentgym.algorithms.card import CLIENTS, SPLIT, Card, Scale, Work
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive, stream
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.local import LocalReport, LocalTraining, mean_metrics
@@ -95,7 +95,7 @@ class Centralized(Averaging[CentralizedSettings]):
             report = local.update([group for rollouts in played for group in rollouts.groups])
             metrics.append(counted | report.metrics)
         after, whole = local.get_state(), LocalReport(mean_metrics(metrics), tuple(metrics), report.groups)
-        return Message(weights=self.keep_moments(after)), self.make_reply(client, local, after, whole)
+        return Message(sets={OPTIMIZER: after.optimizer}), self.make_reply(client, local, after, whole)
 
     def _play_clients(self, local: LocalTraining, seed: int) -> Iterator[Rollouts]:
         """The episodes of a step: its tasks are drawn from those of clients, who are drawn by their numbers of tasks."""

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, AveragingSettings, Exchange
+from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, AveragingSettings
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Mean
-from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.message import Array, Message, Parameters
 
@@ -70,13 +70,15 @@ class Clustered(Averaging[ClusteredSettings]):
         model: Parameters = state.memory[MODELS][next(n for n, part in enumerate(members) if client in part)]
         return model
 
-    def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """Call the participants, each with the model of its cluster."""
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Send every participant the model of its cluster, average within clusters, and divide those that disagree."""
         control = {"step": (this_round.number - 1) * self.settings.local_steps}
         models = [Message(weights=model, control=control) for model in state.memory[MODELS]]
         cluster_of = {client: number for number, part in enumerate(state.memory[MEMBERS]) for client in part}
         asked = {client: models[cluster_of[client]] for client in this_round.participants}
-        return Exchange(this_round.clients.iter_replies("train", asked))
+        with self.collect(this_round.clients.iter_replies("train", asked), state, this_round) as replies:
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        return self.report(after, replies, this_round)
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
         """The distance of a reply is that from the model of the client's cluster."""
@@ -115,9 +117,6 @@ class Clustered(Averaging[ClusteredSettings]):
         if cosine >= self.settings.largest_cosine:
             return [clients]
         return [[clients[place] for place in part] for part in (first, second)]
-
-    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        return {}
 
 
 def bipartition(similarity: Vector) -> tuple[list[int], list[int], float]:

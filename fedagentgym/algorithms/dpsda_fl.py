@@ -112,7 +112,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         most = self.settings.candidates
         votes = ArrayForm("float32", (AtMost(most) if self.written else most,))
         asked = Form(text=CONTROL_BYTES + self.settings.candidates * TEXT_BYTES)
-        return {"vote": Operation(self.vote, asked, Form({"scores/votes": votes}))}
+        return {"vote": Operation(self.vote, asked, Form(scores={"votes": votes}))}
 
     def initial_state(self) -> ServerState:
         return ServerState(self.runtime.initial_weights, memory={"step": 0})

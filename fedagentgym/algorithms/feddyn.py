@@ -12,26 +12,26 @@ only parameters are sent. The penalty's gradient is added before the gradient is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
+from fedagentgym.algorithms.averaging import Averaging, LocalStepsSettings
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import Array, Message, Parameters
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import Array, Message
 from fedagentgym.learning.penalties import Penalty, add_gradient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-GRADIENT = "gradient/"
+GRADIENT = "gradient"
 
 
 class FedDynSettings(LocalStepsSettings):
@@ -56,39 +56,32 @@ class FedDyn(Averaging[FedDynSettings]):
 
     settings_class: ClassVar[type[Settings]] = FedDynSettings
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        train = super().make_operations()["train"]
-        own = self.runtime.make_weight_forms(f"weights/{GRADIENT}", optional=True)
-        return {"train": replace(train, state=replace(train.state, arrays={**train.state.arrays, **own}))}
+    kept_sets = (GRADIENT,)
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()
         return replace(state, memory={"h": {name: np.zeros_like(value) for name, value in state.parameters.items()}})
 
-    # ---- server ---------------------------------------------------------------------------------------------------
-
-    def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-    ) -> ServerState:
-        """The mean, corrected by h."""
-        if not used:
-            return state
-        mean = super().combine(state, used, updates, this_round).parameters
-        alpha, share = self.settings.alpha, len(used) / len(this_round.clients.ids)
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Average what the participants return, and correct the mean by h."""
+        with self.train_participants(state, this_round) as replies:
+            mean = self.combine(state, replies.used, replies.read(), this_round).parameters
+        if not replies.used:
+            return self.report(state, replies, this_round)
+        alpha, share = self.settings.alpha, len(replies.used) / len(this_round.clients.ids)
         parameters, corrections = {}, {}
         for name, theta in state.parameters.items():
             wide = mean[name].astype(np.float64)
             h = state.memory["h"][name] - alpha * share * (wide - theta)
             parameters[name] = np.asarray(wide - h / alpha, dtype=theta.dtype)
             corrections[name] = np.asarray(h, dtype=theta.dtype)
-        return replace(state, parameters=parameters, memory={"h": corrections})
-
-    # ---- client ---------------------------------------------------------------------------------------------------
+        after = replace(state, parameters=parameters, memory={"h": corrections})
+        return self.report(after, replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps on the penalised loss."""
         start = self.read_start(state, message)
-        own = strip_prefix(GRADIENT, state.weights) or {name: np.zeros_like(x) for name, x in start.weights.items()}
+        own = state.sets.get(GRADIENT) or {name: np.zeros_like(x) for name, x in start.weights.items()}
         penalty = DynamicPenalty(self.settings.alpha, own)
         local = self.open_learner(client.resources, start, [penalty])
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
@@ -97,8 +90,8 @@ class FedDyn(Averaging[FedDynSettings]):
             name: np.asarray(own[name] - self.settings.alpha * (after.weights[name] - begun), dtype=begun.dtype)
             for name, begun in start.weights.items()
         }
-        kept = self.keep_moments(after) | add_prefix(GRADIENT, renewed)
-        return Message(weights=kept), self.make_reply(client, local, after, report)
+        kept = Message(sets={OPTIMIZER: after.optimizer, GRADIENT: renewed})
+        return kept, self.make_reply(client, local, after, report)
 
     @classmethod
     def describe(cls, settings: FedDynSettings, scale: Scale) -> Card:

@@ -57,7 +57,7 @@ from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
@@ -66,7 +66,8 @@ from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.local import LocalTraining, mean_metrics
 from fedagentgym.learning.trajectory import Group
 
-EXPERT_PREFIX = "expert/"
+EXPERT = "expert"
+"""The set of a client's state that holds the parameters of its expert."""
 NOT_ANSWERED = 2
 SERVER_ID = -1
 ID_BYTES = 256
@@ -87,17 +88,17 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
         asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
-        forms = {"scores/right": _bits(examples)}
+        forms = {"right": _bits(examples)}
         known = 0
         if self.asks_holders:
             known = len(self.questions.pool)
-            forms["scores/held"] = _bits(known)
+            forms["held"] = _bits(known)
         scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
-        expert = Form(self.expert_model.make_weight_forms(f"weights/{EXPERT_PREFIX}", optional=True))
+        expert = Form(sets={EXPERT: self.expert_model.make_weight_forms(optional=True)})
         prepared = Form(text=CONTROL_BYTES + examples * TASK_BYTES + known * ID_BYTES)
         return {
-            "prepare": Operation(self.train_expert, prepared, Form(forms), expert),
-            "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form({"scores/scores": scores}), expert),
+            "prepare": Operation(self.train_expert, prepared, Form(scores=forms), expert),
+            "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form(scores={"scores": scores}), expert),
         }
 
     @cached_property
@@ -341,7 +342,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if self.asks_holders:
             own = client.resources.env.pool
             sent["held"] = pack_bits([str(question) in own for question in message.text["questions"]])
-        kept = Message(weights=add_prefix(EXPERT_PREFIX, weights)) if weights else state
+        kept = Message(sets={EXPERT: weights}) if weights else state
         metrics = mean_metrics([metrics, scorer.costs])
         return kept, Message(scores=sent, report={"metrics": metrics})
 
@@ -353,7 +354,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def _open_scorer(self, state: Message, client: ClientContext[Site]) -> Scorer:
         """The client with its expert; with the initial model if it has none yet."""
-        weights = copy_arrays(strip_prefix(EXPERT_PREFIX, state.weights)) or self.expert_model.initial_weights
+        weights = copy_arrays(state.sets.get(EXPERT, {})) or self.expert_model.initial_weights
         settings = self.settings
         return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
 

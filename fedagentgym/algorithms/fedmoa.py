@@ -22,7 +22,7 @@ over all; `cosine` divides Delta by the two norms. The softmax of 1 / w is close
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,10 +36,10 @@ from fedagentgym.algorithms.card import Card, Scale, Sent
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import Form, Message, Parameters
+from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.advantages import list_objectives
 from fedagentgym.learning.local import StepReport
 
@@ -114,10 +114,6 @@ class FedMOA(Averaging[FedMOASettings]):
                 f"hypergradient: {settings.hypergradient} undoes a mean over tokens: it needs learning.loss=token without rows"
             )
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
-        return {"train": Operation(self.train_client, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
-
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
@@ -127,14 +123,27 @@ class FedMOA(Averaging[FedMOASettings]):
         return RoundResult(state)
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """The average in two stages; a cluster without participants is recorded as empty."""
-        result = super().run_round(state, this_round)
-        empty = {f"members/{name}": 0.0 for name in state.memory.get("shared", {})}
-        return replace(result, metrics={**empty, **result.metrics})
-
-    def make_instructions(self, state: ServerState) -> Mapping[str, Any]:
-        """The weights that the clients of each cluster share."""
-        return {"shared": state.memory.get("shared", {})}
+        """Send theta and the weights that the members of each cluster share; average in two stages. Clusters without participants
+        keep their weights, and are recorded as empty."""
+        shared: Mapping[str, ObjectiveWeights] = state.memory.get("shared", {})
+        with self.train_participants(state, this_round, control={"shared": shared}) as replies:
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        objectives = {reply.client: read_objectives(reply) for reply in replies.used}
+        alpha, clusters = self.compute_cluster_shares(replies.used)
+        renewed = {
+            name: average_shared_weights({m: objectives[m] for m in members}, alpha)
+            for name, members in clusters.items()
+        }
+        after = replace(after, memory={"shared": {**shared, **renewed}})
+        result = self.report(after, replies, this_round)
+        clients = {client: dict(metrics) for client, metrics in result.clients.items()}
+        for client, weights in objectives.items():
+            clients[client] |= {f"weight/{name}": value for name, value in weights.items()}
+            clients[client]["alpha"] = alpha[client]
+        empty = {f"members/{name}": 0.0 for name in shared}
+        members = {f"members/{name}": float(len(part)) for name, part in clusters.items()}
+        metrics = {**empty, **result.metrics, **share_metrics(alpha, clusters), **members}
+        return replace(result, metrics=metrics, clients=clients)
 
     def accept(self, client: int, message: Message, state: ServerState) -> AcceptedReply | Failure:
         """Accept a reply; it must also contain the weights of its objectives."""
@@ -155,35 +164,6 @@ class FedMOA(Averaging[FedMOASettings]):
         examples = {reply.client: reply.examples for reply in replies}
         cluster_size = {m: sum(examples[other] for other in members) for members in clusters.values() for m in members}
         return [alpha[reply.client] * cluster_size[reply.client] for reply in replies]
-
-    def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-    ) -> ServerState:
-        """The average, and the weights shared by the members of each cluster."""
-        alpha, clusters = self.compute_cluster_shares(used)
-        objectives = {reply.client: read_objectives(reply) for reply in used}
-        fresh = {
-            name: average_shared_weights({m: objectives[m] for m in members}, alpha)
-            for name, members in clusters.items()
-        }
-        after = super().combine(state, used, updates, this_round)
-        return replace(after, memory={"shared": {**state.memory.get("shared", {}), **fresh}})
-
-    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """The number of clients of each cluster, and how equal their weights are."""
-        alpha, clusters = self.compute_cluster_shares(used)
-        members = {f"members/{name}": float(len(clients)) for name, clients in clusters.items()}
-        return {**share_metrics(alpha, clusters), **members}
-
-    def compute_client_metrics(
-        self, replies: Sequence[AcceptedReply], used: Sequence[AcceptedReply]
-    ) -> dict[int, dict[str, float]]:
-        """Adds the client's objective weights and its share in its cluster; a client that was left out has neither."""
-        metrics = super().compute_client_metrics(replies, used)
-        alpha, _ = self.compute_cluster_shares(used)
-        for reply in used:
-            metrics[reply.client] |= {**add_prefix("weight/", read_objectives(reply)), "alpha": alpha[reply.client]}
-        return metrics
 
     def compute_cluster_shares(self, replies: Sequence[AcceptedReply]) -> tuple[dict[int, float], dict[str, list[int]]]:
         """alpha of every client, and the clients of every cluster, by the name of its accuracy."""
@@ -221,7 +201,7 @@ class FedMOA(Averaging[FedMOASettings]):
         control = {"objectives": tracker.weights}
         report = replace(report, metrics={**report.metrics, **tracker.compute_metrics()})
         reply = self.make_reply(client, local, after, report, control=control)
-        return Message(weights=self.keep_moments(after), control=control), reply
+        return Message(sets={OPTIMIZER: after.optimizer}, control=control), reply
 
     def resolve_objectives(self, site: Site) -> tuple[str, ...]:
         """The objectives of a client, accuracy first; `accuracy` is replaced by the accuracy that its own tasks pay."""
@@ -264,6 +244,10 @@ class FedMOA(Averaging[FedMOASettings]):
         return normalize_weights({**mine, **theirs})
 
     # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        form = Form(self.runtime.make_weight_forms(), text=CONTROL_BYTES + OBJECTIVE_BYTES)
+        return {"train": Operation(self.train_client, form, form, self.make_state_form(text=OBJECTIVE_BYTES))}
 
     @classmethod
     def describe(cls, settings: FedMOASettings, scale: Scale) -> Card:

@@ -22,9 +22,9 @@ from fedagentgym.algorithms.personal import PERSONAL
 from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Form, Message, Parameters
+from fedagentgym.federation.message import Form, Message, Parameters
 
 TUNED = "tuned"
 """True if the clients' fine-tuned parameters follow from the present mean, in the server's memory."""
@@ -42,20 +42,19 @@ class FineTune(Averaging[FineTuneSettings]):
     """FedAgent, after which every client fine-tunes for itself."""
 
     settings_class: ClassVar[type[Settings]] = FineTuneSettings
+    kept_sets = (PERSONAL,)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         train = super().make_operations()["train"]
-        own = self.runtime.make_weight_forms(f"weights/{PERSONAL}", optional=True)
-        state = replace(train.state, arrays={**train.state.arrays, **own})
-        tune = Operation(self.finetune, train.request, Form({}, CONTROL_BYTES, REPORT_BYTES), state)
-        return {"train": replace(train, state=state), "finetune": tune}
+        tune = Operation(self.finetune, train.request, Form(text=CONTROL_BYTES), train.state)
+        return {"train": train, "finetune": tune}
 
     def initial_state(self) -> ServerState:
         return replace(super().initial_state(), memory={TUNED: False})
 
     def client_parameters(self, state: ServerState, client: int, kept: Message) -> Parameters:
         """The client's fine-tuned parameters, if they follow from the present mean."""
-        own = strip_prefix(PERSONAL, kept.weights) if state.memory[TUNED] else {}
+        own = kept.sets.get(PERSONAL) if state.memory[TUNED] else None
         return own or state.parameters
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
@@ -81,8 +80,7 @@ class FineTune(Averaging[FineTuneSettings]):
         start = replace(self.read_start(state, message), optimizer={})
         local = self.open_learner(client.resources, start)
         report = local.run(self.settings.finetune_steps, seed=client.derive("finetune"))
-        moments = {name: value for name, value in state.weights.items() if not name.startswith(PERSONAL)}
-        kept = Message(weights={**moments, **add_prefix(PERSONAL, local.get_state(optimizer=False).weights)})
+        kept = Message(sets={**state.sets, PERSONAL: local.get_state(optimizer=False).weights})
         return kept, Message(report={"metrics": report.metrics})
 
     @classmethod

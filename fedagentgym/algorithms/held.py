@@ -130,7 +130,7 @@ def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
         allow = frozenset(algorithm.runtime.open_held(client.id).settings.allow)
         kept, reply = run(state, message, client)
         for section in ("weights", "scores", "text"):
-            if getattr(reply, section) and not SECTIONS[section] & allow:
+            if reply.kinds[section] and not SECTIONS[section] & allow:
                 raise RefusedError(f"it does not allow the {section} of a reply (allow)")
         metrics = reply.report.get("metrics") if SECTIONS["report"] & allow else None
         return kept, replace_report(reply, {} if metrics is None else {"metrics": metrics})
@@ -142,8 +142,7 @@ def replace_report(message: Message, report: Mapping[str, Any]) -> Message:
     """The message with another report."""
     if message.report == report:
         return message
-    parts = {"weights": message.weights, "text": message.text, "scores": message.scores, "control": message.control}
-    return Message(**parts, report=report)
+    return replace(message, report=report)
 
 
 def _join(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:

@@ -27,15 +27,15 @@ from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Mean
-from fedagentgym.federation.algorithm import ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.algorithm import OPTIMIZER, ServerState
 from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters
 from fedagentgym.learning.local import SiteState
 from fedagentgym.learning.settings import LearningSettings
 
-PERSONAL = "personal/"
-"""Prefix of a client's own parameters in its state."""
+PERSONAL = "personal"
+"""The set of a client's state that holds its own parameters."""
 HEAD = ("lm_head.*", "*.lm_head.*", "model.norm.*", "*.model.norm.*")
 TIED_HEAD = ("*embed_tokens.*",)
 P = TypeVar("P", bound=AveragingSettings)
@@ -63,17 +63,6 @@ class Personal(Averaging[P]):
             )
         return shared, own
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        shared, own = (
-            {name: ArrayForm(part.dtype.name, part.shape) for name, part in parts.items()} for parts in self._start
-        )
-        sent = add_prefix("weights/", shared)
-        kept = {f"weights/{PERSONAL}{name}": replace(form, optional=True) for name, form in own.items()}
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        request, reply = (Form(sent, CONTROL_BYTES, report) for report in (0, sampled))
-        state = self.make_state_form()
-        return {"train": Operation(self.train_client, request, reply, replace(state, arrays={**state.arrays, **kept}))}
-
     def initial_state(self) -> ServerState:
         return ServerState(self._start[0])
 
@@ -86,9 +75,7 @@ class Personal(Averaging[P]):
         return self.join(state.parameters, self._read_own(kept))
 
     def _read_own(self, state: Message) -> Parameters:
-        return strip_prefix(PERSONAL, state.weights) or self._start[1]
-
-    # ---- client ---------------------------------------------------------------------------------------------------
+        return state.sets.get(PERSONAL) or self._start[1]
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps of both parts; the personal one is kept."""
@@ -96,12 +83,22 @@ class Personal(Averaging[P]):
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         shared, own = self.split(after.weights)
-        kept = self.keep_moments(after) | add_prefix(PERSONAL, own)
-        return Message(weights=kept), self.make_reply(client, local, replace(after, weights=shared), report)
+        kept = Message(sets={OPTIMIZER: after.optimizer, PERSONAL: own})
+        return kept, self.make_reply(client, local, replace(after, weights=shared), report)
 
     def read_start(self, state: Message, message: Message) -> SiteState:
         joined = self.join(message.weights, self._read_own(state))
         return super().read_start(state, Message(weights=joined, control=message.control))
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        shared, own = ({name: ArrayForm(part.dtype.name, part.shape) for name, part in p.items()} for p in self._start)
+        request = Form(shared, text=CONTROL_BYTES, report=0)
+        reply = replace(request, report=REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes))
+        kept = self.make_state_form()
+        kept = replace(
+            kept, sets={**kept.sets, PERSONAL: {name: replace(form, optional=True) for name, form in own.items()}}
+        )
+        return {"train": Operation(self.train_client, request, reply, kept)}
 
 
 class PersonalLayersSettings(AveragingSettings):

@@ -26,12 +26,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import (
-    AcceptedReply,
-    Averaging,
-    AveragingSettings,
-    Exchange,
-)
+from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.runtime import Site, copy_arrays
@@ -40,15 +35,15 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import LossRule
-from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import ArrayForm, Form, Message
+from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.local import COSTS, LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.rollouts import check_tokens, regrade
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
 
-STATE_PARTS = ("weights", "optimizer", "anchor")
+STATE_PARTS = ("weights", OPTIMIZER, "anchor")
 
 
 class PubSwapSettings(AveragingSettings):
@@ -95,30 +90,10 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)
-        answers = self.settings.public_tasks * self.learning.group_size * self.episode_bytes
-        state = Form(self._make_kept_specs(), text=CONTROL_BYTES + answers)
-        ids = CONTROL_BYTES + 256 * self.settings.public_tasks
-        return {
-            "generate": Operation(self.generate, Form(maybe, text=ids), Form(text=answers), state),
-            "learn": Operation(self.learn, Form(text=answers), Form(text=CONTROL_BYTES), state),
-            "finish": Operation(
-                self.finish, Form(maybe, text=CONTROL_BYTES), Form(parameters, text=CONTROL_BYTES), state
-            ),
-        }
-
-    def _make_kept_specs(self) -> dict[str, ArrayForm]:
-        """A client's state half-way through a round: weights, moments, the round's start."""
-        kept = self.make_moment_forms()
-        for part in ("weights", "anchor"):
-            kept |= self.runtime.make_weight_forms(f"weights/{part}/", optional=True)
-        return kept
-
     # ---- server ---------------------------------------------------------------------------------------------------
 
-    def exchange(self, state: ServerState, this_round: Round) -> Exchange:
-        """All periods of a round with their public steps, then the remaining steps."""
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """All periods with their public steps, the remaining private steps, and the mean."""
         settings = self.settings
         periods = settings.local_steps // settings.swap_period
         alive = list(this_round.participants)
@@ -138,13 +113,12 @@ class PubSwap(Averaging[PubSwapSettings]):
                 counts[name] = counts.get(name, 0.0) + value
         left = settings.local_steps - periods * settings.swap_period
         last = Message(weights=weights, control={"step": step, "steps": left})
-        replies = this_round.clients.iter_replies("finish", dict.fromkeys(alive, last), start=state.parameters)
-        return Exchange(replies, counts)
-
-    def compute_round_metrics(self, used: Sequence[AcceptedReply], this_round: Round) -> dict[str, float]:
-        """Adds the number of participants that did not reach the average."""
-        left = {"clients/left": float(len(this_round.participants) - len(used))}
-        return {**super().compute_round_metrics(used, this_round), **left}
+        answers = this_round.clients.iter_replies("finish", dict.fromkeys(alive, last), start=state.parameters)
+        with self.collect(answers, state, this_round) as replies:
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        result = self.report(after, replies, this_round)
+        counts["clients/left"] = float(len(this_round.participants) - len(replies.used))  # that the mean is without
+        return replace(result, metrics={**result.metrics, **counts})
 
     def collect_answers(
         self, clients: Sequence[int], ask: Message, tasks: Sequence[str], this_round: Round
@@ -226,7 +200,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         """The remaining steps, and the resulting theta."""
         local, metrics, groups = self._run_private_steps(state, message, client)
         after = local.get_state(optimizer=True)
-        kept = Message(weights=self.keep_moments(after)) if self.learning.keep_optimizer else Message()
+        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else Message()
         report = LocalReport(mean_metrics(metrics), (), groups)
         return kept, self.make_reply(client, local, after, report)
 
@@ -250,21 +224,32 @@ class PubSwap(Averaging[PubSwapSettings]):
 
     def _resume_client(self, state: Message, site: Site) -> LocalTraining:
         """The client's training half-way through its round."""
-        parts = {part: copy_arrays(strip_prefix(f"{part}/", state.weights)) for part in STATE_PARTS}
+        parts = {part: copy_arrays(state.sets.get(part, {})) for part in STATE_PARTS}
         return self.open_learner(site, SiteState(**parts, step=int(state.control["step"])))
 
     def _keep_client(self, local: LocalTraining, metrics: Sequence[Mapping[str, float]], groups: list[Any]) -> Message:
         site = local.get_state(optimizer=True, anchor=True)
-        arrays = {
-            name: array for part in STATE_PARTS for name, array in add_prefix(f"{part}/", getattr(site, part)).items()
-        }
         return Message(
-            weights=arrays,
+            sets={part: getattr(site, part) for part in STATE_PARTS},
             control={"step": site.step, "metrics": [dict(one) for one in metrics]},
             text={"groups": groups},
         )
 
     # ---- what the method declares, and what it checks ---------------------------------------------------------------
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        """Return the operations of clients. Half-way through a round a client keeps weights, moments, and the round's start."""
+        parameters, maybe = self.runtime.make_weight_forms(), self.runtime.make_weight_forms(optional=True)
+        kept = {"weights": maybe, OPTIMIZER: self.make_moment_forms(), "anchor": maybe}
+        answers = self.settings.public_tasks * self.learning.group_size * self.episode_bytes
+        ids = 256 * self.settings.public_tasks
+        state, plain, own = Form(sets=kept, text=CONTROL_BYTES + answers), Form(text=CONTROL_BYTES), Form(text=answers)
+        ask, finish = Form(maybe, text=CONTROL_BYTES + ids), Form(maybe, text=CONTROL_BYTES)
+        return {
+            "generate": Operation(self.generate, request=ask, reply=own, state=state),
+            "learn": Operation(self.learn, request=own, reply=plain, state=state),
+            "finish": Operation(self.finish, request=finish, reply=replace(finish, weights=parameters), state=state),
+        }
 
     @classmethod
     def describe(cls, settings: PubSwapSettings, scale: Scale) -> Card:

@@ -61,10 +61,10 @@ class ResidentModel:
         get_trainable_policy(self.agent).set_weights(weights)
         return self.agent
 
-    def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
-        """The declaration of a message that carries the trainable parameters."""
+    def make_weight_forms(self, *, optional: bool = False) -> dict[str, ArrayForm]:
+        """The declaration of the weights, or of a set, that are the trainable parameters."""
         return {
-            prefix + name: ArrayForm(array.dtype.name, array.shape, optional=optional)
+            name: ArrayForm(array.dtype.name, array.shape, optional=optional)
             for name, array in self.initial_weights.items()
         }
 
@@ -259,9 +259,9 @@ class Runtime:
         """The unchanged environment over the tasks of a role; the server's tasks have no answers."""
         return self.open_env(pool=self.client_split.role(name))
 
-    def make_weight_forms(self, prefix: str = "weights/", *, optional: bool = False) -> dict[str, ArrayForm]:
-        """The declaration of a message that carries the trainable parameters of the agent that learns."""
-        return self.resident.make_weight_forms(prefix, optional=optional)
+    def make_weight_forms(self, *, optional: bool = False) -> dict[str, ArrayForm]:
+        """The declaration of the weights, or of a set, that are the trainable parameters of the agent that learns."""
+        return self.resident.make_weight_forms(optional=optional)
 
 
 def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

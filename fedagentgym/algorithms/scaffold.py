@@ -12,28 +12,26 @@ the client's state, c in the server's. The correction is added to the gradient b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.averaging import Averaging, LocalStepsSettings
 from fedagentgym.algorithms.card import Card, Scale, Work
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import RunningMean
-from fedagentgym.federation.algorithm import Round, ServerState, add_prefix, strip_prefix
-from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, Array, Form, Message, Parameters
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import Array, Message, Parameters
 from fedagentgym.learning.penalties import Penalty, add_gradient
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-VARIATE = "variate/"
+VARIATE = "variate"
 
 
 class ScaffoldSettings(LocalStepsSettings):
@@ -56,62 +54,42 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
     settings_class: ClassVar[type[Settings]] = ScaffoldSettings
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        both = self.runtime.make_weight_forms() | self.runtime.make_weight_forms(f"weights/{VARIATE}")
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        request, reply = (Form(both, CONTROL_BYTES, report) for report in (0, sampled))
-        own = self.runtime.make_weight_forms(f"weights/{VARIATE}", optional=True)
-        kept = self.make_state_form()
-        return {"train": Operation(self.train_client, request, reply, replace(kept, arrays={**kept.arrays, **own}))}
+    sent_sets = kept_sets = (VARIATE,)
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()
-        return replace(state, memory={"variate": _make_zeros(state.parameters)})
+        return replace(state, memory={VARIATE: _make_zeros(state.parameters)})
 
-    # ---- server ---------------------------------------------------------------------------------------------------
-
-    def make_broadcast(self, state: ServerState) -> Parameters:
-        """The parameters and c."""
-        return {**state.parameters, **add_prefix(VARIATE, state.memory["variate"])}
-
-    def combine(
-        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
-    ) -> ServerState:
-        """A step towards the mean, and the next c."""
-        if not used:
-            return state
-        variate: Parameters = state.memory["variate"]
-        change = RunningMean(variate)
-
-        def read_changes() -> Iterator[Parameters]:
-            for update in updates:
-                change.add(strip_prefix(VARIATE, update))
-                yield update
-
-        after = super().combine(state, used, read_changes(), this_round)
-        share = len(used) / len(this_round.clients.ids)
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Send x and c; go a step towards the mean of the clients' y, and move c."""
+        x, c = state.parameters, state.memory[VARIATE]
+        change = RunningMean(c)
+        with self.train_participants(state, this_round, sets={VARIATE: c}) as replies:
+            mean = self.combine(state, replies.used, replies.read(), this_round)
+            for client_change in replies.read(VARIATE):
+                change.add(client_change)
+        if not replies.used:
+            return self.report(state, replies, this_round)
+        rate, share = self.settings.server_rate, len(replies.used) / len(this_round.clients.ids)
+        if rate != 1.0:  # at 1 it is the mean itself, bit for bit
+            stepped = {name: x[name] + rate * (y.astype(np.float64) - x[name]) for name, y in mean.parameters.items()}
+            mean = replace(mean, parameters={name: _cast(value, x[name]) for name, value in stepped.items()})
         moved = change.compute(narrow=False)
-        return replace(
-            after,
-            parameters=_step(state.parameters, after.parameters, self.settings.server_rate),
-            memory={"variate": {name: _cast(c + share * moved[name], c) for name, c in variate.items()}},
-        )
-
-    # ---- client ---------------------------------------------------------------------------------------------------
+        renewed = {name: _cast(value + share * moved[name], value) for name, value in c.items()}
+        return self.report(replace(mean, memory={VARIATE: renewed}), replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """`local_steps` corrected policy steps."""
-        common = strip_prefix(VARIATE, message.weights)
-        own = strip_prefix(VARIATE, state.weights) or _make_zeros(common)
+        """`local_steps` policy steps with corrected gradients; the mean of the gradients is the client's next variate."""
+        common = message.sets[VARIATE]
+        own = state.sets.get(VARIATE) or _make_zeros(common)
         correction = Correction({name: common[name] - own[name] for name in common})
         local = self.open_learner(client.resources, self.read_start(state, message), [correction])
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         renewed = correction.compute_mean_gradient()
         change = {name: renewed[name] - own[name] for name in own}
-        kept = self.keep_moments(after) | add_prefix(VARIATE, renewed)
-        reply = self.make_reply(client, local, after, report, arrays=add_prefix(VARIATE, change))
-        return Message(weights=kept), reply
+        kept = Message(sets={OPTIMIZER: after.optimizer, VARIATE: renewed})
+        return kept, self.make_reply(client, local, after, report, sets={VARIATE: change})
 
     @classmethod
     def describe(cls, settings: ScaffoldSettings, scale: Scale) -> Card:
@@ -158,13 +136,6 @@ class Correction(Penalty):
         from fedagentgym.agents.engines.torch_policy import to_array
 
         return {name: to_array(total / max(self._count, 1)) for name, total in self._sums.items()}
-
-
-def _step(old: Parameters, mean: Parameters, rate: float) -> Parameters:
-    """`old + rate * (mean - old)`; the mean itself, bit for bit, at a rate of 1."""
-    if rate == 1.0:
-        return mean
-    return {name: _cast(value + rate * (mean[name].astype(np.float64) - value), value) for name, value in old.items()}
 
 
 def _make_zeros(like: Parameters) -> dict[str, Array]:

@@ -25,7 +25,7 @@ from pydantic import Field
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
-from fedagentgym.federation.algorithm import ServerState, add_prefix
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
 
 HELD_MODELS = 10
@@ -198,7 +198,7 @@ class FedAvgM(_OnMean):
             moved = value.astype(np.float64) + self.learning_rate * velocity
             parameters[name] = np.asarray(moved, dtype=value.dtype)
             moments[name] = np.asarray(velocity)
-        return ServerState(parameters, add_prefix("velocity/", moments), state.memory)
+        return ServerState(parameters, {f"velocity/{name}": array for name, array in moments.items()}, state.memory)
 
 
 class FedAdam(_OnMean):

@@ -21,8 +21,8 @@ from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import Application
 from fedagentgym.federation.message import Array, Message
 
-OPTIMIZER = "optimizer/"
-"""Prefix of the optimizer's arrays in the message, next to the parameters."""
+OPTIMIZER = "optimizer"
+"""The set of a message that holds the moments of an optimizer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +42,7 @@ class ServerState:
     @cached_property
     def message(self) -> Message:
         """The state as stored."""
-        if clash := next((name for name in self.parameters if name.startswith(OPTIMIZER)), None):
-            raise DataError(
-                f"a parameter cannot be called {clash!r}: {OPTIMIZER!r} is the prefix of the optimizer's arrays"
-            )
-        return Message(weights={**self.parameters, **add_prefix(OPTIMIZER, self.optimizer)}, control=self.memory)
+        return Message(weights=self.parameters, sets={OPTIMIZER: self.optimizer}, control=self.memory)
 
     @property
     def digest(self) -> str:
@@ -68,22 +64,15 @@ class ServerState:
         """
         if foreign := next((kind for kind in ("text", "scores", "report") if getattr(message, kind)), None):
             raise DataError(f"not the global state of a run: it has a section {foreign!r}")
-        if odd := next((name for name, value in message.weights.items() if not isinstance(value, np.ndarray)), None):
-            raise DataError(f"not the global state of a run: the parameter {odd!r} is no array")
-        parameters = {name: array for name, array in message.weights.items() if not name.startswith(OPTIMIZER)}
-        state = cls(parameters, strip_prefix(OPTIMIZER, message.weights), message.control)
+        if odd := next((name for name in message.sets if name != OPTIMIZER), None):
+            raise DataError(f"not the global state of a run: it has a set {odd!r}")
+        optimizer = message.sets.get(OPTIMIZER, {})
+        for name, value in (*message.weights.items(), *optimizer.items()):
+            if not isinstance(value, np.ndarray):
+                raise DataError(f"not the global state of a run: the parameter {name!r} is no array")
+        state = cls(message.weights, optimizer, message.control)
         state.__dict__["message"] = message
         return state
-
-
-def add_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values under names with a prefix."""
-    return {prefix + name: value for name, value in values.items()}
-
-
-def strip_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values whose names have the prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 R = TypeVar("R")

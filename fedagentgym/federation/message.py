@@ -3,6 +3,8 @@
 A `Message` has one section per kind, because bytes are counted by kind: `weights`, `text`, `scores`, `control`. A fifth
 section, `report`, is for people (metrics, a sampled episode): the algorithm does not use it, and its bytes are counted
 separately and are not part of the headline number. A client's state and the server's global state have the same form.
+Arrays that go beside the weights, such as an optimizer's moments, are `sets`, each under a name. They count as weights, and the
+encoding writes them there: the array NAME of the set SET is `weights/SET/NAME`.
 
 Every operation declares a `Form` for its message and its reply. Bytes that declare more than twice that are refused before memory
 is allocated; a decoded message whose arrays differ from the form is refused before it is used. Plain values, which take many
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -104,7 +106,8 @@ class Message:
     Bytes are counted by kind. The report is for people; no method may use it, and its bytes are counted apart.
 
     Attributes:
-        weights: Parameters of models.
+        weights: Parameters of models; no name of theirs has a slash.
+        sets: Further arrays like them by the name of a set, such as `optimizer`; an empty set is none.
         text: Texts, such as episodes and answers.
         scores: Numbers that grade something.
         control: Plain values, such as step counts.
@@ -118,6 +121,7 @@ class Message:
     """
 
     weights: Mapping[str, Any] = field(default_factory=dict)
+    sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     text: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
     control: Mapping[str, Any] = field(default_factory=dict)
@@ -125,11 +129,17 @@ class Message:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The canonical bytes in memory; computed once, and fixed from then on."""
+        """The canonical bytes in memory; computed once, and fixed from then on.
+
+        Raises:
+            DataError: If a name of the weights has a slash, which separates a set from its arrays.
+        """
         if "encoded" in self.__dict__:
             return split_pieces(self.encoded)
+        if clash := next((name for name in self.weights if "/" in name), None):
+            raise DataError(f"a parameter cannot be called {clash!r}: what comes before a slash is the name of a set")
         value: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        value.update((kind, getattr(self, kind)) for kind in KINDS if getattr(self, kind))
+        value.update((kind, values) for kind, values in self.kinds.items() if values)
         if self.report:
             value["report"] = self.encoded_report
         return encode_pieces(value)
@@ -155,20 +165,26 @@ class Message:
     @property
     def empty(self) -> bool:
         """True if the message holds nothing."""
-        return not any(getattr(self, kind) for kind in (*KINDS, "report"))
+        return not self.report and not any(self.kinds.values())
+
+    @property
+    def kinds(self) -> dict[str, Mapping[str, Any]]:
+        """The values of each kind as they are encoded: the weights with the arrays of the sets, as SET/NAME."""
+        weights = join_sets(self.weights, self.sets)
+        return {"weights": weights, "text": self.text, "scores": self.scores, "control": self.control}
 
     def get_arrays(self) -> dict[str, Array]:
-        """Return every array by `kind/name`."""
+        """Return every array by `kind/name`, those of sets by `weights/set/name`."""
         return {
             f"{kind}/{name}": value
-            for kind in KINDS
-            for name, value in getattr(self, kind).items()
+            for kind, values in self.kinds.items()
+            for name, value in values.items()
             if isinstance(value, np.ndarray)
         }
 
     def count_payload(self) -> dict[str, int]:
         """Return the bytes of arrays and texts by kind, without names and structure: what papers count."""
-        return {kind: sum(content_bytes(value) for value in getattr(self, kind).values()) for kind in KINDS}
+        return {kind: sum(content_bytes(value) for value in values.values()) for kind, values in self.kinds.items()}
 
     def measure_distance(self, start: Parameters) -> float:
         """Measure how far the weights are from others.
@@ -212,7 +228,8 @@ class Message:
         if unknown or not all(isinstance(value.get(kind, {}), dict) for kind in KINDS):
             raise DataError(f"message with malformed sections {quote(sorted(unknown) or sorted(value))}")
         report = _decode_report(value["report"], form) if "report" in value else {}
-        message = cls(**{kind: value.get(kind, {}) for kind in KINDS}, report=report)
+        weights, sets = split_sets(value.get("weights", {}))
+        message = cls(weights, sets, value.get("text", {}), value.get("scores", {}), value.get("control", {}), report)
         admitted = data.admitted if isinstance(data, Pieces) else []
         if form is not None and not any(form is known for known in admitted):
             measured = form.check(message, len(data), start)
@@ -222,6 +239,25 @@ class Message:
         if not isinstance(data, memoryview):  # the received bytes are the canonical ones
             message.__dict__["pieces" if isinstance(data, Pieces) else "encoded"] = data
         return message
+
+
+def join_sets(arrays: Mapping[str, Any], sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return arrays, or their forms, together with those of named sets, as SET/NAME."""
+    named = {f"{name}/{key}": value for name, values in sets.items() for key, value in values.items()}
+    return {**arrays, **named}
+
+
+def split_sets(joined: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return what `join_sets` joined: the arrays, and the named sets."""
+    arrays: dict[str, Any] = {}
+    sets: dict[str, dict[str, Any]] = {}
+    for name, value in joined.items():
+        before, slash, after = name.partition("/")
+        if slash:
+            sets.setdefault(before, {})[after] = value
+        else:
+            arrays[name] = value
+    return arrays, sets
 
 
 def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -344,41 +380,29 @@ class Form:
     A message that is longer, or has other arrays, is refused before it is used.
 
     Attributes:
-        arrays: The arrays by `kind/name`, such as `weights/w`.
+        weights: The arrays of the weights by name.
+        sets: The arrays of further sets, by the name of the set and their own.
+        scores: The arrays of the scores by name.
         text: Bytes of texts and plain values.
         report: Bytes of the report.
 
-    Raises:
-        DataError: If an array is not named by a kind and a name.
-
     Examples:
-        >>> Form({"weights/w": ArrayForm("float32", (2, 3))}, text=100).payload
+        >>> Form({"w": ArrayForm("float32", (2, 3))}, text=100).payload
         124
     """
 
-    arrays: Mapping[str, ArrayForm] = field(default_factory=dict)
+    weights: Mapping[str, ArrayForm] = field(default_factory=dict)
+    _: KW_ONLY
+    sets: Mapping[str, Mapping[str, ArrayForm]] = field(default_factory=dict)
+    scores: Mapping[str, ArrayForm] = field(default_factory=dict)
     text: int = 0
     report: int = REPORT_BYTES
 
-    def __post_init__(self) -> None:
-        for name in self.arrays:
-            if name.partition("/")[0] not in KINDS or "/" not in name:
-                raise DataError(f"a form names its arrays kind/name with a kind of {', '.join(KINDS)}, not {name!r}")
-
-    @classmethod
-    def from_message(cls, message: Message, *, text: int = 0, report: int = REPORT_BYTES) -> Form:
-        """Declare exactly the arrays of a message.
-
-        Args:
-            message: The message.
-            text: Bytes of texts and plain values.
-            report: Bytes of the report.
-
-        Returns:
-            The form.
-        """
-        arrays = {name: ArrayForm(array.dtype.name, array.shape) for name, array in message.get_arrays().items()}
-        return cls(arrays, text, report)
+    @cached_property
+    def arrays(self) -> dict[str, ArrayForm]:
+        """All arrays, named as by `Message.get_arrays`."""
+        kinds = {"weights": join_sets(self.weights, self.sets), "scores": self.scores}
+        return {f"{kind}/{name}": form for kind, forms in kinds.items() for name, form in forms.items()}
 
     @cached_property
     def payload(self) -> int:
@@ -404,7 +428,7 @@ class Form:
         Raises:
             DataError: If an array is missing, not declared or different, or the message is too long.
         """
-        found = message.get_arrays()
+        found, kinds = message.get_arrays(), message.kinds
         origins = {f"weights/{name}": array for name, array in (start or {}).items()}
         distances = {}
         for name, array in found.items():
@@ -415,7 +439,7 @@ class Form:
                 distances[name.removeprefix("weights/")] = distance
         for name, form in self.arrays.items():
             kind, _, key = name.partition("/")
-            if name not in found and key in getattr(message, kind):
+            if name not in found and key in kinds[kind]:
                 raise DataError(f"message holds a plain value in place of the declared array {name!r}")
             if name not in found and not form.optional:
                 raise DataError(f"message lacks the declared array {name!r}")
@@ -423,8 +447,8 @@ class Form:
             raise DataError(f"message of {encoded_size} bytes: at most {most} are allowed by its declaration")
         plain = sum(
             len(name) + _flat_bytes(value)
-            for kind in KINDS
-            for name, value in getattr(message, kind).items()
+            for values in kinds.values()
+            for name, value in values.items()
             if not isinstance(value, np.ndarray)
         )
         if plain > 2 * self.text + _FRAMING:

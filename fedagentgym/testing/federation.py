@@ -118,7 +118,7 @@ def _to_bytes(parameters: Mapping[str, Array]) -> dict[str, bytes]:
 
 APPLICATION = "fedagentgym.testing.federation:build"
 CLIENTS = (1, 2, 5)
-FORM = Form({"weights/total": ArrayForm("float64", (3,))}, text=64)
+FORM = Form({"total": ArrayForm("float64", (3,))}, text=64)
 
 
 class Summing:

@@ -94,7 +94,7 @@ def test_experts_answers_are_those_of_the_expert_run_alone(
     algorithm.runtime.resident.load(algorithm.runtime.initial_weights)  # the server's model is another one
 
     alone: Any = make_agent(AgentSettings.load(expert), algorithm.runtime.env, seed=derive(0, "expert agent"))
-    trained = {name.removeprefix("expert/"): np.array(value) for name, value in state.weights.items()}
+    trained = {name: np.array(value) for name, value in state.sets.get("expert", {}).items()}
     assert bool(trained) == bool(steps)
     if trained:
         before = get_trainable_policy(alone).get_weights()

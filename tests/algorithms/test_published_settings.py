@@ -13,7 +13,7 @@ from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
-from fedagentgym.federation.algorithm import OPTIMIZER, strip_prefix
+from fedagentgym.federation.algorithm import OPTIMIZER
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
@@ -74,7 +74,7 @@ def test_the_local_step_of_the_published_agent_code(tmp_path: Path) -> None:
     for client, name in commit.heads.items():
         kept = store.get(client, name)
         assert kept is not None
-        counts = strip_prefix(OPTIMIZER, Message.decode(kept).weights)["counts"]
+        counts = Message.decode(kept).sets[OPTIMIZER]["counts"]
         turns = commit.record["clients"][str(client)]["turns"] * 2 * 4
         assert set(counts.tolist()) == {float(-(-round(turns) // 8))} and counts[0] > 2
 

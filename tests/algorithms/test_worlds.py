@@ -177,9 +177,9 @@ def test_no_personal_array_is_in_any_message(name: str) -> None:
             assert {key: part.shape for key, part in form.arrays.items()} == {
                 f"weights/{key}": array.shape for key, array in shared.items()
             }
-        assert {key for key in operation.state.arrays if PERSONAL in key} == {f"weights/{PERSONAL}{key}" for key in own}
+        assert set(operation.state.sets[PERSONAL]) == set(own) and not operation.state.weights
     moved = {key: array + 1 for key, array in own.items()}
-    kept = Message(weights={PERSONAL + key: array for key, array in moved.items()})
+    kept = Message(sets={PERSONAL: moved})
     found = method.client_parameters(method.initial_state(), 0, kept)
     assert all(np.array_equal(array, found[key]) for key, array in method.join(shared, moved).items())
 

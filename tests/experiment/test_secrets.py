@@ -106,13 +106,13 @@ class Stop:
 def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from the records, the report, or an exported model, which tell the seed; and killed runs draw the same again."""
     pytest.importorskip("dp_accounting")
-    original, asked = Averaging.exchange, []
+    original, asked = Averaging.run_round, []
 
-    def exchange(self: Any, state: Any, this_round: Any) -> Any:
+    def run_round(self: Any, state: Any, this_round: Any) -> Any:
         asked.append((this_round.number, this_round.participants))
         return original(self, state, this_round)
 
-    monkeypatch.setattr(Averaging, "exchange", exchange)
+    monkeypatch.setattr(Averaging, "run_round", run_round)
     first, second = tmp_path / "first", tmp_path / "second"
     with pytest.raises(KeyboardInterrupt):
         train(PRIVATE, [*SAMPLED, f"output.folder={first}"], observers=[Stop()])

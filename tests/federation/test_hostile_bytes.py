@@ -14,7 +14,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.federation.message import ArrayForm, Form, Message
 from tests.federation.forging import MESSAGE, forge, forge_text, nest
 
-FORM = Form({"weights/w": ArrayForm("float32", (2,)), "weights/v": ArrayForm("float32", (2,), optional=True)}, text=64)
+FORM = Form({"w": ArrayForm("float32", (2,)), "v": ArrayForm("float32", (2,), optional=True)}, text=64)
 ZEROS = bytes(8)
 ENTRY = ["<f4", [2]]
 
@@ -138,7 +138,7 @@ def test_a_forged_message_is_refused_in_one_short_sentence(name: str) -> None:
     ],
 )
 def test_a_report_is_bounded_by_its_declaration_whatever_room_the_arrays_leave(report: bytes, says: str) -> None:
-    roomy = Form({"weights/w": ArrayForm("float32", (2,)), "weights/m": ArrayForm("float32", (1 << 20,))}, text=64)
+    roomy = Form({"w": ArrayForm("float32", (2,)), "m": ArrayForm("float32", (1 << 20,))}, text=64)
     tree = {**MESSAGE, "report": {"$bytes": 0}, "weights": {"w": {"$array": 1}}}
     with pytest.raises(DataError, match=says):
         Message.decode(forge(tree, [["|u1", [len(report)]], ENTRY], report + ZEROS), roomy)
@@ -146,7 +146,7 @@ def test_a_report_is_bounded_by_its_declaration_whatever_room_the_arrays_leave(r
 
 def test_plain_values_take_no_memory_beyond_what_was_declared() -> None:
     """A model's room for arrays is no room for a header, whose lists take many times their bytes."""
-    roomy = Form({"weights/m": ArrayForm("float32", (1 << 20,))}, text=64)
+    roomy = Form({"m": ArrayForm("float32", (1 << 20,))}, text=64)
     bomb = forge({**MESSAGE, "control": {"x": [[]] * 1_000_000}})
     assert len(bomb) < roomy.limits.total
     tracemalloc.start()
@@ -157,7 +157,7 @@ def test_plain_values_take_no_memory_beyond_what_was_declared() -> None:
 
 
 def test_names_of_undeclared_arrays_are_cut_in_the_sentence() -> None:
-    form = Form({"weights/w": ArrayForm("float32", (2,))}, text=100_000)
+    form = Form({"w": ArrayForm("float32", (2,))}, text=100_000)
     sent = Message(weights={"w": np.zeros(2, np.float32), "\x1b[31m" + "n" * 50_000: np.zeros(1, np.float32)})
     with pytest.raises(DataError) as refused:
         Message.decode(sent.encoded, form)

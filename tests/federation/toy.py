@@ -45,9 +45,9 @@ class Toy:
         self.operations = {
             "drift": Operation(
                 self.drift,
-                request=Form({"weights/w": vector}, text=64),
-                reply=Form({"weights/w": vector}, text=64),
-                state=Form({"weights/sum": vector}, text=64) if stateful else Form(),
+                request=Form({"w": vector}, text=64),
+                reply=Form({"w": vector}, text=64),
+                state=Form({"sum": vector}, text=64) if stateful else Form(),
             )
         }
 
