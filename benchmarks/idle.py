@@ -19,8 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedagentgym.algorithms.averaging import Averaging
-from fedagentgym.algorithms.fedagent import FedAgentSettings
+from fedagentgym.algorithms.fedagent import Averaging, FedAgentSettings
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.federation.algorithm import Algorithm, ServerState
 from fedagentgym.federation.clients import BACKENDS, Backend, FederationSettings

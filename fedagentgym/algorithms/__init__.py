@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from fedagentgym.base.imports import Registry, attach
 
 if TYPE_CHECKING:
-    from fedagentgym.algorithms.averaging import Averaging as Averaging
     from fedagentgym.algorithms.averaging import AveragingSettings as AveragingSettings
     from fedagentgym.algorithms.base import CONTROL_BYTES as CONTROL_BYTES
     from fedagentgym.algorithms.base import BaseAlgorithm as BaseAlgorithm
@@ -15,13 +14,15 @@ if TYPE_CHECKING:
     from fedagentgym.algorithms.card import Scale as Scale
     from fedagentgym.algorithms.card import Sent as Sent
     from fedagentgym.algorithms.card import Work as Work
+    from fedagentgym.algorithms.fedagent import Averaging as Averaging
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        ".averaging": ("Averaging", "AveragingSettings"),
+        ".averaging": ("AveragingSettings",),
         ".base": ("BaseAlgorithm", "CONTROL_BYTES"),
         ".card": ("Card", "Scale", "Sent", "Work"),
+        ".fedagent": ("Averaging",),
     },
 )
 

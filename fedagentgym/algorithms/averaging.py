@@ -1,27 +1,30 @@
-"""Federated averaging: the base class of all methods whose server averages the clients' parameters.
+"""The steps of which methods are made whose server averages the clients' parameters; `fedagent.py` is the plainest of them.
 
-    server   send theta to every k in S                                                      train_participants
-    client   theta_k = theta;  `local_steps` policy steps on its own tasks                   train_client
-    server   check every theta_k, and store it until all are there                           collect
-    server   theta = sum of w_k theta_k, w_k by `client_weights`, or another rule            combine
+    server   train_participants   send theta to every k in S, and collect
+             collect              check every reply, and store its theta_k until all are there
+             combine              theta = sum of w_k theta_k, with w_k by `client_weights`, or as another rule says
+             report               the record of the round
+    client   read_start           theta, and the moments of the optimizer if the client keeps them
+             open_learner         a learner of the client's own tasks
+             make_reply           theta_k, the number of tasks, and what people read
 
-Each of the four is a method of `Averaging`, and `run_round` calls them. The parameters of a reply are in an `UpdateStore` from
-the moment that they are accepted, so that a round holds a constant number of models, whatever the number of clients.
+A round holds a constant number of models, whatever the number of clients: the parameters of a reply are in an `UpdateStore` from
+the moment that it is accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
-from fedagentgym.algorithms.card import METRICS, Card, Scale, Sent, Work
+from fedagentgym.algorithms.base import BaseAlgorithm
+from fedagentgym.algorithms.card import Scale, Work
 from fedagentgym.algorithms.reports import (
     MOST_COUNTED,
     evaluate_local_model,
@@ -45,7 +48,6 @@ from fedagentgym.federation.aggregation import (
 )
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import (
-    ASSUMED,
     PrivacySettings,
     PrivateMean,
     UpdateChecks,
@@ -53,8 +55,8 @@ from fedagentgym.federation.checks import (
     compute_epsilon,
 )
 from fedagentgym.federation.clients import Failure
-from fedagentgym.federation.exchange import ClientContext, Operation
-from fedagentgym.federation.message import REPORT_BYTES, ArrayForm, Form, Message, Parameters, freeze
+from fedagentgym.federation.exchange import ClientContext
+from fedagentgym.federation.message import ArrayForm, Form, Message, Parameters, freeze
 from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
 
 if TYPE_CHECKING:
@@ -114,7 +116,6 @@ class WeightedSettings(AveragingSettings):
 
 
 L = TypeVar("L", bound=LocalStepsSettings)
-PARAMETERS = Sent("parameters", "the parameters after local training", "the server, their mean by all clients")
 SUCCESS = "success"
 LOSS_METRICS: Mapping[str, tuple[float, float]] = MappingProxyType({SUCCESS: (0.0, 1.0)})
 """The reported metric that a client's loss is taken from, with its least and greatest value."""
@@ -151,11 +152,8 @@ class Replies:
         return self.stores[name].take([reply.client for reply in self.used])
 
 
-class Averaging(BaseAlgorithm[L]):
-    """Base class of methods whose clients train on their own tasks and whose server averages their parameters: FedAvg.
-
-    A method overrides the step in which it differs: `train_client` or `open_learner` at the clients, `client_weights` or
-    `combine` at the server, or the whole of `run_round`.
+class AveragingSteps(BaseAlgorithm[L]):
+    """The steps of a round in which clients train on their own tasks and the server averages their parameters.
 
     Attributes:
         deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
@@ -169,12 +167,6 @@ class Averaging(BaseAlgorithm[L]):
     kept_sets: ClassVar[tuple[str, ...]] = ()
 
     # ---- server ---------------------------------------------------------------------------------------------------
-
-    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Send the parameters to the participants, let them train, and average what they return."""
-        with self.train_participants(state, this_round) as replies:
-            after = self.combine(state, replies.used, replies.read(), this_round)
-        return self.report(after, replies, this_round)
 
     @contextmanager
     def train_participants(
@@ -354,23 +346,6 @@ class Averaging(BaseAlgorithm[L]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """Train for `local_steps` steps on the client's own tasks; runs where the client is.
-
-        Args:
-            state: What the client kept.
-            message: What the server sent.
-            client: Number, round, streams and resources of the client.
-
-        Returns:
-            What the client keeps, and its reply.
-        """
-        local = self.open_learner(client.resources, self.read_start(state, message))
-        report = local.run(self.settings.local_steps, seed=client.derive("train"))
-        after = local.get_state()
-        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else state
-        return kept, self.make_reply(client, local, after, report)
-
     def read_start(self, state: Message, message: Message) -> SiteState:
         """Return the state from which a client's learner starts.
 
@@ -435,16 +410,7 @@ class Averaging(BaseAlgorithm[L]):
             report={"metrics": metrics, "episodes": episodes},
         )
 
-    # ---- what the method declares, and what it checks ---------------------------------------------------------------
-
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        """Return the one operation of clients, `train`."""
-        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
-        forms = self.runtime.make_weight_forms()
-        request = Form(forms, sets=dict.fromkeys(self.sent_sets, forms), text=CONTROL_BYTES, report=0)
-        return {
-            "train": Operation(self.train_client, request, replace(request, report=sampled), self.make_state_form())
-        }
+    # ---- forms and checks ---------------------------------------------------------------
 
     def make_state_form(self, *, text: int = 0) -> Form:
         """Return the form of what a client keeps between rounds.
@@ -468,25 +434,6 @@ class Averaging(BaseAlgorithm[L]):
             for name, array in self.runtime.initial_weights.items()
         }
         return {**moments, "counts": ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)}
-
-    @classmethod
-    def describe(cls, settings: L, scale: Scale) -> Card:
-        """Return the card: every participant trains for `local_steps` and exchanges its parameters once.
-
-        A method that overrides `client_weights` gives weights of its own; one whose weights are equal under some settings
-        replaces `gives_weights`.
-        """
-        return replace(
-            super().describe(settings, scale),
-            round=replace(scale.count_local_work(settings.local_steps), models_down=1, models_up=1) * scale.asked,
-            sent=(PARAMETERS, METRICS),
-            kept_copies=("start of the round",) if settings.proximal > 0 else (),
-            needs_counts=settings.privacy is None and settings.weigh([1.0, 3.0]) != settings.weigh([1.0, 1.0]),
-            needs_metrics=bool(cls.deciding_metrics) or isinstance(settings.rule, LossRule),
-            gives_weights=cls.client_weights is not Averaging.client_weights,
-            trains_local_models=True,
-            assumed=ASSUMED,
-        )
 
     def check_start(self, asked: int) -> None:
         """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.

@@ -21,9 +21,10 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import BaseAlgorithm
 from fedagentgym.algorithms.card import CLIENTS, SPLIT, Card, Scale, Work
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive, stream

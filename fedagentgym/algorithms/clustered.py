@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Mean
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState

@@ -9,7 +9,7 @@
 
 theta is what the agent trains: all weights, or the factors of its LoRA adapter. A round costs 2 * M * bytes(theta).
 Options beyond the paper: other aggregation rules, bounds on updates, FedProx's proximal term, and an optimizer whose state is
-kept from round to round in the client's state (`learning.keep_optimizer`). They are implemented in `averaging.py`.
+kept from round to round in the client's state (`learning.keep_optimizer`). `averaging.py` has them, and the steps of a round.
 
 Two baselines of the papers differ in a default. FedAvg of local GRPO weights clients by their numbers of tasks, as McMahan does.
 The FedMOA paper calls it "FedGRPO" (without all of FedMOA's additions), and PubSwap compares with it: it is not the method
@@ -19,12 +19,97 @@ round's start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings, WeightedSettings
+from fedagentgym.algorithms.averaging import AveragingSettings, AveragingSteps, L, WeightedSettings
+from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.card import METRICS, Card, Scale, Sent
+from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
+from fedagentgym.federation.aggregation import LossRule
+from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
+from fedagentgym.federation.checks import ASSUMED
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import REPORT_BYTES, Form, Message
+
+PARAMETERS = Sent("parameters", "the parameters after local training", "the server, their mean by all clients")
+
+
+class Averaging(AveragingSteps[L]):
+    """Base class of methods whose clients train on their own tasks and whose server averages their parameters: FedAgent itself.
+
+    A method overrides the step in which it differs: `train_client` or `open_learner` at the clients, `client_weights` or
+    `combine` at the server, or the whole of `run_round`.
+
+    Attributes:
+        deciding_metrics: Reported metrics that decide something, such as a client's weight, each with its least and greatest
+            value; a reply without one, or with another value, is refused. All other metrics are shown, not checked.
+        sent_sets: Names of sets of arrays that are sent with the parameters, in both directions, and have their shapes.
+        kept_sets: Names of sets of arrays of these shapes that clients keep from round to round.
+    """
+
+    def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
+        """Send theta to the participants, and make the mean of what they return the next theta.
+
+        Args:
+            state: The global state.
+            this_round: The round.
+
+        Returns:
+            The next state, and the record of the round.
+        """
+        with self.train_participants(state, this_round) as replies:
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        return self.report(after, replies, this_round)
+
+    def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
+        """Train for `local_steps` steps on the client's own tasks; runs where the client is.
+
+        Args:
+            state: What the client kept.
+            message: What the server sent.
+            client: Number, round, streams and resources of the client.
+
+        Returns:
+            What the client keeps, and its reply.
+        """
+        local = self.open_learner(client.resources, self.read_start(state, message))
+        report = local.run(self.settings.local_steps, seed=client.derive("train"))
+        after = local.get_state()
+        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else state
+        return kept, self.make_reply(client, local, after, report)
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        """Return the one operation of clients, `train`."""
+        sampled = REPORT_BYTES * (1 + self.runtime.spec.sampled_episodes)
+        forms = self.runtime.make_weight_forms()
+        request = Form(forms, sets=dict.fromkeys(self.sent_sets, forms), text=CONTROL_BYTES, report=0)
+        return {
+            "train": Operation(self.train_client, request, replace(request, report=sampled), self.make_state_form())
+        }
+
+    @classmethod
+    def describe(cls, settings: L, scale: Scale) -> Card:
+        """Return the card: every participant trains for `local_steps` and exchanges its parameters once.
+
+        A method that overrides `client_weights` gives weights of its own; one whose weights are equal under some settings
+        replaces `gives_weights`.
+        """
+        return replace(
+            super().describe(settings, scale),
+            round=replace(scale.count_local_work(settings.local_steps), models_down=1, models_up=1) * scale.asked,
+            sent=(PARAMETERS, METRICS),
+            kept_copies=("start of the round",) if settings.proximal > 0 else (),
+            needs_counts=settings.privacy is None and settings.weigh([1.0, 3.0]) != settings.weigh([1.0, 1.0]),
+            needs_metrics=bool(cls.deciding_metrics) or isinstance(settings.rule, LossRule),
+            gives_weights=cls.client_weights is not AveragingSteps.client_weights,
+            trains_local_models=True,
+            assumed=ASSUMED,
+        )
 
 
 class FedAgentSettings(AveragingSettings):

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, LocalStepsSettings
+from fedagentgym.algorithms.averaging import LocalStepsSettings
 from fedagentgym.algorithms.card import Card, Scale
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState

@@ -30,9 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import AcceptedReply, Averaging, LocalStepsSettings
+from fedagentgym.algorithms.averaging import AcceptedReply, LocalStepsSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, WeightedSettings
+from fedagentgym.algorithms.averaging import WeightedSettings
 from fedagentgym.algorithms.card import Card, Scale, Work
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.reports import evaluate_local_model
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import OptionError

@@ -15,9 +15,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Work
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.personal import PERSONAL
 from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import Site

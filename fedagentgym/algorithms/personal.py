@@ -20,9 +20,10 @@ from typing import ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Site
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings

@@ -26,9 +26,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedagentgym.algorithms.averaging import Averaging, AveragingSettings
+from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Site, copy_arrays
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import Settings

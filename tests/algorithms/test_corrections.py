@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.protocols import Decoding, SharedModel
-from fedagentgym.algorithms.averaging import Averaging
-from fedagentgym.algorithms.fedagent import FedAgent, FedAgentSettings
+from fedagentgym.algorithms.fedagent import Averaging, FedAgent, FedAgentSettings
 from fedagentgym.algorithms.feddyn import FedDyn, FedDynSettings
 from fedagentgym.algorithms.runtime import ResidentModel, Site
 from fedagentgym.algorithms.scaffold import Scaffold, ScaffoldSettings

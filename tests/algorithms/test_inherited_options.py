@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fedagentgym.algorithms import ALGORITHMS
-from fedagentgym.algorithms.averaging import Averaging
 from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge

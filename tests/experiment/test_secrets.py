@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config

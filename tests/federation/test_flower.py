@@ -217,7 +217,7 @@ def deployed(
 
 HOSTILE_NODE = """
 import numpy as np
-from fedagentgym.algorithms.averaging import Averaging
+from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.federation.message import Message, update_norm
 from fedagentgym.federation.records import read_metrics_log
 
