@@ -102,14 +102,22 @@ class Clustered(Averaging[ClusteredSettings]):
             whole = len(there) == len(part) and this_round.number >= self.settings.split_after
             for group in self._divide(model, clipped) if whole else [list(part)]:
                 members.append(group)
-                models.append(_average(model, [clipped[one] for one in group if one in clipped]))
+                ends = [clipped[one] for one in group if one in clipped]
+                models.append(_weigh(ends, [1] * len(ends)) if ends else model)  # as it was if no client replied
         sizes = [len(part) for part in members]
         return replace(state, parameters=_weigh(models, sizes), memory={MEMBERS: members, MODELS: models})
 
     def _divide(self, model: Parameters, replies: Mapping[int, Parameters]) -> list[list[int]]:
         """The members as one cluster, or as two that disagree."""
         clients = sorted(replies)
-        moved = np.stack([_flatten(model, replies[client]) for client in clients])
+        moved = np.stack(
+            [
+                np.concatenate(
+                    [(replies[client][name].astype(np.float64) - model[name]).reshape(-1) for name in sorted(model)]
+                )
+                for client in clients
+            ]
+        )
         norms = np.linalg.norm(moved, axis=1)
         if len(clients) < 2 or np.linalg.norm(moved.mean(axis=0)) >= self.settings.split_below * norms.mean():
             return [clients]
@@ -140,15 +148,6 @@ def bipartition(similarity: Vector) -> tuple[list[int], list[int], float]:
         parts.remove(second)
         first.extend(second)
     raise ValueError("a partition needs at least two members")
-
-
-def _flatten(model: Parameters, update: Parameters) -> Vector:
-    return np.concatenate([(update[name].astype(np.float64) - model[name]).reshape(-1) for name in sorted(model)])
-
-
-def _average(model: Parameters, updates: Sequence[Parameters]) -> Parameters:
-    """The mean of a cluster's replies; its model as it was if no client replied."""
-    return _weigh(updates, [1] * len(updates)) if updates else model
 
 
 def _weigh(models: Sequence[Parameters], weights: Sequence[int]) -> dict[str, Array]:

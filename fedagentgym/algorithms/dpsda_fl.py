@@ -136,7 +136,16 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
                 chosen = self._check_enough([*kept, *fresh])
             texts = [candidate.text for candidate in chosen]
             message = Message(text={"candidates": texts}, control={"iteration": iteration})
-            totals = self._collect_votes(message, len(chosen), this_round)
+            totals, refused = np.zeros(len(chosen)), []
+            asked = dict.fromkeys(this_round.clients.ids, message)
+            for client, reply in this_round.clients.iter_replies("vote", asked):
+                votes = reply.scores["votes"].astype(np.float64)
+                if len(votes) == len(chosen):
+                    totals += votes
+                else:
+                    odd = f"{len(votes)} votes for {len(chosen)} candidates"
+                    refused.append(Failure(client, "refused", odd))
+            this_round.clients.refuse(refused)
         survivors = [chosen[index].kept for index in _select_best(totals, self.settings.synthetic_tasks)]
         metrics = {"privacy/noise": self.deviation, "synthetic/tasks": float(len(survivors))}
         if self.settings.secret:
@@ -145,19 +154,6 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         if isinstance(source, WrittenTasks):
             metrics |= {"scored": float(source.replies), "synthetic/candidates": float(len(chosen))}
         return RoundResult(replace(state, memory={**state.memory, "synthetic": survivors}), metrics=metrics)
-
-    def _collect_votes(self, message: Message, count: int, this_round: Round) -> NDArray[np.float64]:
-        """The sum of the clients' noisy histograms; one of another length is refused."""
-        totals = np.zeros(count)
-        refused = []
-        for client, reply in this_round.clients.iter_replies("vote", dict.fromkeys(this_round.clients.ids, message)):
-            votes = reply.scores["votes"].astype(np.float64)
-            if len(votes) == count:
-                totals += votes
-            else:
-                refused.append(Failure(client, "refused", f"{len(votes)} votes for {count} candidates"))
-        this_round.clients.refuse(refused)
-        return totals
 
     def _check_enough(self, candidates: list[Candidate]) -> list[Candidate]:
         if len(candidates) < self.settings.synthetic_tasks:
@@ -170,7 +166,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the synthetic tasks."""
-        site = self.runtime.make_site(-1, self._open_survivors(state.memory["synthetic"]))
+        site = self.runtime.make_site(-1, self.open_survivors(state.memory["synthetic"]))
         if self.settings.objective == "sft":
             losses, weights = imitate_solutions(
                 site,
@@ -212,7 +208,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         )
         return GeneratedTasks(env, self._collect_observations(env), this_round.stream("candidates"), lacking)
 
-    def _open_survivors(self, kept: Sequence[Any]) -> TextEnv:
+    def open_survivors(self, kept: Sequence[Any]) -> TextEnv:
         """The environment over the synthetic tasks: ids of the generator's, or written tasks."""
         if not self.written:
             return self._open_generator(tasks=[str(identifier) for identifier in kept])

@@ -5,31 +5,51 @@ frozen base model. Each is embedded once, and one at a time: an embedding must n
 resumed run would choose other experts than an uninterrupted one. The base model's parameters are loaded once for all new
 questions of a round, and not at all if there are none.
 
-An expert scores candidates by checking them against its gold, or with a model of its own (`Scorer`).
+An expert scores candidates by checking them against its gold, or with a model of its own (`Scorer`). A question is sent whole
+(environments that take replies); a WebShop goal or an ALFWorld game exists at every site, so its id is enough (environments that
+take commands). An expert receives a candidate in one of three forms:
+
+`actions`   the actions: enough to replay the candidate, or to compare its answer
+`tokens`    the episode in the server's tokens, for an expert whose model is of the same kind
+`replies`   the replies as text: an expert with another tokenizer or prompt converts them to its own tokens
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedagentgym.agents.protocols import Move
 from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights
-from fedagentgym.algorithms.transfer import pool_from_records, reread
-from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import Stream
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import ComparesAnswers
-from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.tasks import Task, to_plain_payload
 from fedagentgym.learning.advantages import Deviation
 from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.rollouts import Rollouts, collect
-from fedagentgym.learning.trajectory import Trajectory, from_plain
+from fedagentgym.learning.trajectory import (
+    Trajectory,
+    Turn,
+    from_plain,
+    make_segments,
+    number_segments,
+    to_plain,
+)
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
 
 Floats = NDArray[np.float64]
+Detail = Literal["actions", "tokens", "replies"]
+TASK_BYTES = 1 << 15
+"""Maximum size of a question in a message."""
 EPSILON = 1e-6
 HOLDER = 2.0
 """Added to the competence (at most 1) of clients that hold a question, so that they come first."""
@@ -178,6 +198,75 @@ def read_openings(env: TextEnv, tasks: Sequence[str]) -> list[str]:
     return [episode.view.observation for episode in env.reset_many(list(tasks), [0] * len(tasks))]
 
 
+# ---- what experts are sent ---------------------------------------------------------------------------------------
+
+
+def make_task_records(env: TextEnv, ids: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The tasks of an env's pool as plain values; of a pool without answers, without them."""
+    chosen = env.pool if ids is None else env.pool.subset(ids)
+    if env.takes == "command":
+        return [{"id": identifier} for identifier in chosen.ids]
+    return [{"id": task.id, "category": task.category, "payload": to_plain_payload(task.payload)} for task in chosen]
+
+
+def pool_from_records(records: Any, env: TextEnv) -> TaskPool:
+    """A pool of the tasks in a message; invalid data is one clear error, since messages come from other machines."""
+    if not isinstance(records, list | tuple) or not all(isinstance(record, Mapping) for record in records):
+        raise DataError("expected a list of task records")
+    if env.takes == "command":
+        return env.pool.subset([str(record.get("id")) for record in records])
+    return TaskPool.from_records(records, env=env.id)
+
+
+def make_candidate(trajectory: Trajectory, detail: Detail, stop_ids: frozenset[int] = frozenset()) -> dict[str, Any]:
+    """A candidate as plain values. `stop_ids` are the tokens that end a reply; a truncated reply lacks them."""
+    plain: dict[str, Any] = {"actions": list(trajectory.actions), "seed": trajectory.seed}
+    if detail == "tokens":
+        return plain | {"trajectory": to_plain(trajectory)}
+    if detail == "actions":
+        return plain
+    own = [segment.token_ids[segment.mask] for segment in trajectory.segments]
+    said = np.split(np.concatenate(own), np.cumsum([turn.tokens for turn in trajectory.turns])[:-1]) if own else []
+    ended = [bool(len(ids)) and int(ids[-1]) in stop_ids for ids in said]
+    return plain | {"replies": [turn.reply for turn in trajectory.turns], "ended": ended}
+
+
+def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, Any]) -> Trajectory | None:
+    """A candidate's episode in the prompts and tokens of `agent`; None if it does not fit its context."""
+    actions, replies, ends = (candidate.get(name) for name in ("actions", "replies", "ended"))  # from another machine
+    if not (isinstance(actions, list) and isinstance(replies, list) and isinstance(ends, list)):
+        raise DataError("a candidate in replies has lists of actions, replies and ended")
+    if not len(actions) == len(replies) == len(ends):
+        raise DataError(f"a candidate has {len(actions)} actions, {len(replies)} replies and {len(ends)} ends")
+    renderer = agent.renderer(env)
+    (episode,) = env.reset_many([task], [int(candidate["seed"])])
+    row = renderer.start_row(episode, stream(0))  # nothing is drawn: the replies are given
+    moves: list[Move] = []
+    turns: list[Turn] = []
+    for action, reply, ended in zip(map(str, actions), map(str, replies), map(bool, ends), strict=True):
+        if episode.over:
+            break
+        context = renderer.render(row, episode)
+        if context is None:
+            return None
+        ids = tuple(agent.tokenizer.encode(reply))
+        if ended:
+            ids = (*ids, min(agent.tokenizer.stop_ids))
+        if (0 if context.fresh else row.held) + len(context.ids) + len(ids) > renderer.context_length:
+            return None
+        moves.append(
+            Move(reply, action, True, context.ids, ids, fresh=context.fresh, finish="stop" if ended else "length")
+        )
+        turns.append(Turn(episode.view.observation, reply, (action,), 0.0, True, True, tokens=len(ids)))
+        renderer.record_turn(row, episode, context, moves[-1])
+        (episode,) = env.step_many([episode], [action])
+    numbered = zip(turns, number_segments(moves), strict=True)
+    whole = tuple(turn._replace(segment=number) for turn, number in numbered)
+    return Trajectory(task.id, int(candidate["seed"]), whole, make_segments(moves))
+
+
+# ---- how experts score ------------------------------------------------------------------------------------------
+
 Answers = Literal["off", "own", "holders_first", "all"]
 """The clients that may check candidates against the gold: none, holders of the question (preferred or not), or every client."""
 Judgement = Literal["self_answer", "reward_model"]
@@ -255,37 +344,32 @@ class Scorer:
         """The scores of one question's candidates; `self_answer` must have answered it before."""
         identifier, candidates = _get_id(question), question["candidates"]
         if self.may_check(question):
-            gold = self._find_gold(question)
+            if self._runtime.held is None:
+                gold = self._runtime.client_split.pool[identifier]
+            else:
+                gold = self._site.env.pool[self._find_own(question) or ""]
             return [score_by_replay(self._runtime.env, gold, candidate) for candidate in candidates]
         if self._judgement == "reward_model":
             (task,) = pool_from_records([question["task"]], self._runtime.env)  # an unknown task is an error
-            return [self._score_by_likelihood(task, candidate) for candidate in candidates]
+            return [self.measure_likelihood(task, candidate) for candidate in candidates]
         believed = self._believed[identifier]
         if believed is None:
             return [0.0] * len(candidates)
         return [score_by_replay(self._runtime.env, believed, candidate) for candidate in candidates]
 
-    def _find_gold(self, question: Mapping[str, Any]) -> Task:
-        """The question with its answer: the client's own, or of the divided pool."""
-        if self._runtime.held is None:
-            return self._runtime.client_split.pool[_get_id(question)]
-        return self._site.env.pool[self._find_own(question) or ""]
-
-    def _score_by_likelihood(self, task: Task, candidate: Mapping[str, Any]) -> float:
-        """The likelihood of the candidate under the client's model: the geometric mean of its tokens' probabilities."""
-        trajectory = self._read_candidate(task, candidate)
+    def measure_likelihood(self, task: Task, candidate: Mapping[str, Any]) -> float:
+        """The likelihood of a candidate under the client's model: the geometric mean of its tokens' probabilities; NaN if the
+        model cannot read it."""
+        if "trajectory" in candidate:
+            trajectory: Trajectory | None = from_plain(candidate["trajectory"])
+        else:
+            trajectory = reread(self._site.agent, self._runtime.env, task, candidate)
         if trajectory is None:
             return float("nan")
         ((scored,),) = self._local.recompute_logprobs([(trajectory,)])
         own = [segment.logprobs[segment.mask].astype(np.float64) for segment in scored.segments]
         said = np.concatenate(own) if own else np.zeros(0)
         return float(np.exp(said.mean())) if len(said) else float("nan")
-
-    def _read_candidate(self, task: Task, candidate: Mapping[str, Any]) -> Trajectory | None:
-        """The candidate in tokens: the server's, or those of the client's own model."""
-        if "trajectory" in candidate:
-            return from_plain(candidate["trajectory"])
-        return reread(self._site.agent, self._runtime.env, task, candidate)
 
     def _play(self, env: TextEnv, seed: int) -> Rollouts:
         """One episode of each task of an environment."""

@@ -29,30 +29,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_serializer, field_validator, model_validator
 
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import (
     ESTIMATORS,
     HOLDER,
+    TASK_BYTES,
+    Answers,
+    Detail,
+    Judgement,
     Neighbourhoods,
     Scorer,
     choose_experts,
     compute_competence,
     expert_metrics,
     find_score_error,
+    make_candidate,
+    make_task_records,
     pack_bits,
     score_metrics,
     unpack_bits,
 )
-from fedagentgym.algorithms.fedgrpo_settings import FedGRPOSettings, check_learning
 from fedagentgym.algorithms.reports import read_reports, sum_costs
 from fedagentgym.algorithms.runtime import ResidentModel, Runtime, Site, Weights, copy_arrays, make_site_state
-from fedagentgym.algorithms.transfer import TASK_BYTES, Detail, make_candidate, make_task_records
 from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
@@ -61,9 +67,10 @@ from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
-from fedagentgym.learning.advantages import kept_format, objective_values
+from fedagentgym.learning.advantages import Deviation, kept_format, objective_values
 from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.local import LocalTraining, mean_metrics
+from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
 EXPERT = "expert"
@@ -75,6 +82,84 @@ LONGEST_CONTEXT = 1 << 15
 """Assumed tokens of the server's model, to bound a candidate's text if experts do not load that model."""
 
 
+class FedGRPOSettings(Settings):
+    """`algorithm: {name: fedgrpo, experts: 2, neighbours: 20, ...}`; needs the roles `auxiliary` and `server`."""
+
+    name: Literal["fedgrpo"] = "fedgrpo"
+    experts: int = Field(default=2, ge=1, description="clients that score a question (M)")
+    neighbours: int = Field(default=20, ge=1, description="auxiliary examples that decide about competence (L)")
+    selection: Literal["competence", "oracle", "random"] = Field(
+        default="competence",
+        description="who scores: the most competent on the examples most like the question, on those of its category (known only "
+        "to an oracle), or (as the published code does) any client",
+    )
+    aggregate: Literal["pool", "per_expert", "split"] = Field(
+        default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
+    )
+    std: Deviation = Field(
+        default="population",
+        description="what scores are divided by: n, n - 1, or (as the published code does) nothing",
+    )
+    scorer: Judgement = Field(
+        default="self_answer",
+        description="how an expert's model scores answers to a question whose answer it does not hold",
+    )
+    answers: Answers = Field(
+        default="own",
+        description="who checks candidates by gold (AE): no client, holders of the question, holders that are also preferred "
+        "as experts, or (as the published code does) every client",
+    )
+    expert_agent: AgentSettings | None = Field(
+        default=None, description="the clients' model for scoring, if it differs from the server's; null: the same"
+    )
+    expert_steps: int = Field(default=0, ge=0, description="policy steps of each client's own expert before round 1")
+    expert_learning: dict[str, Any] = Field(
+        default_factory=dict,
+        description="keys of `learning` that differ for the experts' training, such as learning_rate",
+    )
+    expert_refresh: int = Field(default=0, ge=0, description="rounds between renewals of the experts; 0: never")
+    answer_weight: float = Field(default=8.0, ge=0.0, description="weight of the experts' score")
+    format_weight: float = Field(default=1.0, ge=0.0, description="weight of the format reward")
+
+    @field_validator("answers", mode="before")
+    @classmethod
+    def _read_truth_value(cls, value: Any) -> Any:
+        """YAML reads a bare `off` as false; true is short for `own`."""
+        return {True: "own", False: "off"}[value] if isinstance(value, bool) else value
+
+    @field_serializer("expert_agent")
+    def _keep_what_was_said(self, value: AgentSettings | None) -> dict[str, Any] | None:
+        """Dump only the set fields of an agent: its preset determines the rest."""
+        return None if value is None else value.model_dump(mode="json", exclude_unset=True)
+
+    def resolve_expert_learning(self, learning: LearningSettings) -> LearningSettings:
+        """The policy step of the experts' training: the run's settings, updated with `expert_learning` key by key."""
+        return LearningSettings.load({**learning.model_dump(), **self.expert_learning}, "algorithm.expert_learning")
+
+    @property
+    def asks_models(self) -> bool:
+        """True if an expert's model is used: for competence, or for scoring candidates."""
+        return self.answers != "all" or self.selection != "random"
+
+    @model_validator(mode="after")
+    def _refuse_models_that_nobody_asks(self) -> Self:
+        if self.expert_learning and not self.expert_steps:
+            raise ValueError("expert_learning is for the training of experts: set expert_steps")
+        if self.answers != "all":
+            return self
+        if self.scorer != "self_answer":
+            raise ValueError("with answers: all no model scores candidates: leave out scorer")
+        trained = {
+            "expert_agent": self.expert_agent,
+            "expert_steps": self.expert_steps,
+            "expert_refresh": self.expert_refresh,
+        }
+        if not self.asks_models and any(trained.values()):
+            odd = next(name for name, value in trained.items() if value)
+            raise ValueError(f"with answers: all and selection: random no expert's model is used: leave out {odd}")
+        return self
+
+
 class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
     """Server side and client operations of FedGRPO; see the module's docstring."""
 
@@ -82,8 +167,27 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def __init__(self, settings: FedGRPOSettings, runtime: Runtime) -> None:
         super().__init__(settings, runtime)
-        check_learning(settings, runtime.learning)
-        self._expert_learning = settings.resolve_expert_learning(runtime.learning)
+        learning = runtime.learning
+        if learning.keep_optimizer:
+            raise OptionError(
+                "fedgrpo's server always keeps its optimizer, and experts start with a new one: leave out learning.keep_optimizer"
+            )
+        self._expert_learning = settings.resolve_expert_learning(learning)
+        if settings.expert_steps:
+            return
+        plain = LearningSettings()  # the server's reward and advantages come from the experts
+        if learning.advantage != plain.advantage or learning.format_penalty_on != plain.format_penalty_on:
+            raise OptionError(
+                "fedgrpo forms advantages from its experts' scores, as algorithm.aggregate and algorithm.std say: leave out"
+                " learning.advantage and learning.format_penalty_on, or train experts with them (algorithm.expert_steps)"
+            )
+        own = {"score": settings.answer_weight, "format": settings.format_weight}
+        said = {objective.name: objective.weight for objective in learning.objectives}
+        if learning.objectives != plain.objectives and said != own:
+            raise OptionError(
+                f"fedgrpo's reward is {settings.answer_weight:g} x score + {settings.format_weight:g} x format (answer_weight and"
+                " format_weight of algorithm), learning.objectives say another one: make them agree"
+            )
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
@@ -157,8 +261,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if not self.settings.asks_models:
             none_right = np.zeros((len(clients.ids), count), dtype=np.uint8)
             return RoundResult(replace(state, memory={**state.memory, "right": none_right}))
-        answers = clients.call("prepare", dict.fromkeys(clients.ids, self._make_examination()))
-        reports = read_reports(answers, dict.fromkeys(answers, self._asked), clients)
+        text: dict[str, Any] = {"auxiliary": make_task_records(self.auxiliary)}
+        if self.asks_holders:
+            text["questions"] = list(self.questions.pool.ids)
+        examination = Message(text=text, control={"steps": self.settings.expert_steps})
+        answers = clients.call("prepare", dict.fromkeys(clients.ids, examination))
+        scale = Scale(self.learning, rows_per_episode=self.runtime.env.max_turns, roles={"auxiliary": count})
+        asked = self.describe(self.settings, scale).preparation or Work()
+        reports = read_reports(answers, dict.fromkeys(answers, asked), clients)
         answers = {client: answers[client] for client in reports}
         unasked = np.full((len(clients.ids), count), NOT_ANSWERED, dtype=np.uint8)
         known = np.array(
@@ -168,7 +278,11 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             known[clients.ids.index(client)] = unpack_bits(answer.scores["right"], count)
         memory = {**state.memory, "right": known, "step": state.memory.get("step", 0)}
         if self.asks_holders:
-            memory["held"] = self._read_holders(answers, state, clients.ids)
+            size = len(self.questions.pool)
+            held = np.array(state.memory.get("held", np.zeros((len(clients.ids), size), dtype=np.uint8)))
+            for client, answer in answers.items():
+                held[clients.ids.index(client)] = unpack_bits(answer.scores["held"], size)
+            memory["held"] = held
         shares = {
             client: float(unpack_bits(answer.scores["right"], count).mean()) for client, answer in answers.items()
         }
@@ -176,30 +290,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         right = float(np.mean(list(shares.values()))) if shares else 0.0
         metrics = {"auxiliary/right": right, **sum_costs(by_client.values())}
         return RoundResult(replace(state, memory=memory), metrics=metrics, clients=by_client)
-
-    @property
-    def _asked(self) -> Work:
-        """The work of one client before round 1."""
-        roles, turns = {"auxiliary": len(self.auxiliary.pool)}, self.runtime.env.max_turns
-        scale = Scale(self.learning, rows_per_episode=turns, roles=roles)
-        return self.describe(self.settings, scale).preparation or Work()
-
-    def _make_examination(self) -> Message:
-        """The message to every client before round 1: the labelled examples, and the questions that it may hold."""
-        text: dict[str, Any] = {"auxiliary": make_task_records(self.auxiliary)}
-        if self.asks_holders:
-            text["questions"] = list(self.questions.pool.ids)
-        return Message(text=text, control={"steps": self.settings.expert_steps})
-
-    def _read_holders(
-        self, answers: Mapping[int, Message], state: ServerState, ids: Sequence[int]
-    ) -> NDArray[np.uint8]:
-        """The holders of each of the server's questions; a client that does not reply keeps its former entry."""
-        size = len(self.questions.pool)
-        held = np.array(state.memory.get("held", np.zeros((len(ids), size), dtype=np.uint8)))
-        for client, answer in answers.items():
-            held[ids.index(client)] = unpack_bits(answer.scores["held"], size)
-        return held
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """Choose experts for each question; one call to all experts; one policy step."""
@@ -224,10 +314,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         after = local.get_state(optimizer=True)
         skipped = {"questions/skipped": float(len(rollouts.groups) - len(learnable))}
         own = rollouts.compute_metrics() | report.metrics | skipped | score_metrics(scores)
+        scored = expert_metrics(experts, scores)
         return RoundResult(
             ServerState(after.weights, after.optimizer, {**state.memory, "step": after.step}),
             metrics=mean_metrics([renewed.metrics, costs, own]),
-            clients=_merge(renewed.clients, expert_metrics(experts, scores)),
+            clients={
+                client: {**renewed.clients.get(client, {}), **scored.get(client, {})}
+                for client in {**renewed.clients, **scored}
+            },
             episodes=[format_line(group[0]) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]],
         )
 
@@ -240,8 +334,15 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """The clients that score each question."""
         if self.settings.selection == "random":
             return [self._choose(question, None, state, this_round) for question in questions]
-        oracle = self.settings.selection == "oracle"
-        near = self._find_same_category(questions) if oracle else self._neighbourhoods.find(questions)
+        if (
+            self.settings.selection == "oracle"
+        ):  # all examples of the question's category, or all of them if it has none
+            pool = self.auxiliary.pool
+            examples = np.array([pool.category_names[code] for code in pool.category_codes])
+            same = [np.flatnonzero(examples == self.questions.pool.get_category(question)) for question in questions]
+            near = [found if len(found) else np.arange(len(examples)) for found in same]
+        else:
+            near = self._neighbourhoods.find(questions)
         return [self._choose(*pair, state, this_round) for pair in zip(questions, near, strict=True)]
 
     def _choose(
@@ -261,13 +362,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                     skill[client] += HOLDER * float(holder)
         draw = stream(this_round.seed, "experts", this_round.number, question)
         return choose_experts(skill, min(self.settings.experts, len(right)), draw)
-
-    def _find_same_category(self, questions: Sequence[str]) -> list[NDArray[np.int64]]:
-        """The indices of all examples of each question's category; of all examples if it has none."""
-        pool = self.auxiliary.pool
-        examples = np.array([pool.category_names[code] for code in pool.category_codes])
-        found = [np.flatnonzero(examples == self.questions.pool.get_category(question)) for question in questions]
-        return [same if len(same) else np.arange(len(examples)) for same in found]
 
     @cached_property
     def _neighbourhoods(self) -> Neighbourhoods:
@@ -373,10 +467,23 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         by_model = 0 if settings.answers == "all" else asked
         reads = settings.scorer == "reward_model"
         what = "a number for each candidate answer of the server, and which of the auxiliary questions its model solves"
+        learning = settings.resolve_expert_learning(scale.learning)
+        experts: tuple[SecondModel, ...] = ()
+        preparation = Work()
+        if settings.expert_agent is not None:
+            experts = (SecondModel("experts", settings.expert_agent, learning, settings.expert_steps),)
+        if (
+            settings.asks_models
+        ):  # each expert is trained, and says which examples it solved, and which questions its client holds
+            examples = scale.roles.get("auxiliary", 0)
+            held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
+            trained = replace(scale, learning=learning).count_local_work(settings.expert_steps)
+            examined = Work(scored=examples, tasks_down=examples, bits_up=examples + held)
+            preparation = (examined + trained) * scale.clients
         refusal = f"answers {settings.answers!r} asks clients by the ids of the server's questions, use 'own' or 'off'"
         return replace(
             super().describe(settings, scale),
-            preparation=_count_preparation(settings, scale),
+            preparation=preparation,
             renewal=settings.expert_refresh,
             round=Work(
                 episodes=played,
@@ -390,7 +497,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             roles=("auxiliary", "server"),
             labelled=None if settings.expert_steps or settings.answers != "off" else ("auxiliary",),
             sent=(Sent("scores", what), *((METRICS,) if settings.expert_steps else ())),
-            second_models=_list_experts(settings, scale),
+            second_models=experts,
             held_refusal=refusal if settings.answers in ("all", "holders_first") else "",
         )
 
@@ -398,13 +505,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         """Questions and candidates are read by the client's own environment."""
         if site.env.takes == "command":
             raise RefusedError("it plays an environment of commands, whose tasks FedGRPO's server can only name")
-
-
-def _merge(
-    first: Mapping[int, Mapping[str, float]], second: Mapping[int, Mapping[str, float]]
-) -> dict[int, dict[str, float]]:
-    """The numbers of each client in both."""
-    return {client: {**first.get(client, {}), **second.get(client, {})} for client in {**first, **second}}
 
 
 def _bits(count: int) -> ArrayForm:
@@ -416,23 +516,3 @@ def format_reward(group: Group, index: int, env: TextEnv) -> float:
     if "format" in env.reward_names:
         return float(objective_values(group, "format")[index].max(initial=0.0))
     return kept_format(group)[index]
-
-
-def _count_preparation(settings: FedGRPOSettings, scale: Scale) -> Work:
-    """The work of all experts: each is trained, answers the auxiliary questions, and reports which answers were right and, if
-    needed, which of the server's questions its client holds."""
-    if not settings.asks_models:
-        return Work()
-    questions = scale.roles.get("auxiliary", 0)
-    held = scale.roles.get("server", 0) if settings.answers == "holders_first" else 0
-    expert = Work(scored=questions, tasks_down=questions, bits_up=questions + held)
-    training = replace(scale, learning=settings.resolve_expert_learning(scale.learning))
-    return (expert + training.count_local_work(settings.expert_steps)) * scale.clients
-
-
-def _list_experts(settings: FedGRPOSettings, scale: Scale) -> tuple[SecondModel, ...]:
-    """The experts, if they have a model of their own."""
-    if settings.expert_agent is None:
-        return ()
-    learning = settings.resolve_expert_learning(scale.learning)
-    return (SecondModel("experts", settings.expert_agent, learning, settings.expert_steps),)

@@ -173,14 +173,12 @@ class FedMOA(Averaging[FedMOASettings]):
         for client, weights in objectives.items():
             clusters.setdefault(find_accuracy(weights), []).append(client)
         alpha: dict[int, float] = {}
-        for members in clusters.values():
-            scores = np.array([self._score(objectives[client]) for client in members])
+        for name, members in clusters.items():
+            relative = self.settings.score == "relative"
+            first = [objectives[m][name] * (len(objectives[m]) if relative else 1) for m in members]
+            scores = np.array([1.0 / (weight + float(self.settings.epsilon)) for weight in first])
             alpha.update(zip(members, softmax(scores / self.settings.temperature).tolist(), strict=True))
         return alpha, clusters
-
-    def _score(self, weights: ObjectiveWeights) -> float:
-        first = weights[find_accuracy(weights)] * (len(weights) if self.settings.score == "relative" else 1)
-        return 1.0 / (first + float(self.settings.epsilon))
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
@@ -285,19 +283,18 @@ class HypergradientTracker:
     def update_weights(self, gradients: Mapping[str, NDArray[np.float64]]) -> ObjectiveWeights:
         """Move by lambda * <g(t), g(t-1)> and project to the simplex; the first step only stores the gradients."""
         if self._previous and gradients:
-            deltas = {name: self._compute_delta(self._previous[name], gradients[name]) for name in self.weights}
-            for name, delta in deltas.items():
+            deltas = {}
+            for name in self.weights:
+                before, now = self._previous[name], gradients[name]
+                delta = float(before @ now)
+                if self._kind == "cosine" and delta != 0.0:
+                    delta /= float(np.linalg.norm(before) * np.linalg.norm(now))
+                deltas[name] = delta
                 self._deltas.setdefault(name, []).append(delta)
             moved = np.array([weight + self._step_size * deltas[name] for name, weight in self.weights.items()])
             self.weights = dict(zip(self.weights, project_to_simplex(moved).tolist(), strict=True))
         self._previous = gradients
         return self.weights
-
-    def _compute_delta(self, before: NDArray[np.float64], now: NDArray[np.float64]) -> float:
-        product = float(before @ now)
-        if self._kind != "cosine" or product == 0.0:
-            return product
-        return product / float(np.linalg.norm(before) * np.linalg.norm(now))
 
     def compute_metrics(self) -> dict[str, float]:
         return {f"delta/{name}": float(np.mean(values)) for name, values in self._deltas.items()}

@@ -107,7 +107,16 @@ class WrittenTasks:
         self._runtime, self._env, self._agent, self._seed = runtime, runtime.env, runtime.agent, seed
         self._known = set(held_out)
         self._categories = [str(name) for name in runtime.client_split.pool.category_names]
-        self._examples = self._collect_examples()
+        try:
+            public = runtime.open_role_env("public")
+        except OptionError:
+            public = open_env(self._env.id, split="warmup")
+        ids = list(public.pool.ids[:MOST_SHOWN])
+        episodes, expert = public.reset_many(ids, [0] * len(ids)), public.expert()
+        solved = [f"<problem> {each.view.observation} </problem>\n{expert.act(each)}" for each in episodes]
+        self.examples = [
+            text for text in solved if len(text) <= LONGEST_SHOWN
+        ]  # public tasks in the form that is asked for
         self._written: list[str] = []
         self._calls = 0
         self.replies = 0
@@ -149,8 +158,8 @@ class WrittenTasks:
     def _make_prompt(self, request: str, attempt: int, number: int) -> str:
         """A request with its context. Identical prompts would often give the same task."""
         draw = stream(self._seed, "prompt", self._calls, attempt, number)
-        places = draw.choice(len(self._examples), min(SHOWN, len(self._examples)))
-        shown = [self._examples[int(place)] for place in places]
+        places = draw.choice(len(self.examples), min(SHOWN, len(self.examples)))
+        shown = [self.examples[int(place)] for place in places]
         parts = [f"{self._env.role} {request}"]
         if attempt and self._written:
             parts.append(f"It must not be this one:\n\n{self._written[int(draw.integers(len(self._written)))]}")
@@ -159,18 +168,6 @@ class WrittenTasks:
             if len(encode_prompt(self._agent, prompt, _BEGIN)) <= get_room(self._agent):
                 return prompt
         return "\n\n".join([*parts, _FORM, ""])
-
-    def _collect_examples(self) -> list[str]:
-        """Short public tasks with their solutions, in the requested form; none if all are long."""
-        try:
-            env = self._runtime.open_role_env("public")
-        except OptionError:
-            env = open_env(self._env.id, split="warmup")
-        ids = list(env.pool.ids[:MOST_SHOWN])
-        episodes = env.reset_many(ids, [0] * len(ids))
-        expert = env.expert()
-        texts = [f"<problem> {each.view.observation} </problem>\n{expert.act(each)}" for each in episodes]
-        return [text for text in texts if len(text) <= LONGEST_SHOWN]
 
     def _read(self, reply: str, category: str) -> Candidate | None:
         """The task in a reply; None if there is none, or if its own solution does not solve it."""
@@ -181,7 +178,8 @@ class WrittenTasks:
         if not question or not answer or _BEGIN in question + between:
             return None
         solution = last_block(between, THINK) or ""
-        record = {"id": self._name_task(), "category": category, "payload": make_payload(question, answer, solution)}
+        name = f"{shorten_env_id(self._env.id)}/synthetic/{len(self._known):05d}"
+        record = {"id": name, "category": category, "payload": make_payload(question, answer, solution)}
         (task,) = TaskPool.from_records([record], env=self._env.id)
         try:
             (episode,) = self._env.reset_many([task], [0])
@@ -191,9 +189,6 @@ class WrittenTasks:
         text = episode.view.observation
         fits = len(text.encode("utf-8", "replace")) <= TEXT_BYTES // 2
         return Candidate(text, category, record) if after.view.success and fits else None
-
-    def _name_task(self) -> str:
-        return f"{shorten_env_id(self._env.id)}/synthetic/{len(self._known):05d}"
 
 
 def make_payload(question: str, answer: str, solution: str) -> dict[str, Any]:

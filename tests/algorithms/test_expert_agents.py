@@ -13,9 +13,8 @@ from fedagentgym.agents.engines.torch_policy import TorchPolicy
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import make_algorithm
-from fedagentgym.algorithms.experts import score_by_replay
+from fedagentgym.algorithms.experts import make_task_records, score_by_replay
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
-from fedagentgym.algorithms.transfer import make_task_records
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive

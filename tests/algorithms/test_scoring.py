@@ -18,9 +18,8 @@ from fedagentgym.algorithms.dpsda_fl import (
     compute_noise_deviation,
     count_votes,
 )
-from fedagentgym.algorithms.experts import Scorer
+from fedagentgym.algorithms.experts import Scorer, make_task_records, pool_from_records
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
-from fedagentgym.algorithms.transfer import make_task_records, pool_from_records
 from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import stream

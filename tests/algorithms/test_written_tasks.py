@@ -91,7 +91,7 @@ def test_what_is_trained_on_was_written_by_the_model(places: dict[str, str], tmp
     assert len(set(problems)) == 7
     sums = [f"What is {a} + {b} ?" for a in range(20) for b in range(20)]
     assert set(problems) <= set(sums)
-    env = algorithm._open_survivors(records)
+    env = algorithm.open_survivors(records)
     for task in env.pool:
         (episode,) = env.reset_many([task], [0])
         said = env.expert().act(episode)
@@ -135,13 +135,13 @@ def test_a_model_may_leave_out_the_beginning_and_go_on_after_the_end(places: dic
 
 def test_prompts_show_public_tasks_and_no_clients_tasks(places: dict[str, str]) -> None:
     algorithm = make(config(places))
-    shown = WrittenTasks(algorithm.runtime, frozenset(), 0)._collect_examples()
+    shown = WrittenTasks(algorithm.runtime, frozenset(), 0).examples
     private = {task.payload.problem for task in algorithm.runtime.client_split.pool}
     assert len(shown) >= 50 and not any(problem in example for problem in private for example in shown)
     assert all("</problem>\n<think>" in example and example.endswith("</answer>") for example in shown)
     given = make(merge(config(places), {"partition": {"roles": {"public": 4}}}))
     public = {task.payload.problem for task in given.runtime.client_split.role("public")}
-    found = WrittenTasks(given.runtime, frozenset(), 0)._collect_examples()
+    found = WrittenTasks(given.runtime, frozenset(), 0).examples
     assert len(found) == 4 and all(any(problem in example for problem in public) for example in found)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_FUNCTIONS, MOST_FILES = 744, 86
+MOST_FUNCTIONS, MOST_FILES = 744, 87
 """The numbers that were reached, with a few to spare; lower them when a round touches less."""
 
 

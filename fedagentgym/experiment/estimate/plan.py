@@ -13,8 +13,8 @@ from typing import Any
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, describe_method
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
+from fedagentgym.algorithms.experts import TASK_BYTES
 from fedagentgym.algorithms.runtime import Runtime
-from fedagentgym.algorithms.transfer import TASK_BYTES
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
 from fedagentgym.experiment.config import RunConfig
