@@ -24,7 +24,8 @@ from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.learning import forward
 from fedagentgym.learning.forward import find_choices
-from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
+from fedagentgym.learning.learner import LocalTraining
+from fedagentgym.learning.state import SiteState, get_trainable_policy
 from fedagentgym.learning.supervised import collect_demonstrations
 from fedagentgym.learning.trajectory import Group, PerTurn, Row, build_rows
 

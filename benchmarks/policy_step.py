@@ -21,7 +21,7 @@ from fedagentgym.agents.protocols import Decoding, Move
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.scripted import random_action
-from fedagentgym.learning.local import LocalTraining
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 

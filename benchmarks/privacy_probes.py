@@ -256,7 +256,7 @@ def split_members(runtime: Runtime, scale: Scale) -> tuple[dict[int, list[str]],
 def find_nearest_candidates(runtime: Runtime, tasks: Sequence[str], candidates: Sequence[str]) -> NDArray[np.int64]:
     """For each task the number of the candidate that a client holding it votes for."""
     from fedagentgym.learning.forward import embed
-    from fedagentgym.learning.local import get_trainable_policy
+    from fedagentgym.learning.state import get_trainable_policy
 
     policy = get_trainable_policy(runtime.load_weights(runtime.initial_weights))
     episodes = runtime.env.reset_many(list(tasks), [0] * len(tasks))

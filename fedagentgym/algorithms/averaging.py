@@ -57,9 +57,10 @@ from fedagentgym.federation.checks import (
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import ArrayForm, Form, Message, Parameters, freeze
-from fedagentgym.learning.local import LocalReport, LocalTraining, SiteState, mean_metrics
+from fedagentgym.learning.state import LocalReport, SiteState, mean_metrics
 
 if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.penalties import Penalty
 
 

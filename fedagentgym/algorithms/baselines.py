@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -31,9 +31,12 @@ from fedagentgym.base.streams import derive, stream
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.local import LocalReport, LocalTraining, mean_metrics
 from fedagentgym.learning.rollouts import Rollouts
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import LocalReport, mean_metrics
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
 
 SITE = 0
 

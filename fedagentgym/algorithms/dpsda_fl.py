@@ -61,8 +61,8 @@ from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
-from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.settings import ImitationSettings
+from fedagentgym.learning.state import get_trainable_policy
 
 
 class DPSDASettings(Settings):

@@ -32,8 +32,8 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import ComparesAnswers
 from fedagentgym.envs.tasks import Task, to_plain_payload
 from fedagentgym.learning.advantages import Deviation
-from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.rollouts import Rollouts, collect
+from fedagentgym.learning.state import SiteState, get_trainable_policy
 from fedagentgym.learning.trajectory import (
     Trajectory,
     Turn,
@@ -45,6 +45,7 @@ from fedagentgym.learning.trajectory import (
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.learning.learner import LocalTraining
 
 Floats = NDArray[np.float64]
 Detail = Literal["actions", "tokens", "replies"]

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +69,12 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import Deviation, kept_format, objective_values
 from fedagentgym.learning.episodes import format_line
-from fedagentgym.learning.local import LocalTraining, mean_metrics
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import mean_metrics
 from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
 
 EXPERT = "expert"
 """The set of a client's state that holds the parameters of its expert."""

@@ -42,7 +42,7 @@ from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.advantages import list_objectives
-from fedagentgym.learning.local import StepReport
+from fedagentgym.learning.state import StepReport
 
 ACCURACY = "accuracy"
 OBJECTIVE_BYTES = 4096

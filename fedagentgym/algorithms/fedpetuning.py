@@ -87,7 +87,7 @@ def imitate_solutions(
     site: Site, weights: dict[str, Any], supervised: SupervisedSettings, steps: int, seed: int
 ) -> tuple[list[float], dict[str, Any]]:
     """The weights after this many supervised steps on the expert's episodes of the site's tasks, each task at most once."""
-    from fedagentgym.learning.local import get_trainable_policy
+    from fedagentgym.learning.state import get_trainable_policy
     from fedagentgym.learning.supervised import SupervisedTraining, collect_demonstrations, make_examples
 
     policy = get_trainable_policy(site.agent)

@@ -32,8 +32,8 @@ from fedagentgym.federation.algorithm import OPTIMIZER, ServerState
 from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters
-from fedagentgym.learning.local import SiteState
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import SiteState
 
 PERSONAL = "personal"
 """The set of a client's state that holds its own parameters."""

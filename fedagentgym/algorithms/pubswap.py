@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -40,9 +40,12 @@ from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, Serv
 from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message
-from fedagentgym.learning.local import COSTS, LocalReport, LocalTraining, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.rollouts import check_tokens, regrade
+from fedagentgym.learning.state import COSTS, LocalReport, SiteState, get_trainable_policy, mean_metrics
 from fedagentgym.learning.trajectory import Group, from_plain, to_plain
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
 
 STATE_PARTS = ("weights", OPTIMIZER, "anchor")
 

@@ -27,7 +27,7 @@ from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.episodes import format_line, parse_lines
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
-from fedagentgym.learning.local import COSTS, SUMMED_METRICS, mean_metrics
+from fedagentgym.learning.state import COSTS, SUMMED_METRICS, mean_metrics
 from fedagentgym.learning.trajectory import from_plain
 
 if TYPE_CHECKING:

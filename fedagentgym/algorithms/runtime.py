@@ -30,14 +30,15 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import ArrayForm
 from fedagentgym.learning.evaluation import OpenedSet, open_sets
-from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings
+from fedagentgym.learning.state import SiteState, get_trainable_policy
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.pool import TaskPool
+    from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.penalties import Penalty
     from fedagentgym.partitions.client_split import ClientSplit
     from fedagentgym.partitions.held import HeldTasks
@@ -100,6 +101,8 @@ class Site:
             run_steps: The length of the whole run, for schedules.
             penalties: Terms of the loss besides the configured ones.
         """
+        from fedagentgym.learning.learner import LocalTraining
+
         base = self.model.initial_weights
         return LocalTraining(
             self.agent, self.env, self.learning, start=start, run_steps=run_steps, penalties=penalties, base=base

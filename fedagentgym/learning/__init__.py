@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import Evaluation as Evaluation
     from fedagentgym.learning.evaluation import evaluate as evaluate
     from fedagentgym.learning.export import format_episode as format_episode
-    from fedagentgym.learning.local import LocalTraining as LocalTraining
-    from fedagentgym.learning.local import SiteState as SiteState
+    from fedagentgym.learning.learner import LocalTraining as LocalTraining
     from fedagentgym.learning.misconceptions import draw_misconceptions as draw_misconceptions
     from fedagentgym.learning.misconceptions import make_misled_experts as make_misled_experts
     from fedagentgym.learning.misconceptions import measure_beliefs as measure_beliefs
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.settings import EvaluationSettings as EvaluationSettings
     from fedagentgym.learning.settings import LearningSettings as LearningSettings
     from fedagentgym.learning.settings import MisconceptionSettings as MisconceptionSettings
+    from fedagentgym.learning.state import SiteState as SiteState
     from fedagentgym.learning.trajectory import Trajectory as Trajectory
 
 __getattr__, __dir__, __all__ = attach(
@@ -35,12 +35,13 @@ __getattr__, __dir__, __all__ = attach(
         ".curve": ("learning_curve",),
         ".evaluation": ("Evaluation", "evaluate"),
         ".export": ("format_episode",),
-        ".local": ("LocalTraining", "SiteState"),
+        ".learner": ("LocalTraining",),
         ".misconceptions": ("draw_misconceptions", "make_misled_experts", "measure_beliefs"),
         ".penalties": ("KL", "Penalty", "Proximal", "add_gradient"),
         ".recipe": ("load_recipe",),
         ".rollouts": ("collect",),
         ".settings": ("EvaluationSettings", "LearningSettings", "MisconceptionSettings"),
+        ".state": ("SiteState",),
         ".trajectory": ("Trajectory",),
     },
 )

@@ -11,7 +11,6 @@ from fedagentgym.base.errors import require_type
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
-from fedagentgym.learning.local import LocalTraining
 from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
 from fedagentgym.learning.recipe import Recipe
 
@@ -43,6 +42,8 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
         After the warm start and after every `recipe.evaluation.every` steps: `step`, `seconds` of playing and learning,
         `success`, `score`, `format_broken`, and `env_share`, the environment's share of the time.
     """
+    from fedagentgym.learning.learner import LocalTraining
+
     require_type("a learning curve is that of a Recipe", recipe, Recipe)
     agent = load_warm_started_agent(recipe)
     local = LocalTraining(

@@ -30,9 +30,9 @@ from fedagentgym.envs.registry import format_env_words
 from fedagentgym.envs.scripted import list_words
 from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.learning.evaluation import evaluate
-from fedagentgym.learning.local import get_trainable_policy
 from fedagentgym.learning.misconceptions import describe_misconceptions
 from fedagentgym.learning.settings import EvaluationSettings, WarmStartSettings
+from fedagentgym.learning.state import get_trainable_policy
 from fedagentgym.learning.supervised import warm_start
 
 if TYPE_CHECKING:

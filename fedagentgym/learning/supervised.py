@@ -218,7 +218,7 @@ def draw_demonstration_tasks(env: TextEnv, count: int, seed: int) -> list[str]:
 
 def warm_start(agent: TokenAgent, env: TextEnv, settings: WarmStartSettings, seed: int = 0) -> list[float]:
     """Train the agent's policy on demonstrations of `env`'s pool; returns the loss of each step."""
-    from fedagentgym.learning.local import get_trainable_policy
+    from fedagentgym.learning.state import get_trainable_policy
 
     policy = get_trainable_policy(agent)
     with show_progress("demonstrating", total=settings.episodes) as bar:

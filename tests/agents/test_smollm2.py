@@ -24,7 +24,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import train
-from fedagentgym.learning.local import LocalTraining
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.settings import LearningSettings
 
 from .models import full_logprobs, wake_adapter

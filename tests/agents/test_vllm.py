@@ -27,8 +27,9 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs.make import open_env
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.message import update_norm
-from fedagentgym.learning.local import LocalTraining, SiteState
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import SiteState
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 from .models import full_logprobs, sharpened, wake_adapter

@@ -22,11 +22,11 @@ from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.round import ServerConfig, run_rounds
-from fedagentgym.learning.local import LocalReport, SiteState
+from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.penalties import Penalty, add_gradient
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import LocalReport, SiteState
 from fedagentgym.learning.trajectory import NO_IDS, Row
-from fedagentgym.learning.update import PolicyUpdate
 
 Vector = NDArray[np.float64]
 CLIENTS, RATE, STEPS = 4, 0.1, 8

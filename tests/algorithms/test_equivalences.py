@@ -90,7 +90,8 @@ def test_fedmoa_counts_equal_clients_equally(tmp_path: Path) -> None:
 
 def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> None:
     """All experts AE and `pool`: the M equal rows change neither mean nor deviation of the candidates' rewards."""
-    from fedagentgym.learning.local import LocalTraining, SiteState
+    from fedagentgym.learning.learner import LocalTraining
+    from fedagentgym.learning.state import SiteState
 
     bench = {"partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}}
     algorithm = make(

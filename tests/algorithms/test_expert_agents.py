@@ -24,9 +24,10 @@ from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import ServerConfig, run_rounds
-from fedagentgym.learning.local import LocalTraining, SiteState, get_trainable_policy
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import SiteState, get_trainable_policy
 from fedagentgym.testing import check_algorithm
 
 from .speakers import BARE, LAID_OUT, make_speaker

@@ -20,7 +20,7 @@ from fedagentgym.algorithms.fedmoa import (
     softmax,
 )
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning.local import StepReport
+from fedagentgym.learning.state import StepReport
 
 points = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-3, 3))
 

@@ -24,7 +24,7 @@ from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.learning import memory
-from fedagentgym.learning.local import LocalTraining
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.memory import GPU_SHARE, MOST_TOKENS, estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.rollouts import collect

@@ -19,9 +19,9 @@ from fedagentgym.agents.protocols import Decoding, SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.experiment.estimate.agent import PlannedAgent
 from fedagentgym.experiment.estimate.memory import list_memory_parts
+from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row
-from fedagentgym.learning.update import PolicyUpdate
 
 from .test_estimate import make_config
 

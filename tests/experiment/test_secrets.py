@@ -18,7 +18,7 @@ from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import Run, resume, train
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.checks import SECRET, format_privacy
-from fedagentgym.learning import local
+from fedagentgym.learning import learner
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 PRIVATE: dict[str, Any] = merge(
@@ -53,7 +53,7 @@ def list_secrets(folder: Path) -> set[bytes]:
 def test_nothing_of_a_clients_tasks_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even by a client that fails with one of its tasks in its error."""
     pytest.importorskip("dp_accounting")
-    original, calls = local.collect, []
+    original, calls = learner.collect, []
 
     def fail_at_times(*arguments: Any, **options: Any) -> Any:
         calls.append(arguments)
@@ -61,7 +61,7 @@ def test_nothing_of_a_clients_tasks_is_left(tmp_path: Path, monkeypatch: pytest.
             raise ValueError(f"cannot play {arguments[2]}")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(local, "collect", fail_at_times)
+    monkeypatch.setattr(learner, "collect", fail_at_times)
     result = train(PRIVATE, [f"output.folder={tmp_path / 'run'}"])
     assert len(calls) >= 7 and result.record["failures"] == 0, "who fails took part: records do not say so"
     secrets = list_secrets(tmp_path / "run")
@@ -75,7 +75,7 @@ def test_nothing_of_a_clients_tasks_is_left(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_open_run_says_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = local.collect, []
+    original, calls = learner.collect, []
 
     def fail_once(*arguments: Any, **options: Any) -> Any:
         calls.append(arguments)
@@ -83,7 +83,7 @@ def test_an_open_run_says_what_failed(tmp_path: Path, monkeypatch: pytest.Monkey
             raise ValueError(f"cannot play {arguments[2]}")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(local, "collect", fail_once)
+    monkeypatch.setattr(learner, "collect", fail_once)
     algorithm = {name: value for name, value in PRIVATE["algorithm"].items() if name != "privacy"}
     train({**PRIVATE, "algorithm": algorithm}, [f"output.folder={tmp_path / 'run'}", "federation.rounds=1"])
     assert "cannot play" in (tmp_path / "run" / "metrics.jsonl").read_text()

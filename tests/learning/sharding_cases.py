@@ -32,12 +32,12 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import Run
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.learning.forward import embed
+from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.sharding import ShardedPolicy
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_trajectory_rows
-from fedagentgym.learning.update import PolicyUpdate
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.algorithms.test_methods import RUNS
 from tests.learning.conftest import random_trajectory

@@ -21,10 +21,11 @@ from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
-from fedagentgym.learning.local import LocalTraining, SiteState, StepReport, get_trainable_policy, mean_metrics
+from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.pretrain import pretrain_tiny
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
+from fedagentgym.learning.state import SiteState, StepReport, get_trainable_policy, mean_metrics
 from fedagentgym.learning.supervised import collect_demonstrations, draw_demonstration_tasks, warm_start
 from fedagentgym.learning.trajectory import from_plain, to_plain
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.update import token_losses, token_weights
 
 CLIPS = [(0.2, 0.2), (0.2, 0.28), (0.0, 0.0)]
 TRL_NAMES = {"token": "bnpo", "sequence": "grpo", "constant": "dr_grpo"}

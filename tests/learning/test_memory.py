@@ -15,11 +15,11 @@ from transformers import LlamaConfig
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning import memory
+from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.memory import estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.supervised import SupervisedTraining, make_examples
 from fedagentgym.learning.trajectory import Trajectory, build_rows
-from fedagentgym.learning.update import PolicyUpdate
 
 from .conftest import ToyPolicy
 

@@ -18,10 +18,10 @@ from fedagentgym.agents.decoder import layer
 from fedagentgym.agents.decoder.architectures import fits
 from fedagentgym.agents.decoder.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, memory
+from fedagentgym.learning.losses import token_losses
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row
-from fedagentgym.learning.update import token_losses
 
 VOCABULARY = 31
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import generator
+from fedagentgym.learning.losses import split_minibatches
 from fedagentgym.learning.settings import LearningSettings
-from fedagentgym.learning.update import split_minibatches
 
 counts = st.integers(0, 200)
 sizes = st.integers(1, 70)

@@ -14,10 +14,11 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.learning.advantages import group_advantages, objective_values
 from fedagentgym.learning.forward import compute_logprobs, split_decoder_and_head
+from fedagentgym.learning.learner import PolicyUpdate
+from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row, Trajectory, build_rows
-from fedagentgym.learning.update import PolicyUpdate, token_losses, token_weights
 
 from .conftest import VOCABULARY, ToyPolicy
 

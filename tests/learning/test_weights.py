@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedagentgym.agents.protocols import Decoding
-from fedagentgym.learning.local import SiteState
+from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
+from fedagentgym.learning.state import SiteState
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_rows
-from fedagentgym.learning.update import PolicyUpdate
 from fedagentgym.learning.weights import OwnedWeights, get_moments, load_moments, make_optimizer
 
 from .conftest import ToyPolicy, random_trajectory

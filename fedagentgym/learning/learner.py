@@ -1,0 +1,658 @@
+"""A policy step, top to bottom: play, compare the copies of each task, take a gradient step on the agent's own tokens.
+
+`LocalTraining` turns tasks into rows of tokens with advantages, and `PolicyUpdate` learns from rows. What a *site* is between two
+messages is a `SiteState`: plain arrays and numbers that can be stored, moved to another worker and loaded again::
+
+    start = SiteState(weights=global_weights, step=round * local_steps)
+    local = LocalTraining(agent, env, settings, start=start, run_steps=rounds * local_steps)
+    report = local.run(local_steps, seed=derive(run_seed, "client", client))
+    send(local.get_state().weights, report.metrics)
+
+Methods that intervene call the parts of `run`::
+
+    groups = local.collect_groups(seed)                          # play: tasks_per_step x group_size episodes
+    report = local.update(groups)                                # learn from them
+    report = local.update(groups, advantages=given)              # ... from advantages that another program computed
+    report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
+    groups = local.recompute_logprobs(groups)                    # log-probs of other people's tokens under this policy
+
+The loss, over the agent's own tokens::
+
+    ratio  = exp(logprob - behaviour)
+    policy = -min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)
+    k3     = exp(reference - logprob) - (reference - logprob) - 1
+    loss   = sum over tokens of weight * (policy + beta * k3 - c * entropy)
+
+Randomness: every draw of step s comes from streams of (seed, s), where s is the run-wide step of the state. The same state and
+seed give the same result on any worker; a caller who wants new draws per round or client derives the seed accordingly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedagentgym.agents.decoder.module import Decoder
+from fedagentgym.agents.engines.torch_policy import to_array
+from fedagentgym.agents.protocols import Decoding
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.process import tell_step
+from fedagentgym.base.statistics import mean
+from fedagentgym.base.streams import derive, generator, stream
+from fedagentgym.learning import forward
+from fedagentgym.learning.advantages import (
+    compute_format_penalties,
+    compute_training_rewards,
+    group_advantages,
+    is_constant,
+    objective_values,
+    spread_advantages,
+)
+from fedagentgym.learning.forward import TokenLogprobs, find_choices
+from fedagentgym.learning.losses import TokenLosses, split_minibatches, token_losses, token_weights
+from fedagentgym.learning.memory import PassLimits, map_large_tensors
+from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
+from fedagentgym.learning.penalties import Penalty, make_kl
+from fedagentgym.learning.rollouts import Rollouts, collect
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import (
+    AfterStep,
+    LocalReport,
+    SiteState,
+    StepReport,
+    get_trainable_policy,
+    mean_metrics,
+)
+from fedagentgym.learning.trajectory import Group, PerTurn, Row, Trajectory, build_rows, build_trajectory_rows
+from fedagentgym.learning.weights import (
+    Arrays,
+    OwnedWeights,
+    Tensors,
+    TrainedModel,
+    get_moments,
+    load_moments,
+    make_optimizer,
+    to_parameter_tensors,
+)
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.envs.core import TextEnv
+
+
+class LocalTraining:
+    """The training loop of one site: load a state, play, learn, read the state back.
+
+    `run` does several steps. Methods that intervene call its parts: `collect_groups` plays, `update` learns. Several learners
+    may share an agent, in any order of calls: each plays, learns and answers with weights of its own. Every draw of step s
+    follows from the seed and s, so that a state and a seed give the same result in any process.
+
+    Args:
+        agent: A language model whose weights are in this process.
+        env: The environment with the site's tasks.
+        settings: The settings of a policy step.
+        start: The state to begin with; by default the weights that the agent's model holds.
+        run_steps: Number of steps of the whole run, for a learning rate that decays.
+        penalties: Terms of the loss besides the configured ones.
+        base: Weights of the reference of `kl: {reference: base}`; by default the agent's present ones.
+
+    Attributes:
+        step: Number of steps so far.
+
+    Raises:
+        OptionError: If the agent cannot be trained.
+    """
+
+    def __init__(
+        self,
+        agent: TokenAgent,
+        env: TextEnv,
+        settings: LearningSettings,
+        *,
+        start: SiteState | None = None,
+        run_steps: int | None = None,
+        penalties: Sequence[Penalty] = (),
+        base: Arrays | None = None,
+    ) -> None:
+        self._agent, self.env, self.settings = agent, env, settings
+        self.step = 0 if start is None else start.step
+        self._run_steps = run_steps
+        policy = get_trainable_policy(agent)
+        if settings.kl.coefficient > 0:
+            penalties = (make_kl(settings.kl, base or policy.get_weights()), *penalties)
+        given = None if start is None else (start.weights, start.optimizer, start.anchor)
+        self._updater = PolicyUpdate(policy, agent.decoding, settings, start=given, penalties=penalties)
+
+    @property
+    def agent(self) -> TokenAgent:
+        """The agent, with this learner's present weights in its model."""
+        self._updater.acquire()
+        return self._agent
+
+    def load_state(self, state: SiteState) -> None:
+        """Continue from a state.
+
+        Args:
+            state: The state.
+        """
+        self._updater.load(state.weights, state.optimizer, state.anchor)
+        self.step = state.step
+
+    def get_state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
+        """Return the present state.
+
+        Args:
+            optimizer: Whether the moments of the optimizer are included; by default `settings.keep_optimizer`.
+            anchor: Whether the weights at the start of the round are included, for a site that is half-way through its round.
+
+        Returns:
+            The state, with copies of the arrays.
+        """
+        keep = self.settings.keep_optimizer if optimizer is None else optimizer
+        return SiteState(
+            weights=self._updater.get_weights(),
+            optimizer=self._updater.get_optimizer_state() if keep else {},
+            anchor=self._updater.get_anchor_weights() if anchor else {},
+            step=self.step,
+        )
+
+    def run(
+        self,
+        steps: int,
+        *,
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+        gradients_of: Sequence[str] = (),
+        after_step: AfterStep | None = None,
+    ) -> LocalReport:
+        """Play and learn for several steps.
+
+        Args:
+            steps: Number of steps.
+            seed: Seed of all draws.
+            weights: Weights of the objectives in place of the configured ones.
+            gradients_of: Objectives whose gradient at the last decoder block is computed too.
+            after_step: Called with the report of each step; a mapping that it returns becomes the weights of the objectives.
+
+        Returns:
+            The mean of the `metrics` (counts are summed), the metrics of each of the `steps`, and the last step's `groups`.
+        """
+        metrics: list[dict[str, float]] = []
+        groups: tuple[Group, ...] = ()
+        for number in range(1, steps + 1):
+            tell_step(number, steps)
+            rollouts = self.collect_rollouts(seed)
+            report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
+            report = StepReport(rollouts.compute_metrics() | report.metrics, rollouts.groups, report.gradients)
+            metrics.append(report.metrics)
+            groups = report.groups
+            answer = after_step(report) if after_step is not None else None
+            weights = weights if answer is None else answer
+        return LocalReport(mean_metrics(metrics), tuple(metrics), groups)
+
+    def collect_rollouts(
+        self,
+        seed: int,
+        *,
+        tasks: Sequence[str] | None = None,
+        group_size: int | None = None,
+        env: TextEnv | None = None,
+    ) -> Rollouts:
+        """Play the episodes of the present step.
+
+        Args:
+            seed: Seed of all draws.
+            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            group_size: Episodes of each task; by default the configured number.
+            env: The environment of the tasks; by default the site's.
+
+        Returns:
+            The episodes in groups, and how long they took.
+        """
+        chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
+        return collect(
+            self.agent,
+            self.env if env is None else env,
+            chosen,
+            group_size=group_size or self.settings.group_size,
+            seed=derive(seed, "play", self.step),
+            parallel=self.settings.parallel_episodes,
+        )
+
+    def collect_groups(
+        self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
+    ) -> tuple[Group, ...]:
+        """Play the episodes of the present step, as `collect_rollouts` does.
+
+        Args:
+            seed: Seed of all draws.
+            tasks: Ids of the tasks; by default drawn with replacement from the site's pool.
+            group_size: Episodes of each task; by default the configured number.
+
+        Returns:
+            The episodes in groups, for `update`.
+        """
+        return self.collect_rollouts(seed, tasks=tasks, group_size=group_size).groups
+
+    def draw_tasks(self, seed: int) -> tuple[str, ...]:
+        """Draw the tasks of the present step, with replacement.
+
+        Args:
+            seed: Seed of all draws.
+
+        Returns:
+            Their ids.
+        """
+        positions = stream(seed, "tasks", self.step).integers(len(self.env.pool), self.settings.tasks_per_step)
+        return tuple(self.env.pool.ids[int(position)] for position in positions)
+
+    def update(
+        self,
+        groups: Sequence[Group],
+        *,
+        advantages: Sequence[Sequence[float] | PerTurn] | None = None,
+        weights: Mapping[str, float] | None = None,
+        gradients_of: Sequence[str] = (),
+    ) -> StepReport:
+        """Take one policy step on episodes of any player; their log-probabilities are taken as the behaviour policy's.
+
+        Args:
+            groups: The episodes.
+            advantages: For each group one number per episode, or one array over its turns, in place of those from the rewards.
+            weights: Weights of the objectives in place of the configured ones.
+            gradients_of: Objectives whose gradient at the last decoder block is computed too.
+
+        Returns:
+            The `metrics` of the step, the `groups`, and the `gradients` that were asked for.
+        """
+        # What each turn earned: the objectives by their weights, and the penalties of malformed replies if these stay apart.
+        returns = [self._compute_returns(group, weights) for group in groups]
+        # An episode is compared with the other episodes of its task: no value function is learned.
+        if advantages is None:
+            chosen = [
+                group_advantages(group, earned, self.settings.advantage, penalties)
+                for group, (earned, penalties) in zip(groups, returns, strict=True)
+            ]
+        else:
+            chosen = [
+                spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
+            ]
+        # Where a method weighs objectives by their gradients, each is taken alone, before the weights move.
+        gradients = {}
+        for name in gradients_of:
+            alone = [
+                group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
+            ]
+            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone))
+        # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
+        rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
+        metrics = self._updater.train_step(build_rows(groups, chosen), rate, order=self.step)
+        self.step += 1
+        # A group whose copies all earned the same teaches nothing: how many there were says whether the tasks suit the agent.
+        constant = sum(is_constant(*pair) for pair in returns)
+        metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
+        for name in self.resolve_objective_weights(weights):
+            metrics[f"reward/{name}"] = mean(
+                [float(part.sum()) for group in groups for part in objective_values(group, name)]
+            )
+        learned = [
+            earned if penalties is None else self.compute_rewards(group, weights)
+            for group, (earned, penalties) in zip(groups, returns, strict=True)
+        ]
+        metrics["reward/learned"] = mean([float(part.sum()) for reward in learned for part in reward])
+        return StepReport(metrics, tuple(groups), gradients)
+
+    def compute_rewards(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
+        """Compute the learned reward of each turn.
+
+        Args:
+            group: The episodes of one task.
+            weights: Weights of the objectives in place of the configured ones.
+
+        Returns:
+            For each episode an array over its turns.
+        """
+        return compute_training_rewards(group, self.resolve_objective_weights(weights), self.settings.format_penalty)
+
+    def compute_advantages(self, group: Group, weights: Mapping[str, float] | None = None) -> PerTurn:
+        """Compute the advantage of each turn.
+
+        Args:
+            group: The episodes of one task.
+            weights: Weights of the objectives in place of the configured ones.
+
+        Returns:
+            For each episode an array over its turns.
+        """
+        rewards, penalties = self._compute_returns(group, weights)
+        return group_advantages(group, rewards, self.settings.advantage, penalties)
+
+    def _compute_returns(self, group: Group, weights: Mapping[str, float] | None) -> tuple[PerTurn, PerTurn | None]:
+        """Return what advantages are computed from: the learned rewards, and the penalties of single turns, if kept separate."""
+        if self.settings.format_penalty_on == "episode":
+            return self.compute_rewards(group, weights), None
+        rewards = compute_training_rewards(group, self.resolve_objective_weights(weights), 0.0)
+        return rewards, compute_format_penalties(group, self.settings.format_penalty)
+
+    def resolve_objective_weights(self, weights: Mapping[str, float] | None = None) -> Mapping[str, float]:
+        """Return the weights of the objectives.
+
+        Args:
+            weights: Those that a caller gave.
+
+        Returns:
+            The given weights, or the configured ones.
+        """
+        return {part.name: part.weight for part in self.settings.objectives} if weights is None else weights
+
+    def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+        """Replace the log-probabilities of episodes by those under the present policy, so that its ratio starts at 1.
+
+        Args:
+            groups: The episodes, such as those of another player.
+
+        Returns:
+            The same episodes with other log-probabilities.
+        """
+        return self._updater.recompute_logprobs(groups)
+
+
+class PolicyUpdate:
+    """The policy steps of one learner. It begins with the weights that the model holds, or at `start` (what `load` takes).
+
+    Several learners may share a model: each has weights of its own (`learning/weights.py`).
+    """
+
+    def __init__(
+        self,
+        policy: TrainedModel,
+        decoding: Decoding,
+        settings: LearningSettings,
+        *,
+        start: tuple[Arrays, Arrays, Arrays] | None = None,
+        penalties: Sequence[Penalty] = (),
+    ) -> None:
+        if decoding.temperature <= 0:
+            raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
+        self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
+        self._passes = get_passes(policy)
+        if start is None:
+            self._begin(OwnedWeights(policy), {}, {})
+        else:
+            self.load(*start)
+
+    def acquire(self) -> None:
+        """Load the learner's weights into the model, if another learner has used it since."""
+        self._weights.acquire()
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
+        """Load a site: weights into the model, moments into a new optimizer, the start of its round."""
+        if hasattr(self, "_weights"):
+            del self._weights  # so that it is not saved
+        self.policy.set_weights(weights)
+        self._begin(OwnedWeights(self.policy, weights), optimizer, anchor)
+
+    def _begin(self, weights: OwnedWeights, optimizer: Arrays, anchor: Arrays) -> None:
+        self._weights, parameters = weights, weights.full
+        self._optimizer = make_optimizer(parameters, self.settings)
+        if optimizer:
+            load_moments(self._optimizer, parameters, optimizer)
+        self._anchor: Tensors = {}
+        if any(penalty.uses_start for penalty in self._penalties):
+            self._anchor = to_parameter_tensors(anchor, parameters) if anchor else weights.clone()
+        for penalty in self._penalties:
+            penalty.begin(parameters, self._anchor)
+
+    def get_weights(self) -> dict[str, NDArray[Any]]:
+        return self._weights.to_arrays()
+
+    def get_optimizer_state(self) -> dict[str, NDArray[Any]]:
+        return get_moments(self._optimizer, self._weights.full)
+
+    def get_anchor_weights(self) -> dict[str, NDArray[Any]]:
+        """The start of the round, if a penalty refers to it."""
+        return {name: to_array(tensor) for name, tensor in self._anchor.items()}
+
+    # ---- the step -----------------------------------------------------------------------------------------------------
+
+    def train_step(self, rows: Sequence[Row], rate: float = 1.0, order: int = 0) -> dict[str, float]:
+        """One policy step: `gradient_epochs` passes over the rows, each in mini-batches that move the weights.
+
+        `rate` scales the learning rate, `order` names the stream that shuffles. `minibatches: 4` makes four mini-batches of
+        however many rows; `minibatch_rows: 64` makes as many of 64 rows as there are.
+        """
+        settings = self.settings
+        self._prepare()
+        map_large_tensors(self.policy.model, self.policy.device)
+        for parameters in self._optimizer.param_groups:
+            parameters["lr"] = settings.learning_rate * rate
+        # Nucleus sampling records log-probs of a truncated distribution, whose gradient differs from the policy's: the policy
+        # that played is scored again, without truncation.
+        if self.decoding.top_p < 1:
+            scores = [tensor.cpu().numpy() for tensor in self.score_rows(rows)]
+            rows = [replace(row, behaviour=new) for row, new in zip(rows, scores, strict=True)]
+        # References do not move during the step, so they are scored once, with their weights in the model.
+        references: list[tuple[Penalty, list[torch.Tensor]]] = []
+        for penalty in self._penalties:
+            if (reference := penalty.get_reference()) is not None:
+                with self._swap_weights(reference):
+                    references.append((penalty, self.score_rows(rows)))
+        meter, seed = _RunningMeans(), derive(order, "update")
+        with self._train_mode(seed):
+            for epoch in range(settings.gradient_epochs):
+                for part in split_minibatches(len(rows), settings, generator(seed, epoch)):
+                    given = [(penalty, [scores[place] for place in part]) for penalty, scores in references]
+                    self._train_minibatch([rows[place] for place in part], given, meter)
+        self.policy.bump_version()
+        shared = [*_TOKEN_METRICS, *(penalty.name for penalty, _ in references)]
+        return meter.compute_metrics(self._passes, shared) | {"learning_rate": settings.learning_rate * rate}
+
+    def _train_minibatch(
+        self, rows: Sequence[Row], references: Sequence[tuple[Penalty, Sequence[torch.Tensor]]], meter: _RunningMeans
+    ) -> None:
+        """Add up the gradient of one mini-batch, and move the weights by it."""
+        # A row whose advantages are all zero adds nothing to the policy's gradient: it counts in the averages, and is computed
+        # only where a term of the loss needs every token.
+        every_row = bool(references) or self.settings.entropy > 0
+        live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
+        terms = [penalty for penalty in self._penalties if penalty.of_parameters]
+        if not terms and not any(len(find_choices(rows[place])) for place in live):
+            meter.counts["update/empty"] += 1
+            return
+        # The weight of a token follows from the whole mini-batch: the passes below are cut to fit memory, and add up to the same
+        # gradient however they are cut.
+        weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
+        total = 0.0
+        self._optimizer.zero_grad()
+        for batch in self._passes.iter_batches([rows[place] for place in live], self._limits):
+            places = [live[index] for index in batch]
+            given = [(penalty, torch.cat([scores[place] for place in places])) for penalty, scores in references]
+            loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        # Terms of the parameters join the gradient once it is whole, before it is clipped.
+        self._weights.copy_gradients_from_model()
+        (total,) = self._passes.add_up([total])
+        total += sum(penalty.add_gradients(self._weights.full) for penalty in terms)
+        norm = clip_gradients(list(self._weights.full.values()), self.settings.gradient_clip)
+        # One gradient that is not finite would spoil weights and moments for good.
+        if np.isfinite(total) and np.isfinite(norm):
+            self._optimizer.step()
+            self._weights.copy_to_model()
+            meter.counts["optimizer_steps"] += 1
+            meter.add("loss", total)
+            meter.add("gradient_norm", norm)
+        else:
+            meter.counts["update/skipped"] += 1
+        self._optimizer.zero_grad()
+
+    def _compute_loss(
+        self,
+        rows: Sequence[Row],
+        weights: NDArray[np.float64],
+        references: Sequence[tuple[Penalty, torch.Tensor]],
+        meter: _RunningMeans,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The part of the mini-batch's loss that these rows make up; `bias` is added to the last block's output."""
+        kept, temperature = self._limits.kept, self.decoding.temperature
+        scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias)
+        behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
+        advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
+        penalties = [
+            (penalty.coefficient, penalty.compute_token_losses(scores.logprobs, reference))
+            for penalty, reference in references
+        ]
+        parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, penalties, scores.entropy)
+        meter.add_tokens(parts, scores, [penalty.name for penalty, _ in references])
+        return (parts.loss * self._to_tensor(np.repeat(weights, [len(row.own) for row in rows]))).sum()
+
+    # ---- scores, and gradients of one bias ---------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score_rows(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+        """Log-probs of the own tokens of each row."""
+        self._prepare()
+        result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
+        filled = [place for place, row in enumerate(rows) if len(row.own)]
+        for batch in self._passes.iter_batches([rows[place] for place in filled], self._limits):
+            places = [filled[index] for index in batch]
+            chosen = [rows[place] for place in places]
+            scores = self._passes.score(chosen, self.decoding.temperature, kept=self._limits.kept)
+            parts = torch.split(scores.logprobs, [len(row.own) for row in chosen])
+            for place, part in zip(places, parts, strict=True):
+                result[place] = part
+        return self._passes.add_up_tensors(result)
+
+    def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+        """The groups with behaviour log-probs of the present policy."""
+
+        def score(trajectory: Trajectory) -> Trajectory:
+            segments = []
+            rows = list(build_trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
+            for segment, scores in zip(trajectory.segments, self.score_rows(rows), strict=True):
+                logprobs = segment.logprobs.copy()
+                logprobs[segment.mask] = scores.cpu().numpy()
+                segments.append(segment._replace(logprobs=logprobs))
+            return replace(trajectory, segments=tuple(segments))
+
+        return tuple(tuple(score(trajectory) for trajectory in group) for group in groups)
+
+    def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """The gradient of the clipped policy loss with respect to a virtual bias on the last decoder block's output.
+
+        The bias is one vector added at every token, so its gradient is a sum over tokens and rows: comparable between batches
+        of any shape. The blocks below need no backward pass.
+        """
+        self._prepare()
+        model, device = self.policy.model, self.policy.device
+        weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
+        live = [place for place, row in enumerate(rows) if row.active and len(find_choices(row))]
+        width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
+        total = np.zeros(width, dtype=np.float64)
+        for batch in self._passes.iter_batches([rows[place] for place in live], self._limits, shared=False):
+            places = [live[index] for index in batch]
+            bias = torch.zeros(width, device=device, requires_grad=True)
+            with self._passes.leave_out_parameters():
+                chosen = [rows[place] for place in places]
+                loss = self._compute_loss(chosen, weights[places], (), _RunningMeans(), bias)
+            (gradient,) = torch.autograd.grad(loss, bias)
+            total += gradient.double().cpu().numpy()
+        return total
+
+    # ---- the model around a step --------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Load the learner's weights, and find how many tokens a pass may have at present."""
+        self.acquire()
+        limits = self._passes.find_limits(self.settings.micro_tokens)
+        self._limits = PassLimits(limits.micro_tokens, 0) if self.settings.checkpointing else limits
+
+    @contextlib.contextmanager
+    def _swap_weights(self, weights: Tensors) -> Iterator[None]:
+        """Other weights in the model for the duration of a block."""
+        parameters = self.policy.parameters()
+        kept = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        _copy_into(parameters, weights)
+        try:
+            yield
+        finally:
+            _copy_into(parameters, kept)
+
+    @contextlib.contextmanager
+    def _train_mode(self, seed: int) -> Iterator[None]:
+        """Train mode, with dropout by a stream of its own: the process's generators are not changed. The package's decoder has
+        neither."""
+        model: Any = self.policy.model
+        if isinstance(model, Decoder):
+            yield
+            return
+        recomputing = self.settings.checkpointing or self._passes.recomputes
+        with torch.random.fork_rng(devices=[self.policy.device] if self.policy.device.type == "cuda" else []):
+            torch.manual_seed((seed + self._passes.rank) % (1 << 63))
+            model.train()
+            if recomputing:
+                forward.set_checkpointing(model, True)
+            try:
+                yield
+            finally:
+                if recomputing:
+                    forward.set_checkpointing(model, False)
+                model.eval()
+
+    def _to_tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
+
+
+def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -> None:
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+_TOKEN_METRICS = ("ratio", "clipped", "surprisal", "entropy")
+
+
+@dataclass(eq=False)
+class _RunningMeans:
+    """Means of the mini-batches' metrics, weighted by tokens for metrics of tokens."""
+
+    counts: dict[str, float] = field(
+        default_factory=lambda: {"update/skipped": 0.0, "update/empty": 0.0, "optimizer_steps": 0.0}, init=False
+    )
+    _sums: dict[str, float] = field(default_factory=dict, init=False)
+    _weights: dict[str, float] = field(default_factory=dict, init=False)
+
+    def add(self, name: str, value: float, weight: float = 1.0) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value * weight
+        self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    @torch.no_grad()
+    def add_tokens(self, parts: TokenLosses, scores: TokenLogprobs, penalties: Sequence[str]) -> None:
+        size = parts.ratio.numel()
+        self.add("ratio", float(parts.ratio.mean()), size)
+        self.add("clipped", float(parts.clipped.float().mean()), size)
+        self.add("surprisal", float(-scores.logprobs.mean()), size)
+        for name, value in zip(penalties, parts.penalties, strict=True):
+            self.add(name, float(value.mean()), size)
+        if scores.entropy is not None:
+            self.add("entropy", float(scores.entropy.mean()), size)
+
+    def compute_metrics(self, passes: Passes, shared: Sequence[str]) -> dict[str, float]:
+        """The means. Metrics of tokens are combined over all shares; all others are the same for all of them."""
+        names = dict.fromkeys(shared)
+        sums = passes.add_up([self._sums.get(name, 0.0) for name in names])
+        weights = passes.add_up([self._weights.get(name, 0.0) for name in names])
+        for name, total, weight in zip(names, sums, weights, strict=True):
+            if weight:
+                self._sums[name], self._weights[name] = total, weight
+        return {name: total / self._weights[name] for name, total in self._sums.items()} | self.counts

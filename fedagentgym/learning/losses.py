@@ -1,0 +1,89 @@
+"""The loss of a policy step: how rows are cut into mini-batches, what a token weighs, and what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedagentgym.learning.penalties import LARGEST_LOG_RATIO
+from fedagentgym.learning.settings import LearningSettings, LossSettings
+
+
+def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Generator) -> list[list[int]]:
+    """Numbers of the rows of each mini-batch of one pass over `count` rows; a single mini-batch keeps their order."""
+    if not count:
+        return []
+    size = settings.minibatch_rows
+    if size is None:
+        parts = min(settings.minibatches, count)
+    elif (
+        settings.minibatch_fill
+    ):  # in order, and as many rows again, drawn at random, as make the last mini-batch whole
+        missing = -count % size
+        filled = [*range(count), *rng.choice(count, missing, replace=missing > count).tolist()]
+        return [filled[start : start + size] for start in range(0, len(filled), size)]
+    else:
+        parts = -(-count // size)
+    if parts == 1:
+        return [list(range(count))]
+    order = rng.permutation(count)
+    if size is None:
+        return [part.tolist() for part in np.array_split(order, parts)]
+    return [order[start : start + size].tolist() for start in range(0, count, size)]
+
+
+class TokenLosses(NamedTuple):
+    """The loss of each token, and what is reported about it."""
+
+    loss: torch.Tensor
+    policy: torch.Tensor
+    penalties: tuple[torch.Tensor, ...]
+    ratio: torch.Tensor
+    clipped: torch.Tensor
+
+
+def token_weights(lengths: NDArray[np.int64], settings: LossSettings) -> NDArray[np.float64]:
+    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows."""
+    rows, tokens = len(lengths), int(lengths.sum())
+    if rows == 0 or tokens == 0:
+        return np.zeros(rows, dtype=np.float64)
+    if settings.name == "token":
+        if settings.rows is None:
+            return np.full(rows, 1.0 / tokens)
+        # the mean over the tokens of each run of rows, then over the runs; a run without tokens counts as zero
+        starts = np.arange(0, rows, settings.rows)
+        each = 1.0 / (len(starts) * np.maximum(np.add.reduceat(lengths, starts), 1))
+        return np.asarray(np.repeat(each, np.diff([*starts, rows])), dtype=np.float64)
+    if settings.name == "constant":
+        return np.full(rows, 1.0 / (rows * settings.length))
+    return 1.0 / (rows * np.maximum(lengths, 1))
+
+
+def token_losses(
+    logprobs: torch.Tensor,
+    behaviour: torch.Tensor,
+    advantages: torch.Tensor,
+    settings: LearningSettings,
+    penalties: Sequence[tuple[float, torch.Tensor]] = (),
+    entropy: torch.Tensor | None = None,
+) -> TokenLosses:
+    """Clipped surrogate, penalties (weight and value) and entropy of each token; exponents are bounded, so that nothing
+    overflows."""
+    low, high = settings.clip
+    ratio = torch.exp((logprobs - behaviour).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
+    clipped_ratio = ratio.clamp(1 - low, 1 + high)
+    policy = -torch.minimum(ratio * advantages, clipped_ratio * advantages)
+    if settings.dual_clip is not None:
+        bound = -settings.dual_clip * advantages
+        policy = torch.where(advantages < 0, torch.minimum(policy, bound), policy)
+    loss = policy
+    for weight, value in penalties:
+        loss = loss + weight * value
+    if entropy is not None:
+        loss = loss - settings.entropy * entropy
+    outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
+    return TokenLosses(loss, policy, tuple(value for _, value in penalties), ratio, outside)
