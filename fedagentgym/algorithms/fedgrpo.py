@@ -192,68 +192,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                 " format_weight of algorithm), learning.objectives say another one: make them agree"
             )
 
-    def make_operations(self) -> Mapping[str, Operation[Site]]:
-        examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
-        asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
-        forms = {"right": _bits(examples)}
-        known = 0
-        if self.asks_holders:
-            known = len(self.questions.pool)
-            forms["held"] = _bits(known)
-        scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
-        expert = Form(sets={EXPERT: self.expert_model.make_weight_forms(optional=True)})
-        prepared = Form(text=CONTROL_BYTES + examples * TASK_BYTES + known * ID_BYTES)
-        return {
-            "prepare": Operation(self.train_expert, prepared, Form(scores=forms), expert),
-            "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form(scores={"scores": scores}), expert),
-        }
-
-    @cached_property
-    def auxiliary(self) -> TextEnv:
-        """The labelled examples that determine competence."""
-        return self.runtime.open_role_env("auxiliary")
-
-    @cached_property
-    def questions(self) -> TextEnv:
-        """The server's own tasks, without their answers."""
-        return self.runtime.open_role_env("server")
-
-    @cached_property
-    def expert_model(self) -> ResidentModel:
-        """The model with which clients score: of the server's kind, or of their own."""
-        chosen = self.settings.expert_agent
-        return self.runtime.resident if chosen is None else self.runtime.open_model(chosen, "expert agent")
-
-    def resources(self, client: int) -> Site:
-        """The client's environment and tasks with its expert's model."""
-        return replace(self.runtime.get_site(client, self.expert_model), learning=self._expert_learning)
-
-    @property
-    def asks_holders(self) -> bool:
-        """True if clients report which of the server's questions they hold."""
-        return self.settings.answers == "holders_first"
-
-    @property
-    def detail(self) -> Detail:
-        """The form in which experts receive a candidate."""
-        if self.settings.scorer == "self_answer":
-            return "actions"
-        return "tokens" if self.settings.expert_agent is None else "replies"
-
-    @property
-    def candidate_bytes(self) -> int:
-        """Maximum size of a candidate in a message; a client with a model of its own does not load the server's."""
-        if self.settings.expert_agent is None:
-            return self.episode_bytes
-        longest = self.runtime.spec.agent.context_length or LONGEST_CONTEXT
-        return EPISODE_BYTES + TOKEN_BYTES * longest
-
-    @property
-    def candidates(self) -> int:
-        """Candidates per question: with `split` each expert scores G of its own."""
-        group = self.learning.group_size
-        return group * self.settings.experts if self.settings.aggregate == "split" else group
-
     # ---- server ---------------------------------------------------------------------------------------------------
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
@@ -454,6 +392,70 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         weights = copy_arrays(state.sets.get(EXPERT, {})) or self.expert_model.initial_weights
         settings = self.settings
         return Scorer(self.runtime, client.resources, weights, answers=settings.answers, judgement=settings.scorer)
+
+    # ---- what the server and the clients work with -----------------------------------------------------------------
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
+        asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
+        forms = {"right": _bits(examples)}
+        known = 0
+        if self.asks_holders:
+            known = len(self.questions.pool)
+            forms["held"] = _bits(known)
+        scores = ArrayForm("float32", (AtMost(questions), self.learning.group_size), finite=False)
+        expert = Form(sets={EXPERT: self.expert_model.make_weight_forms(optional=True)})
+        prepared = Form(text=CONTROL_BYTES + examples * TASK_BYTES + known * ID_BYTES)
+        return {
+            "prepare": Operation(self.train_expert, prepared, Form(scores=forms), expert),
+            "score": Operation(self.score, Form(text=CONTROL_BYTES + asked), Form(scores={"scores": scores}), expert),
+        }
+
+    @cached_property
+    def auxiliary(self) -> TextEnv:
+        """The labelled examples that determine competence."""
+        return self.runtime.open_role_env("auxiliary")
+
+    @cached_property
+    def questions(self) -> TextEnv:
+        """The server's own tasks, without their answers."""
+        return self.runtime.open_role_env("server")
+
+    @cached_property
+    def expert_model(self) -> ResidentModel:
+        """The model with which clients score: of the server's kind, or of their own."""
+        chosen = self.settings.expert_agent
+        return self.runtime.resident if chosen is None else self.runtime.open_model(chosen, "expert agent")
+
+    def resources(self, client: int) -> Site:
+        """The client's environment and tasks with its expert's model."""
+        return replace(self.runtime.get_site(client, self.expert_model), learning=self._expert_learning)
+
+    @property
+    def asks_holders(self) -> bool:
+        """True if clients report which of the server's questions they hold."""
+        return self.settings.answers == "holders_first"
+
+    @property
+    def detail(self) -> Detail:
+        """The form in which experts receive a candidate."""
+        if self.settings.scorer == "self_answer":
+            return "actions"
+        return "tokens" if self.settings.expert_agent is None else "replies"
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Maximum size of a candidate in a message; a client with a model of its own does not load the server's."""
+        if self.settings.expert_agent is None:
+            return self.episode_bytes
+        longest = self.runtime.spec.agent.context_length or LONGEST_CONTEXT
+        return EPISODE_BYTES + TOKEN_BYTES * longest
+
+    @property
+    def candidates(self) -> int:
+        """Candidates per question: with `split` each expert scores G of its own."""
+        group = self.learning.group_size
+        return group * self.settings.experts if self.settings.aggregate == "split" else group
 
     # ---- what the method declares, and what it checks ---------------------------------------------------------------
 

@@ -7,7 +7,7 @@ every setting, which a test checks; `admit_recipe` applies them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,11 @@ def admit_recipe(spec: ExperimentSpec, owner: Owner) -> ExperimentSpec:
         check_recipe(spec)
     except DataError as error:
         raise RefusedError(str(error)) from None
-    return _accept_missing(spec, owner.accept)
+    if not owner.accept or env_class(find_env_id(spec.env.id)).Options.get_marks().get(SANDBOX) != "owner":
+        return spec
+    # where programs run, with the protections that the owner lets be missing
+    options = {**spec.env.options, SANDBOX: {"accept": list(owner.accept)}}
+    return spec.model_copy(update={"env": spec.env.model_copy(update={"options": options})})
 
 
 def check_recipe(spec: ExperimentSpec) -> None:
@@ -58,22 +62,10 @@ def check_recipe(spec: ExperimentSpec) -> None:
             check_foreign_agent(agent, where)
             if agent.model is not None and not _MODEL_NAME.fullmatch(agent.model):
                 raise DataError(f"{key}: a model is named by its digest or name, not by a path of this machine")
-    for env_id, options in _list_envs(spec):
-        read_options(env_id, options).refuse_foreign(where)
-
-
-def _list_envs(spec: ExperimentSpec) -> list[tuple[str, Mapping[str, Any]]]:
     sets = () if spec.evaluation is None else spec.evaluation.sets
-    named = [(spec.env.id, spec.env.options), *((one.env or spec.env.id, one.options or {}) for one in sets)]
-    return [(find_env_id(name), options) for name, options in named]
-
-
-def _accept_missing(spec: ExperimentSpec, accept: Collection[str]) -> ExperimentSpec:
-    """The recipe with the protections that the owner lets be missing, where programs run."""
-    if not accept or env_class(find_env_id(spec.env.id)).Options.get_marks().get(SANDBOX) != "owner":
-        return spec
-    options = {**spec.env.options, SANDBOX: {"accept": list(accept)}}
-    return spec.model_copy(update={"env": spec.env.model_copy(update={"options": options})})
+    opened = [(spec.env.id, spec.env.options), *((one.env or spec.env.id, one.options or {}) for one in sets)]
+    for name, options in opened:
+        read_options(find_env_id(name), options).refuse_foreign(where)
 
 
 # ---- on the server --------------------------------------------------------------------------------------------------

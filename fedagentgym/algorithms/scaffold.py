@@ -54,7 +54,6 @@ class Scaffold(Averaging[ScaffoldSettings]):
     """Federated averaging with control variates; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = ScaffoldSettings
-
     sent_sets = kept_sets = (VARIATE,)
 
     def initial_state(self) -> ServerState:
