@@ -216,9 +216,9 @@ def test_a_task_that_says_nothing_is_measured(
         screen.show_progress("adding a, MB", 1000, measure=lambda: next(size)),
         contextlib.redirect_stderr(io.StringIO()),
     ):
-        time.sleep(0.1)
+        time.sleep(0.5)
     with screen.show_progress("loading b"):
-        time.sleep(0.1)
+        time.sleep(0.5)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("adding a, MB: 1 of 1000") and lines[1].startswith("adding a, MB: 2 of 1000")
     assert lines[-1].startswith("loading b: elapsed 0 s"), lines
