@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.base import ranks
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
@@ -190,12 +190,11 @@ class Runtime:
         from fedagentgym.agents.presets import make_agent
 
         set_threads(settings.threads)
-        group = ranks.joined
-        device = self._device if group is None else group.device
+        device = here().device or self._device
         if device is not None:
             settings = settings.model_copy(update={"device": str(device)})
-        agent: Any = ranks.make_first(lambda: make_agent(settings, self.env, seed=derive(self.seed, purpose)))
-        if group is not None and self.learning.sharding is not None:
+        agent: Any = here().make_first(lambda: make_agent(settings, self.env, seed=derive(self.seed, purpose)))
+        if here().shards and self.learning.sharding is not None:
             from fedagentgym.learning.sharding import shard_agent
 
             agent = shard_agent(agent, self.learning.sharding)

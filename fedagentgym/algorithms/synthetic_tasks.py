@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.ranks import share
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
@@ -213,7 +213,7 @@ def write_replies(
 ) -> list[str]:
     """The model's reply to each prompt when its replies begin with these words: small models and models without
     instruction tuning then follow the form of the examples."""
-    replies = share(lambda: _generate(agent, prompts, begin, streams, parallel), agent.policy)
+    replies = here().share(lambda: _generate(agent, prompts, begin, streams, parallel), agent.policy)
     texts = [agent.tokenizer.decode(reply.token_ids) for reply in replies]
     return [text if text.lstrip().startswith(begin) else begin + text for text in texts]
 

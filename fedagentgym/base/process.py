@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from fedagentgym.base import ranks
+from fedagentgym.base import devices
 from fedagentgym.base.escape import escape_terminal
 
 
@@ -91,7 +91,7 @@ def postpone_interruption(message: str) -> Iterator[None]:
     run, which torchrun kills half a minute after it passed Ctrl-C on.
     """
     usual = signal.getsignal(signal.SIGINT)
-    if ranks.joined or threading.current_thread() is not threading.main_thread() or not callable(usual):
+    if devices.here().shards or threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield
         return
     asked = False

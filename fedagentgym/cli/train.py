@@ -18,12 +18,12 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedagentgym.base.devices import find_place
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
-from fedagentgym.base.ranks import find_place
 from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, TRUST_PLUGINS, Group, assignments, option
 from fedagentgym.version import __version__

@@ -19,7 +19,7 @@ from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
-from fedagentgym.base import ranks
+from fedagentgym.base import devices
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.files import read_text, write_atomic
@@ -170,12 +170,12 @@ def check_same(config: RunConfig) -> None:
 def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
     folder = Path(chosen.output.folder)
     with join_ranks(chosen):
-        if ranks.share((folder / CONFIG).exists):
+        if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
                 f"there is a run in {folder} already: resume it (fedagentgym resume {folder}), or begin another one"
                 " elsewhere (--set output.folder=FOLDER)"
             )
-        with ranks.own_folder(folder, filled=False) as place:
+        with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
             write_atomic(place / CONFIG, to_yaml(chosen.plain()))
             with explain_interruption(lambda: describe_saved_rounds(place)):
@@ -185,7 +185,7 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
 @contextlib.contextmanager
 def join_ranks(config: RunConfig) -> Iterator[None]:
     """For a sharded run: be one of the processes that torchrun started for it."""
-    place, sharding = ranks.find_place(), config.learning.sharding
+    place, sharding = devices.find_place(), config.learning.sharding
     size = 1 if place is None else place.size
     if sharding is None or not sharding.is_needed:
         if size > 1:
@@ -212,7 +212,7 @@ def join_ranks(config: RunConfig) -> Iterator[None]:
         raise OptionError(OFFLOAD_ON_CPU)
     if kind == "cuda" and (there := torch.cuda.device_count()) < size:
         raise OptionError(f"learning.sharding.devices is {size}, but there are {there} GPUs here")
-    with ranks.join(place, kind):
+    with devices.join(place, kind):
         yield
 
 
@@ -264,7 +264,7 @@ def resume(
             )
         longer = {"raised_from": (*begun.federation.raised_from, before)}
         config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})
-    with join_ranks(config), ranks.own_folder(path, filled=True) as place:
+    with join_ranks(config), devices.here().own_folder(path, filled=True) as place:
         opened = Run.open(config, place, plugins)
         if after > before:  # the longer plan, if the run's rounds belong to it; the run's record is then out of date
             read_chain(place, opened.inputs)
@@ -278,10 +278,8 @@ def describe_saved_rounds(folder: Path) -> str:
     """The message after an interruption: what is saved, and how to resume."""
     rounds = CommitStore(folder / "rounds").list_rounds()
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
-    group = ranks.joined
-    program = "fedagentgym" if group is None else f"torchrun --nproc-per-node {group.size} -m fedagentgym"
     flag = " --trust-plugins" if needs_trust(folder) else ""
-    return f"{saved}; resume with: {program} resume {shlex.quote(str(folder))}{flag}"
+    return f"{saved}; resume with: {devices.here().program} resume {shlex.quote(str(folder))}{flag}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,8 +301,8 @@ class Run:
     def open(cls, config: RunConfig, folder: Path, plugins: tuple[str, ...] | None = None) -> Run:
         """Open what a configuration names; data first, so that missing data is reported before any work."""
         began = time.monotonic()
-        client_split, sets = ranks.make_first(lambda: open_data(config))
-        agent, agent_note = ranks.make_first(lambda: resolve_agent(config))
+        client_split, sets = devices.here().make_first(lambda: open_data(config))
+        agent, agent_note = devices.here().make_first(lambda: resolve_agent(config))
         spec = config.spec(agent)
         runtime = Runtime(spec, client_split=client_split)
         if spec.evaluation is not None:
@@ -338,7 +336,7 @@ class Run:
 
     def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
         """Run the remaining rounds, then write the record and the report."""
-        first = ranks.joined is None or ranks.joined.rank == 0
+        first = devices.here().rank == 0
         here = merge(self.config.plain(), {"output": {"folder": str(self.folder)}})
         tracked = TrackedRun(self.config.output.trackers if first else (), here)
         report = self.config.output.report == "html"
@@ -346,7 +344,7 @@ class Run:
             from fedagentgym.experiment.report.background import write_background
 
             seed = derive(self.config.seed, "evaluation")
-            ranks.share(lambda: write_background(self.folder, self.runtime.client_split, self.sets, seed))
+            devices.here().share(lambda: write_background(self.folder, self.runtime.client_split, self.sets, seed))
         backend = self.open_backend()
         try:
             evaluation, privacy = self.config.evaluation, self.config.algorithm.get("privacy")
@@ -384,7 +382,7 @@ class Run:
             tracked.finish(plain)
             return plain
 
-        return RunResult(self.folder, ranks.share(write_result))
+        return RunResult(self.folder, devices.here().share(write_result))
 
     def rank(self, records: Sequence[Record]) -> tuple[TasksRecord | None, Evaluated | None]:
         """Play the tasks that rank the run, with the last round's policy or the best one's; every episode is recorded."""

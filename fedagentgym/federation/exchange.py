@@ -24,11 +24,11 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 
 import numpy as np
 
+from fedagentgym.base.devices import here
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
 from fedagentgym.base.errors import DataError, ProcessUnusableError
 from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
-from fedagentgym.base.ranks import check_alike
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.message import Form, Message
@@ -289,7 +289,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
     except ProcessUnusableError:
         raise
     except Exception as error:
-        check_alike(error)
+        here().check_alike(error)
         text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
         detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)
         return Reply(request.client, "error", error=text, detail=detail, seconds=time.monotonic() - started)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from fedagentgym.base import ranks
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import remove_partial
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
@@ -135,7 +135,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
         rounds, metrics = CommitStore(plan.folder / "rounds"), MetricsLog(plan.folder / "metrics.jsonl")
         chain = read_chain(plan.folder, plan.inputs)
         begun = chain is not None
-        secret = ranks.share(lambda: load_secret(plan.folder, begun=begun)) if plan.private else None
+        secret = here().share(lambda: load_secret(plan.folder, begun=begun)) if plan.private else None
         run = OpenRun(algorithm, backend, plan, secret, tracker, rounds, metrics)
 
         # Episodes of a round that was not committed are removed: the round is played again.

@@ -26,8 +26,8 @@ from fedagentgym.agents.decoder.layer import take
 from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.ranks import share
 from fedagentgym.learning.memory import CHUNK_LOGITS
 from fedagentgym.learning.trajectory import NO_IDS
 
@@ -147,7 +147,7 @@ def embed(policy: TrainablePolicy, texts: Sequence[str]) -> NDArray[np.float64]:
 
     One row per text, with the policy's current weights; a text longer than the context is cut.
     """
-    return share(lambda: _embed(policy, texts), policy)
+    return here().share(lambda: _embed(policy, texts), policy)
 
 
 @torch.no_grad()

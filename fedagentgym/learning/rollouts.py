@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedagentgym.agents.presets import make_agent
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
-from fedagentgym.base.ranks import share
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.make import EnvLike, open_env
@@ -148,7 +148,7 @@ def collect(
     world = open_env(env)
     player = make_agent(agent, world)
     jobs = _iter_jobs(world, tasks, group_size, seed, first)
-    return share(
+    return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )
 

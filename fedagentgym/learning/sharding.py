@@ -23,7 +23,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, 
 from fedagentgym.agents.decoder.module import Decoder
 from fedagentgym.agents.engines.torch_policy import TorchPolicy, check_weights, to_array
 from fedagentgym.agents.protocols import Session, SharedModel
-from fedagentgym.base import ranks
+from fedagentgym.base.devices import here
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning import forward
 from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, find_choices
@@ -114,7 +114,7 @@ class ShardedPolicy(SharedModel):
         if self._gathered:
             yield
             return
-        if ranks.joined is not None and ranks.joined.alone:
+        if here().alone:
             raise RuntimeError("weights are gathered by all ranks, before rank 0 computes alone")
         for part in self._parts:
             if self.rank == 0:

@@ -24,7 +24,7 @@ from fedagentgym.agents.protocols import Completion, Decoding
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.algorithms.feddyn import DynamicPenalty
 from fedagentgym.algorithms.scaffold import Correction
-from fedagentgym.base import ranks
+from fedagentgym.base import devices
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
@@ -138,12 +138,11 @@ def speak(policy: Any) -> list[Completion]:
             session.append(rows, [[5], [6, 7]])
             return [*first, *session.generate(rows, streams, Decoding(max_new_tokens=6))]
 
-    return ranks.share(play, policy)
+    return devices.here().share(play, policy)
 
 
 def get_rank() -> int:
-    assert ranks.joined is not None
-    return ranks.joined.rank
+    return devices.here().rank
 
 
 # ---- the cases ------------------------------------------------------------------------------------------------------
@@ -177,9 +176,9 @@ def learn_and_resume() -> None:
 
 def pass_outcomes_on() -> None:
     """Results and errors of rank 0 reach all; an error on one rank alone is not taken for one of all."""
-    assert ranks.share(get_rank) == 0
-    assert ranks.make_first(get_rank) == get_rank()
-    assert ranks.share(lambda: ranks.share(lambda: 1)) == 1
+    assert devices.here().share(get_rank) == 0
+    assert devices.here().make_first(get_rank) == get_rank()
+    assert devices.here().share(lambda: devices.here().share(lambda: 1)) == 1
 
     def fail() -> None:
         raise DataError("nothing there")
@@ -192,20 +191,20 @@ def pass_outcomes_on() -> None:
         raise OfLibrary("unknown", sys.stdin)
 
     with pytest.raises(RuntimeError, match="OfLibrary: unknown"):
-        ranks.share(fail_in_library)
+        devices.here().share(fail_in_library)
     with pytest.raises(DataError, match="nothing there") as raised:
-        ranks.share(fail)
-    ranks.check_alike(raised.value)
-    ranks.check_alike(DataError("raised by all"))
+        devices.here().share(fail)
+    devices.here().check_alike(raised.value)
+    devices.here().check_alike(DataError("raised by all"))
     with tempfile.TemporaryDirectory() as kept:
-        folder = Path(ranks.share(lambda: kept))
+        folder = Path(devices.here().share(lambda: kept))
         if get_rank() == 0:
             (folder / "file").write_text("rank 0")
-        ranks.share(lambda: None)
-        with ranks.own_folder(folder, filled=True) as place:
+        devices.here().share(lambda: None)
+        with devices.here().own_folder(folder, filled=True) as place:
             assert (place / "file").read_text() == "rank 0"
             assert (place == folder) == (get_rank() == 0)
-        ranks.share(lambda: None)
+        devices.here().share(lambda: None)
 
 
 def families() -> None:
@@ -323,11 +322,11 @@ def methods() -> None:
     for name, (method, settings, changes) in RUNS.items():
         plain = merge(merge(SMALL_CONFIG, changes), {"algorithm": {"name": method, **settings}})
         config = load_config(merge(plain, {"learning": {"sharding": {"devices": 2}}}))
-        with tempfile.TemporaryDirectory() as kept, ranks.own_folder(Path(kept), filled=False) as place:
+        with tempfile.TemporaryDirectory() as kept, devices.here().own_folder(Path(kept), filled=False) as place:
             Run.open(config, place).finish()
             commits = CommitStore(place / "rounds")
             digest = commits.read(commits.list_rounds()[-1]).state.digest
-        assert digest == ranks.share(lambda: digest), name  # noqa: B023
+        assert digest == devices.here().share(lambda: digest), name  # noqa: B023
 
 
 def fail_alone() -> None:
@@ -358,8 +357,8 @@ CASES: dict[str, Callable[[], None]] = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    place = ranks.find_place()
+    place = devices.find_place()
     assert place is not None
-    with ranks.join(place, "cpu"):
+    with devices.join(place, "cpu"):
         for name in sys.argv[1:]:
             CASES[name]()

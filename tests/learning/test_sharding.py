@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedagentgym.base.devices import find_place
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.ranks import find_place
 from fedagentgym.experiment import run as running
 from fedagentgym.experiment.config import load_config
 from fedagentgym.learning.sharding import deal_batches

@@ -1,0 +1,256 @@
+"""The processes that a run is computed in: one, or the ranks that `torchrun` started, which hold a part of the model each.
+
+`here()` is what this process belongs to: `OneProcess`, or `Torchrun` within `join`. Ranks run the same program in step. Rank 0
+alone plays, looks at clocks and signals, and keeps what is written and printed; the others receive what it found (`share`). What
+follows from the same values, they compute alike. A rank that is lost, or that fails alone, ends all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_error
+
+T = TypeVar("T")
+EXCHANGE_TIMEOUT = timedelta(minutes=30)
+"""The time for which ranks wait for each other within a computation that all of them make."""
+PLAY_TIMEOUT = timedelta(days=7)
+"""The time for which the others wait for rank 0; if it ends, they learn so from its closed connections."""
+FAILURE_TIMEOUT = timedelta(seconds=20)
+"""The time for which a rank that failed waits for the others to have failed alike."""
+
+
+class Place(NamedTuple):
+    """The place of a process among its ranks, as `torchrun` writes it into the environment."""
+
+    rank: int
+    size: int
+    machine_size: int
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """The place among the processes that `torchrun` started; None for a process that it did not start.
+
+    >>> find_place({"RANK": "1", "WORLD_SIZE": "2"})
+    Place(rank=1, size=2, machine_size=2)
+    """
+    if not {"RANK", "WORLD_SIZE"} <= environment.keys():
+        return None
+    size = environment["WORLD_SIZE"]
+    try:
+        return Place(int(environment["RANK"]), int(size), int(environment.get("LOCAL_WORLD_SIZE", size)))
+    except ValueError:
+        raise OptionError(
+            f"RANK and WORLD_SIZE are numbers that torchrun sets, got {environment['RANK']!r}, {size!r}"
+        ) from None
+
+
+class OneProcess:
+    """A run in this process alone: what is shared is simply made."""
+
+    rank: int = 0
+    size: int = 1
+    device: Any = None
+    """The device of a rank; None where the configuration chooses one."""
+    shards: ClassVar[bool] = False
+    """True if every process holds a part of the model, and torchrun its signals."""
+    alone: bool = False
+    """True while rank 0 computes and the others wait for the outcome."""
+    program: str = "fedagentgym"
+    """The command that starts such a run."""
+
+    def share(self, make: Callable[[], T], policy: object = None) -> T:
+        """Return what rank 0 makes, while the others wait; an error, or Ctrl-C on rank 0, is raised on all ranks.
+
+        All weights of a `policy` that is sharded are gathered for it.
+        """
+        return make()
+
+    def make_first(self, make: Callable[[], T]) -> T:
+        """Return what `make` makes: first on rank 0, then on the others, which find what it left in caches."""
+        return make()
+
+    def check_alike(self, error: BaseException) -> None:
+        """Pass if every rank has failed; a rank that failed alone, or that lost another, cannot continue with the others."""
+
+    @contextlib.contextmanager
+    def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
+        """The folder itself on rank 0; on the others a temporary one, removed at the end, `filled` with the same files or
+        empty."""
+        yield folder
+
+
+class Torchrun(OneProcess):
+    """The ranks as one of them sees them."""
+
+    shards = True
+
+    def __init__(self, place: Place, device: Any, objects: Any, failures: Any) -> None:
+        self.rank, self.size, self.device = place.rank, place.size, device
+        self.program = f"torchrun --nproc-per-node {place.size} -m fedagentgym"
+        self._objects, self._failures = objects, failures  # rank 0 may play for hours before it sends an object
+        self._shared_error: BaseException | None = None
+        """The error of rank 0 that all ranks raised last."""
+        self._interrupted = False
+
+    def share(self, make: Callable[[], T], policy: object = None) -> T:
+        if self.alone:
+            return make()
+        from torch import distributed
+
+        with getattr(policy, "gathered", contextlib.nullcontext)():
+            sent: list[Any] = [self._make_alone(make) if self.rank == 0 else None]
+            distributed.broadcast_object_list(sent, src=0, group=self._objects)
+        made: T
+        error: BaseException | None
+        made, error = sent[0]
+        if error is not None:
+            self._shared_error = error
+            raise error
+        return made
+
+    def _make_alone(self, make: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+        try:
+            self.alone = True
+            if self._interrupted:
+                raise KeyboardInterrupt
+            return make(), None
+        except BaseException as error:
+            return None, _make_sendable(error)
+        finally:
+            self.alone = False
+
+    def make_first(self, make: Callable[[], T]) -> T:
+        made: list[T] = []
+        self.share(lambda: made.append(make()))
+        return made[0] if made else make()
+
+    def check_alike(self, error: BaseException) -> None:
+        if self.alone or error is self._shared_error:
+            return
+        from torch import distributed
+
+        try:
+            distributed.monitored_barrier(self._failures)
+        except RuntimeError:
+            lost = isinstance(error, distributed.DistError) or "/gloo/" in str(
+                error
+            )  # gloo names its source file alone
+            what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
+            raise ProcessUnusableError(
+                f"rank {self.rank} of {self.size} ({self.device}) {what}; the ranks of a sharded run end together, and resume"
+                " continues from the last finished round"
+            ) from error
+
+    @contextlib.contextmanager
+    def own_folder(self, folder: Path, *, filled: bool) -> Iterator[Path]:
+        from torch import distributed
+
+        with contextlib.ExitStack() as stack:
+            place = folder
+            if self.rank > 0:
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedagentgym-rank-"))) / "run"
+                if filled:
+                    shutil.copytree(folder, place)
+            distributed.barrier(self._objects)  # rank 0 changes nothing before
+            yield place
+
+    @contextlib.contextmanager
+    def take_signals(self) -> Iterator[None]:
+        """Rank 0 alone reacts to Ctrl-C and SIGTERM: at once while it computes alone, else when it next does, since the others
+        would wait for it within a common computation."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: object) -> None:
+            self._interrupted = True
+            if self.alone:
+                raise KeyboardInterrupt
+
+        handler = stop if self.rank == 0 else signal.SIG_IGN
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, usual in before.items():
+                signal.signal(number, usual)
+
+
+def _make_sendable(error: BaseException) -> BaseException:
+    """The error, or one with its text if its class may not make it again from what it was made of."""
+    kind = type(error)
+    plain = all(isinstance(part, str | int) for part in (*error.args, *vars(error).values()))
+    if plain and not isinstance(kind.__init__, FunctionType) and "<locals>" not in kind.__qualname__:
+        return error
+    return RuntimeError(describe_error(error)).with_traceback(error.__traceback__)
+
+
+_here: OneProcess = OneProcess()
+
+
+def here() -> OneProcess:
+    """The process or the ranks that this one is."""
+    return _here
+
+
+@contextlib.contextmanager
+def join(place: Place, kind: str) -> Iterator[None]:
+    """Be one of the ranks for the duration of a block; their devices are of this kind, the first of the machine.
+
+    A failure of the block is passed on if all ranks failed alike; otherwise it becomes a `ProcessUnusableError`.
+    """
+    global _here
+    import torch
+    from torch import distributed
+
+    if distributed.is_initialized():
+        raise OptionError(
+            "learning.sharding needs a torch.distributed group of its own, this process is in one already"
+        )
+    try:
+        with _speak_within_machine():
+            distributed.init_process_group("gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl", timeout=EXCHANGE_TIMEOUT)
+            objects = distributed.new_group(backend="gloo", timeout=PLAY_TIMEOUT)
+            failures = distributed.new_group(backend="gloo", timeout=FAILURE_TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        here = f"rank {place.rank} of {place.size}"
+        raise ProcessUnusableError(f"{here} cannot join the others ({describe_error(error)})") from error
+    device = torch.device("cpu") if kind == "cpu" else torch.device(kind, place.rank)
+    if kind != "cpu":
+        torch.cuda.set_device(device)
+    _here = ranks = Torchrun(place, device, objects, failures)
+    try:
+        with ranks.take_signals():
+            try:
+                yield
+            except BaseException as error:
+                ranks.check_alike(error)
+                raise
+        distributed.destroy_process_group()
+    finally:
+        _here = OneProcess()
+
+
+@contextlib.contextmanager
+def _speak_within_machine() -> Iterator[None]:
+    """All ranks are on this machine: their traffic does not leave it."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    new = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ]
+    os.environ.update(dict.fromkeys(new, loopback))
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
