@@ -455,10 +455,11 @@ class AveragingSteps(BaseAlgorithm[L]):
             return
         if self.card.gives_weights:
             raise self._refuse_weights()
-        if not self.runtime.spec.partition.is_held:  # held tasks are counted by the first replies
-            sizes = [float(len(member)) for member in self.runtime.client_split]
-            if len(set(self.settings.weigh(sizes))) > 1:
-                raise self._refuse_weights()
+        # where the tasks are not here, their numbers come with the first replies
+        known = self.runtime.sites.list_openable(self.client_ids())
+        sizes = [float(len(self.runtime.client_split[client])) for client in known]
+        if sizes and len(set(self.settings.weigh(sizes))) > 1:
+            raise self._refuse_weights()
 
     def _refuse_weights(self) -> OptionError:
         own = self.card.gives_weights

@@ -331,7 +331,7 @@ class Scorer:
         """The id of the client's own task that is this question; ids of tasks that it holds itself mean nothing to the server, so
         these are compared by what they show."""
         own = self._site.env
-        if self._runtime.held is None:
+        if self._runtime.sites.common_ids:
             return _get_id(question) if _get_id(question) in own.pool else None
         env = self._open_env([question["task"]])
         return self._own_by_opening.get(read_openings(env, env.pool.ids)[0])
@@ -345,7 +345,7 @@ class Scorer:
         """The scores of one question's candidates; `self_answer` must have answered it before."""
         identifier, candidates = _get_id(question), question["candidates"]
         if self.may_check(question):
-            if self._runtime.held is None:
+            if self._runtime.sites.common_ids:
                 gold = self._runtime.client_split.pool[identifier]
             else:
                 gold = self._site.env.pool[self._find_own(question) or ""]

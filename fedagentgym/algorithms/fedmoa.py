@@ -119,7 +119,7 @@ class FedMOA(Averaging[FedMOASettings]):
 
     def prepare(self, state: ServerState, this_round: Round) -> RoundResult:
         """Calls no client; finds clients whose own tasks cannot pay their objectives before any work is done."""
-        for client in () if self.runtime.spec.partition.is_held else this_round.clients.ids:
+        for client in self.runtime.sites.list_openable(this_round.clients.ids):
             self.resolve_objectives(self.resources(client))
         return RoundResult(state)
 

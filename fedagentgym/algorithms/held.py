@@ -17,7 +17,8 @@ import numpy as np
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.card import METRICS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
-from fedagentgym.algorithms.runtime import ExperimentSpec, HeldFiles, Runtime, Site
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
+from fedagentgym.algorithms.sites import OwnSites
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.algorithm import ServerState
@@ -82,12 +83,19 @@ def build_held(
     loaded = loaded.without_local_data()
     if owner is not None:
         loaded = admit_recipe(loaded, Owner(**owner))
-    return HeldApplication(make_algorithm(loaded, Runtime(loaded, device, held=HeldFiles(held, folder))))
+    return HeldApplication(make_algorithm(loaded, Runtime(loaded, device, own=OwnSites(held, folder))))
+
+
+def _get_own(algorithm: BaseAlgorithm[Any]) -> OwnSites:
+    """The tasks that this machine holds."""
+    sites = algorithm.runtime.sites
+    assert isinstance(sites, OwnSites), "the server runs no operation of its clients"
+    return sites
 
 
 def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
     """The digest of a client's tasks, if their owner allows what this run asks; otherwise a `RefusedError`."""
-    held = algorithm.runtime.open_held(client)
+    held = _get_own(algorithm).open_held(client)
     if reasons := list_objections(algorithm.card, algorithm.settings.name, held.settings):
         raise RefusedError(f"it {reasons[0]}")
     evaluation = algorithm.runtime.spec.evaluation
@@ -127,7 +135,7 @@ def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
     """The operation without what the owner keeps: sampled episodes always, metrics unless they are allowed."""
 
     def limited(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        allow = frozenset(algorithm.runtime.open_held(client.id).settings.allow)
+        allow = frozenset(_get_own(algorithm).open_held(client.id).settings.allow)
         kept, reply = run(state, message, client)
         for section in ("weights", "scores", "text"):
             if reply.kinds[section] and not SECTIONS[section] & allow:
@@ -160,13 +168,13 @@ class _Evaluate:
     def __call__(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         from fedagentgym.learning.evaluation import evaluate
 
-        runtime = self._algorithm.runtime
-        settings, held = runtime.spec.evaluation or EvaluationSettings(), runtime.open_held(client.id)
-        if held.held_out is None or runtime.held is None:
+        runtime, own = self._algorithm.runtime, _get_own(self._algorithm)
+        settings, held = runtime.spec.evaluation or EvaluationSettings(), own.open_held(client.id)
+        if held.held_out is None:
             raise RefusedError("it holds no tasks back for evaluation (held_out)")
         agent = runtime.load_weights(message.weights)
         alone = settings.model_copy(update={"sets": (), "at_clients": ()})
-        file = runtime.held.folder / f"client-{client.id}" / f"{client.round:04d}.jsonl"
+        file = own.folder / f"client-{client.id}" / f"{client.round:04d}.jsonl"
         seed = derive(runtime.seed, "evaluation")
         found = evaluate(agent, held.held_out, alone, seed=seed, file=file, about={"round": client.round})
         success = found.overall["success"]

@@ -45,9 +45,7 @@ def evaluate_local_model(runtime: Runtime, site: Site, agent: TokenAgent, round_
 
     The tasks, seeds and temperature are those of the global model's evaluation. Empty in rounds without evaluation.
     """
-    settings = runtime.spec.evaluation
-    if runtime.held is not None:
-        return {}
+    settings = runtime.spec.evaluation if runtime.sites.plays_sets else None
     if settings is None or "held_out" not in settings.at_clients or not settings.is_due(round_number, runtime.rounds):
         return {}
     found = evaluate_sets(agent, runtime.evaluation_sets, settings, seed=derive(runtime.seed, "evaluation"))

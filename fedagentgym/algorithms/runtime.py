@@ -8,11 +8,9 @@ opens a second one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,8 +18,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms.sites import DividedSites, HeldSites, OwnSites, Sites
 from fedagentgym.base.devices import here
-from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
+from fedagentgym.base.errors import OptionError, join_names
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import ENVIRONMENTS, open_env
@@ -41,10 +40,8 @@ if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.penalties import Penalty
     from fedagentgym.partitions.client_split import ClientSplit
-    from fedagentgym.partitions.held import HeldTasks
 
 
-_WARM_ENVS = 64
 HELD = "held"
 """The sampler of runs whose tasks lie on the clients' own machines."""
 Weights = Mapping[str, NDArray[Any]]
@@ -109,14 +106,6 @@ class Site:
         )
 
 
-@dataclass(frozen=True)
-class HeldFiles:
-    """The files of a client's own machine: the owner's file of every client there, and where their results are kept."""
-
-    files: Mapping[int, str]
-    folder: Path
-
-
 class Runtime:
     """The lazily opened objects of an `ExperimentSpec`. One per process; see the module's docstring."""
 
@@ -126,17 +115,15 @@ class Runtime:
         device: str | None = None,
         *,
         client_split: ClientSplit | None = None,
-        held: HeldFiles | None = None,
+        own: OwnSites | None = None,
     ) -> None:
-        """`client_split` is the spec's own, if it was made before; `held` is what a client's machine holds itself."""
+        """`client_split` is the spec's own, if it was made before; `own` are the tasks that a client's machine holds itself."""
         self.spec = spec
-        self.held = held
-        self._held: dict[int, HeldTasks] = {}
+        self.sites: Sites = own or (HeldSites() if spec.partition.is_held else DividedSites(lambda: self.client_split))
         if client_split is not None:
             self.client_split = client_split
         self.seed, self.rounds, self.learning = spec.seed, spec.rounds, spec.learning
         self._device = device
-        self._envs: OrderedDict[int, TextEnv] = OrderedDict()
 
     @cached_property
     def client_split(self) -> ClientSplit:
@@ -165,14 +152,8 @@ class Runtime:
 
     @cached_property
     def env(self) -> TextEnv:
-        """The unchanged environment over the whole divided split. A machine that holds tasks itself, and does not have what the
-        run's environment needs, takes its own."""
-        if self.held is not None:
-            try:
-                return self.open_env(pool=self.client_split.pool)
-            except FedAgentGymError:
-                return self.open_held(min(self.held.files)).env
-        return self.open_env(pool=self.client_split.pool)
+        """The unchanged environment over the whole divided split."""
+        return self.sites.open_whole(lambda: self.open_env(pool=self.client_split.pool))
 
     @property
     def agent(self) -> TokenAgent:
@@ -213,25 +194,8 @@ class Runtime:
         self, client: int, model: ResidentModel | None = None, learning: LearningSettings | None = None
     ) -> Site:
         """A client's tasks and environment, kept for a while, with the resident model or another one."""
-        if self.held is not None:
-            held = self.open_held(client)
-            site = self.make_site(client, held.env, model, learning)
-            return replace(site, tells_count="count" in held.settings.share)
-        if client not in self._envs:
-            self._envs[client] = self.client_split.client(client).open_env()
-        self._envs.move_to_end(client)
-        while len(self._envs) > _WARM_ENVS:
-            self._envs.popitem(last=False)
-        return self.make_site(client, self._envs[client], model, learning)
-
-    def open_held(self, client: int) -> HeldTasks:
-        """The tasks that this machine holds for a client; opened again if their files were written."""
-        from fedagentgym.partitions.held import open_held
-
-        assert self.held is not None
-        if client not in self._held or not self._held[client].is_unchanged:
-            self._held[client] = open_held(self.held.files[client])
-        return self._held[client]
+        env, tells_count = self.sites.open(client)
+        return Site(client, env, model or self.resident, learning or self.learning, tells_count)
 
     def make_site(
         self,

@@ -8,15 +8,13 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.recipe import make_recipe
-from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
 from fedagentgym.base import devices
@@ -38,6 +36,7 @@ from fedagentgym.experiment.config import (
     load_config,
     resolve_config,
 )
+from fedagentgym.experiment.deployment import Deployment, DividedDeployment, HeldDeployment
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
@@ -313,6 +312,11 @@ class Run:
         loaded = config.plugins if plugins is None else plugins
         return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded, began)
 
+    @cached_property
+    def deployment(self) -> Deployment:
+        """The server's side of where the tasks are."""
+        return (HeldDeployment if self.spec.partition.is_held else DividedDeployment)(self.algorithm)
+
     @property
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
@@ -362,10 +366,7 @@ class Run:
                 hide_failures=privacy is not None,
                 private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
             )
-            if self.spec.partition.is_held:
-                from fedagentgym.algorithms.held import call_join
-
-                call_join(self.algorithm, backend, self.config.federation.deadline)
+            self.deployment.ask_all(backend, self.config.federation.deadline)
             commit, records = run_rounds(self.algorithm, backend, plan)
         finally:
             backend.close()
@@ -411,14 +412,9 @@ class Run:
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
-        target = HELD_APPLICATION if self.spec.partition.is_held else APPLICATION
         spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
-        recipe = ApplicationSpec(target, {"spec": spec}, self.plugins)
-        if self.spec.partition.is_held and federation.backend == "in-process":
-            raise OptionError(
-                "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"
-                " with `fedagentgym flower init` and `flwr run`"
-            )
+        self.deployment.check_backend(federation.backend)
+        recipe = ApplicationSpec(self.deployment.application, {"spec": spec}, self.plugins)
         options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
@@ -452,13 +448,10 @@ class Run:
             }
             plain["beliefs"] = beliefs.get("", beliefs)
         choice, by_client = found.describe_choice(), dict[str, Any]()
-        if "held_out" in settings.at_clients and self.spec.partition.is_held:
-            from fedagentgym.algorithms.held import evaluate_at_clients
-
-            deadline = self.config.federation.deadline
-            by_client["held_out"] = evaluate_at_clients(self.algorithm, backend, round_number, state, deadline)
-        elif "held_out" in settings.at_clients:
-            by_client["held_out"] = evaluate_mixtures(found, self.runtime.client_split)
+        if "held_out" in settings.at_clients:
+            by_client["held_out"] = self.deployment.evaluate_held_out(
+                backend, round_number, state, self.config.federation.deadline, found
+            )
         if OWN_WORLD in settings.at_clients:
             lines, success = [read_text(file)], []
             for played in play_worlds(self.algorithm, state, self.read_kept(round_number), settings, seed):
