@@ -17,6 +17,7 @@ from fedagentgym.algorithms.fedagent import Averaging, FedAgent, FedAgentSetting
 from fedagentgym.algorithms.feddyn import FedDyn, FedDynSettings
 from fedagentgym.algorithms.runtime import ResidentModel, Site
 from fedagentgym.algorithms.scaffold import Scaffold, ScaffoldSettings
+from fedagentgym.algorithms.sites import DividedSites
 from fedagentgym.base.errors import OptionError
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
@@ -27,6 +28,7 @@ from fedagentgym.learning.penalties import Penalty, add_gradient
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import LocalReport, SiteState
 from fedagentgym.learning.trajectory import NO_IDS, Row
+from fedagentgym.partitions.client_split import ClientSplit
 
 Vector = NDArray[np.float64]
 CLIENTS, RATE, STEPS = 4, 0.1, 8
@@ -137,8 +139,13 @@ class QuadraticSite(Site):
         return Learner(self.client, start, penalties)
 
 
+def make_no_split() -> ClientSplit:
+    raise AssertionError("the quadratic problem has no tasks")
+
+
 class QuadraticRuntime:
-    learning, rounds, held = LEARNING, 1, None
+    learning, rounds = LEARNING, 1
+    sites = DividedSites(make_no_split)
     env = SimpleNamespace(max_turns=1)
     client_split = range(CLIENTS)
     initial_weights = PROBLEM.start
