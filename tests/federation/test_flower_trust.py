@@ -26,7 +26,7 @@ from fedagentgym.federation.backends.flower_wire import (
     decode_request,
     make_record,
 )
-from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker, _serve_one
+from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker
 from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
@@ -330,7 +330,7 @@ def ask(worker: ResidentWorker, content: Content) -> Reply:
     """The answer of ClientApp and resident worker to a record, without the socket between them."""
 
     def forward(request: Request, recipe: ApplicationSpec, state: bytes | None) -> Reply:
-        told, message = _serve_one(worker, encode({**request.to_header(), "recipe": recipe.plain()}), request.body)
+        told, message = worker.serve(encode({**request.to_header(), "recipe": recipe.plain()}), request.body)
         return Reply.from_header(request.client, told, message, b"" if told["changed"] else None)
 
     answer = answer_content(content, forward)
@@ -419,7 +419,7 @@ def test_a_record_that_is_no_request_gets_an_error(worker: ResidentWorker, conte
 
 @pytest.mark.parametrize("data", [b"", b"x", encode([1]), forge_text('{"arrays":[],"tree":' + nest(3000) + "}")])
 def test_nonsense_on_the_socket_does_not_end_the_worker(worker: ResidentWorker, data: bytes) -> None:
-    told, message = _serve_one(worker, data, data)
+    told, message = worker.serve(data, data)
     assert (told["status"], message) == ("error", b"")
 
 

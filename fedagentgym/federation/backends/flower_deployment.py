@@ -135,7 +135,12 @@ class _NodeSearch:
         """Query the new nodes."""
         fresh = [node for node in self._grid.get_node_ids() if node not in self._asked]
         self._asked.update(fresh)
-        names = self._grid.push_messages([_make_query(node) for node in fresh]) if fresh else []
+        flower = require("flwr.app", "flower")
+        queries = [
+            flower.Message(content=make_record({"clients": b"?"}), dst_node_id=node, message_type=QUERY)
+            for node in fresh
+        ]
+        names = self._grid.push_messages(queries) if fresh else []
         self.pending.update(zip(names, fresh, strict=True))
 
     def read_answers(self) -> None:
@@ -154,25 +159,16 @@ class _NodeSearch:
             except Exception as error:  # Flower may raise any error for a forged record
                 log.warning("node %d is ignored: %s", node, clean_text(error, 200))
                 continue
-            self._note(node, claimed)
-
-    def _note(self, node: int, claimed: Claim) -> None:
-        if claimed.partitions:
-            self.simulated.add(node)
-        for client in claimed.choose(self.clients):
-            if self._assigned is not None and client not in self._assigned.get(node, ()):
-                log.warning("node %d claims client %d, against federation.options.nodes", node, client)
-                continue
-            if (other := self.found.setdefault(client, node)) != node:
-                raise FedAgentGymError(
-                    f"the nodes {other} and {node} both claim client {client}: stop one of them, or write in"
-                    f" federation.options.nodes which is right, as {{{node}: [{client}]}}"
-                )
-
-
-def _make_query(node: int) -> Any:
-    flower = require("flwr.app", "flower")
-    return flower.Message(content=make_record({"clients": b"?"}), dst_node_id=node, message_type=QUERY)
+            if claimed.partitions:
+                self.simulated.add(node)
+            for client in claimed.choose(self.clients):
+                if self._assigned is not None and client not in self._assigned.get(node, ()):
+                    log.warning("node %d claims client %d, against federation.options.nodes", node, client)
+                elif (other := self.found.setdefault(client, node)) != node:
+                    raise FedAgentGymError(
+                        f"the nodes {other} and {node} both claim client {client}: stop one of them, or write in"
+                        f" federation.options.nodes which is right, as {{{node}: [{client}]}}"
+                    )
 
 
 WAIT_SECONDS = 300.0
@@ -223,15 +219,15 @@ class FlowerNodes(StateStore):
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
         sent = [(self._nodes.of_client[request.client], request) for request in requests]
-        contents = [encode_request(request, self._recipe, self._find_state(node, request)) for node, request in sent]
+        contents = []
+        for node, request in sent:
+            state = self.get(request.client, request.base) if node in self._nodes.simulated else None
+            contents.append(encode_request(request, self._recipe, state))
         replies = [apply_deadline(reply, deadline) for reply in send_and_receive(self._grid, sent, contents, deadline)]
         for (node, request), reply in zip(sent, replies, strict=True):
             if node in self._nodes.simulated:
                 self.put(request.client, request.name, reply.state)
         return replies
-
-    def _find_state(self, node: int, request: Request) -> bytes | None:
-        return self.get(request.client, request.base) if node in self._nodes.simulated else None
 
     def close(self) -> None:
         """The grid belongs to the ServerApp."""

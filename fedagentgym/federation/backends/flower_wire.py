@@ -96,18 +96,16 @@ def read_record(content: Any, needed: Collection[str], optional: Collection[str]
         raise DataError("a Flower message that is not a record of ours alone")
     if not set(needed) <= set(record) <= {*needed, *optional}:
         raise DataError("a Flower message with other parts than ours")
-    return {name: _read_array(array) for name, array in record.items()}
-
-
-def _read_array(array: Any) -> bytes:
-    data, shape = array.data, tuple(array.shape)
-    if (array.dtype, array.stype) != ("uint8", RECORD) or type(data) is not bytes:
-        raise DataError("a Flower message whose parts are not bytes")
-    if shape == (0,) and data == _NOTHING:
-        return b""
-    if shape != (len(data),):
-        raise DataError("a Flower message whose parts are not as long as they say")
-    return data
+    parts = {}
+    for name, array in record.items():
+        data, shape = array.data, tuple(array.shape)
+        if (array.dtype, array.stype) != ("uint8", RECORD) or type(data) is not bytes:
+            raise DataError("a Flower message whose parts are not bytes")
+        empty = shape == (0,) and data == _NOTHING
+        if not empty and shape != (len(data),):
+            raise DataError("a Flower message whose parts are not as long as they say")
+        parts[name] = b"" if empty else data
+    return parts
 
 
 def send_and_receive(

@@ -96,11 +96,19 @@ class NodeConfig:
             )
         if tasks and sorted(map(int, named)) != sorted(held):
             raise DataError(f"--node-config clients: the files of tasks are those of the clients {sorted(held)}")
+        try:
+            idle = float(str(node.get("idle", IDLE_SECONDS)))
+        except ValueError:
+            idle = math.nan
+        if not 0.0 < idle < math.inf:
+            raise DataError(
+                f'--node-config idle="{clean_text(node["idle"], 80)}": a positive number of seconds is expected'
+            )
         listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins", "accept")}
         return cls(
             Path(str(node["workplace"])).absolute(),
             tuple(map(int, named)),
-            idle=_read_idle(node.get("idle", IDLE_SECONDS)),
+            idle=idle,
             tasks=tasks,
             **listed,
         )
@@ -147,16 +155,6 @@ def _load_held(file: str) -> Any:
     return load_held_settings(file)
 
 
-def _read_idle(value: object) -> float:
-    try:
-        idle = float(str(value))
-    except ValueError:
-        idle = math.nan
-    if not 0.0 < idle < math.inf:
-        raise DataError(f'--node-config idle="{clean_text(value, 80)}": a positive number of seconds is expected')
-    return idle
-
-
 # ---- the proxy's side ---------------------------------------------------------------------------------------------
 
 
@@ -174,6 +172,7 @@ def forward_request(place: NodeConfig, request: Request, recipe: Mapping[str, An
 
 
 def _connect(place: NodeConfig) -> Any:
+    """A connection to the worker; if nobody listens, it is started as a process of its own, which outlives this one."""
     deadline = time.monotonic() + START_SECONDS
     started = False
     while True:
@@ -183,25 +182,20 @@ def _connect(place: NodeConfig) -> Any:
             raise DataError(f"the resident worker at {place.address} has another key than {place.folder}") from None
         except (FileNotFoundError, ConnectionRefusedError):
             if not started:
-                _start_worker(place)
+                with (place.folder / "worker.log").open("ab") as out:
+                    subprocess.Popen(
+                        [sys.executable, "-m", __name__, encode(place.to_plain()).hex()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=out,
+                        start_new_session=True,
+                        cwd=place.folder,
+                        env={**os.environ, **ONE_THREAD_VARIABLES},
+                    )
                 started = True
             if time.monotonic() > deadline:
                 raise DataError(f"the resident worker in {place.folder} did not start: see worker.log there") from None
             time.sleep(0.1)
-
-
-def _start_worker(place: NodeConfig) -> None:
-    """A process of its own, which outlives this one."""
-    with (place.folder / "worker.log").open("ab") as out:
-        subprocess.Popen(
-            [sys.executable, "-m", "fedagentgym.federation.backends.resident", encode(place.to_plain()).hex()],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            cwd=place.folder,
-            env={**os.environ, **ONE_THREAD_VARIABLES},
-        )
 
 
 # ---- the worker's side --------------------------------------------------------------------------------------------
@@ -215,6 +209,17 @@ class ResidentWorker:
         self._built: tuple[str, Application[Any]] | None = None
         self._opened: tuple[str, StateStore] | None = None
         load_plugins(place.plugins)
+
+    def serve(self, encoded: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
+        """The reply to a message on the socket; malformed bytes get an error as reply."""
+        try:
+            header = decode(encoded)
+            recipe = header.pop("recipe", None) if isinstance(header, dict) else None
+            request = Request.from_header(header, data)
+        except DataError as error:
+            failed = Reply(0, "error", error=clean_text(error, LONGEST_ERROR))
+            return {**failed.to_header(), "changed": False}, b""
+        return self.handle_request(request, recipe)
 
     def handle_request(self, request: Request, recipe: object) -> tuple[dict[str, Any], bytes]:
         """The stored reply to this request, or a new one, stored before it is returned."""
@@ -242,7 +247,12 @@ class ResidentWorker:
         if stored is not None:
             header, message = decode(stored)
             return header, message
-        reply = perform(application, request, self._get_state(store, request))
+        try:
+            state = store.get(request.client, request.base)
+        except DataError as error:
+            log.warning("%s", error)
+            raise RefusedError(f"client {request.client} has no state {request.base} of this run") from None
+        reply = perform(application, request, state)
         if reply.detail:
             log.warning("request %s of client %d failed:\n%s", request.name, request.client, reply.detail)
         if self.place.tasks and reply.status != "ok":
@@ -263,13 +273,6 @@ class ResidentWorker:
         elif read_text(file) != found:
             raise RefusedError(f"the tasks of client {client} are not those with which this run began")
 
-    def _get_state(self, store: StateStore, request: Request) -> bytes | None:
-        try:
-            return store.get(request.client, request.base)
-        except DataError as error:
-            log.warning("%s", error)
-            raise RefusedError(f"client {request.client} has no state {request.base} of this run") from None
-
     def _get_application(self, recipe: ApplicationSpec) -> Application[Any]:
         name = digest(recipe.plain())
         if self._built is None or self._built[0] != name:
@@ -285,40 +288,33 @@ class ResidentWorker:
                 )
             if stranger := {"device", "owner", "held", "folder"} & set(recipe.arguments):
                 raise RefusedError(f"a recipe does not decide {min(stranger)!r} of this machine")
-            self._built = (name, replace(recipe, plugins=()).build(owner=self.place.owner, **self._get_held(name)))
+            held: dict[str, Any] = {}
+            if self.place.tasks:  # the files of the tasks, and the folder for what their owner may read
+                folder = self.place.folder / "evaluation" / name.removeprefix("sha256:")[:24]
+                held = {"held": {_load_held(file).client: file for file in self.place.tasks}, "folder": folder}
+            self._built = (name, replace(recipe, plugins=()).build(owner=self.place.owner, **held))
         return self._built[1]
-
-    def _get_held(self, recipe: str) -> dict[str, Any]:
-        """The files of the tasks that this machine holds, and the folder for what their owner may read."""
-        if not self.place.tasks:
-            return {}
-        folder = self.place.folder / "evaluation" / recipe.removeprefix("sha256:")[:24]
-        return {"held": {_load_held(file).client: file for file in self.place.tasks}, "folder": folder}
 
     def _get_folder(self, recipe: str) -> Path:
         return self.place.folder / "states" / recipe.removeprefix("sha256:")[:24]
 
     def _get_store(self, recipe: str) -> StateStore:
-        """The states of the run with this recipe."""
+        """The states of the run with this recipe; if it is new, those of the runs that were served longest ago are removed."""
         if self._opened is None or self._opened[0] != recipe:
             folder = self._get_folder(recipe)
             if not folder.is_dir():
-                _remove_oldest(folder.parent, KEPT_RUNS - 1)
+                runs = [entry for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
+                for old in sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)[KEPT_RUNS - 1 :]:
+                    log.warning("the states in %s are removed: %d runs are kept", old, KEPT_RUNS)
+                    shutil.rmtree(old, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.utime(folder)
             self._opened = (recipe, StateStore(folder, write_through=True))
         return self._opened[1]
 
 
-def _remove_oldest(folder: Path, kept: int) -> None:
-    """Remove all folders except the most recently used ones."""
-    found = [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
-    for old in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True)[kept:]:
-        log.warning("the states in %s are removed: %d runs are kept", old, KEPT_RUNS)
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def main(arguments: Sequence[str]) -> None:
+    """Serve requests one after the other, until none came for the idle time; a second worker of one folder ends at once."""
     place = NodeConfig.from_node_config(decode(bytes.fromhex(arguments[0])))
     log_to_stderr()
     with (place.folder / "worker.lock").open("w") as lock:
@@ -329,36 +325,19 @@ def main(arguments: Sequence[str]) -> None:
         Path(place.address).unlink(missing_ok=True)
         resident = ResidentWorker(place)
         with Listener(place.address, "AF_UNIX", authkey=place.key) as listener:
-            _serve(listener, resident)
-
-
-def _serve(listener: Listener, resident: ResidentWorker) -> None:
-    listener._listener._socket.settimeout(resident.place.idle)  # type: ignore[attr-defined]
-    while True:
-        try:
-            connection = listener.accept()
-        except TimeoutError:
-            return
-        except (OSError, EOFError, AuthenticationError) as error:
-            log.warning("a connection was refused: %s", error)
-            continue
-        with connection, contextlib.suppress(EOFError, OSError):
-            header, data = connection.recv_bytes(), connection.recv_bytes()
-            answer, message = _serve_one(resident, header, data)
-            connection.send_bytes(encode(answer))
-            connection.send_bytes(message)
-
-
-def _serve_one(resident: ResidentWorker, encoded: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The reply to a message on the socket; malformed bytes get an error as reply."""
-    try:
-        header = decode(encoded)
-        recipe = header.pop("recipe", None) if isinstance(header, dict) else None
-        request = Request.from_header(header, data)
-    except DataError as error:
-        failed = Reply(0, "error", error=clean_text(error, LONGEST_ERROR))
-        return {**failed.to_header(), "changed": False}, b""
-    return resident.handle_request(request, recipe)
+            listener._listener._socket.settimeout(place.idle)  # type: ignore[attr-defined]
+            while True:
+                try:
+                    connection = listener.accept()
+                except TimeoutError:
+                    return
+                except (OSError, EOFError, AuthenticationError) as error:
+                    log.warning("a connection was refused: %s", error)
+                    continue
+                with connection, contextlib.suppress(EOFError, OSError):
+                    answer, message = resident.serve(connection.recv_bytes(), connection.recv_bytes())
+                    connection.send_bytes(encode(answer))
+                    connection.send_bytes(message)
 
 
 if __name__ == "__main__":
