@@ -229,6 +229,9 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
     record, state = check_record(plain.get("record"), f"{where}: 'record'"), plain.get("state")
     if not isinstance(state, str) or record["digest"] != state or record["round"] != number:
         raise DataError(f"{where}: malformed, its record is that of another round or state")
+    for name in heads.values():
+        if not isinstance(name, list) or not fits(list[Whole], name) or len(name) != 2 or name[0] > number:
+            raise DataError(f"{where}: malformed, a client state is named by a round up to {number} and a call")
     links = Links(
         inputs,
         plain.get("previous"),
@@ -236,13 +239,7 @@ def _parse_note(plain: Mapping[str, Any], where: str) -> Note:
         {int(client): text for client, text in states.items()},
         plain.get("trajectories"),
     )
-    return Note(number, state, {int(c): _parse_name(name, number, where) for c, name in heads.items()}, record, links)
-
-
-def _parse_name(name: Any, newest: int, where: str) -> StateName:
-    if not isinstance(name, list) or not fits(list[Whole], name) or len(name) != 2 or name[0] > newest:
-        raise DataError(f"{where}: malformed, a client state is named by a round up to {newest} and a call")
-    return StateName(*name)
+    return Note(number, state, {int(client): StateName(*name) for client, name in heads.items()}, record, links)
 
 
 Draw = Callable[[int], Sequence[int]]
@@ -298,16 +295,6 @@ def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
     return {**kept, CONFIGURATION: inputs[ends[later[0]]]} if later else kept
 
 
-def _find_inputs_of_longer_run(rounds: CommitStore) -> Mapping[str, str] | None:
-    """The inputs according to the newest note, if they show that the run was extended."""
-    numbers = rounds.list_notes()
-    try:
-        inputs = rounds.read_note(numbers[-1]).links.inputs if numbers else {}
-    except FedAgentGymError:
-        return None  # the check of all notes reports what is wrong with it
-    return inputs if any(_UP_TO.fullmatch(name) for name in inputs) else None
-
-
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock the run folder: a second process on the same folder is refused."""
@@ -348,17 +335,37 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
     `inputs` are the digests of what the run is made from; without them the notes only have to agree with each other.
     """
     rounds = CommitStore(folder / "rounds")
-    if inputs is None:
-        inputs = _find_inputs_of_longer_run(rounds)
+    numbers = rounds.list_notes()
+    if inputs is None and numbers:  # the newest note of an extended run tells what each of its rounds was made from
+        with contextlib.suppress(FedAgentGymError):  # what is wrong with it is reported when its turn comes
+            newest = rounds.read_note(numbers[-1]).links.inputs
+            inputs = newest if any(_UP_TO.fullmatch(name) for name in newest) else None
     notes: list[Note] = []
     evaluations: dict[int, Mapping[str, Any]] = {}
-    for place, number in enumerate(rounds.list_notes()):
+    for place, number in enumerate(numbers):
         try:
             if number != place:
                 raise DataError(f"{rounds.get_path(place)} is missing")
-            note = rounds.read_note(number)
-            _check_inputs(note, notes[0].links.inputs if inputs is None and notes else inputs)
-            _check_previous(note, notes[-1] if notes else None, evaluations.get(number - 1))
+            note, before, evaluation = (
+                rounds.read_note(number),
+                notes[-1] if notes else None,
+                evaluations.get(number - 1),
+            )
+            links = note.links
+
+            # It was made from what the run is made from, or, if nobody says so, from what round 0 was made from.
+            known = notes[0].links.inputs if inputs is None and notes else inputs
+            expected = links.inputs if known is None else _expect_inputs(known, number)
+            for name in sorted({*expected, *links.inputs}):
+                if expected.get(name) != links.inputs.get(name):
+                    raise DataError(f"it was played with another {name} than the present one")
+
+            # It follows from the round before, with its evaluation and its sums.
+            if links.previous != (None if before is None else before.digest):
+                raise DataError("it does not follow from the round before: one of the two was changed")
+            if links.previous_evaluation != (None if evaluation is None else identify_evaluation(evaluation)):
+                raise DataError(f"the evaluation of round {number - 1} is missing or was changed")
+            check_totals(note.record, None if before is None else before.record, "its record")
             found = rounds.read_evaluation(note)
         except FedAgentGymError as error:
             raise _name_break(place, error) from error
@@ -393,26 +400,6 @@ def check_evidence(folder: Path, chain: Chain, drawn: Draw) -> None:
 
 def _name_break(number: int, error: FedAgentGymError) -> DataError:
     return DataError(f"the chain of rounds is broken at round {number}: {error}")
-
-
-def _check_inputs(note: Note, inputs: Mapping[str, str] | None) -> None:
-    """Raise unless a round was played with the run's present inputs."""
-    inputs = None if inputs is None else _expect_inputs(inputs, note.round)
-    if inputs is None or inputs == dict(note.links.inputs):
-        return
-    names = sorted({*inputs, *note.links.inputs})
-    changed = next(name for name in names if inputs.get(name) != note.links.inputs.get(name))
-    raise DataError(f"it was played with another {changed} than the present one")
-
-
-def _check_previous(note: Note, before: Note | None, evaluation: Mapping[str, Any] | None) -> None:
-    """Raise unless a note refers to the previous note and its evaluation."""
-    links = note.links
-    if links.previous != (None if before is None else before.digest):
-        raise DataError("it does not follow from the round before: one of the two was changed")
-    if links.previous_evaluation != (None if evaluation is None else identify_evaluation(evaluation)):
-        raise DataError(f"the evaluation of round {note.round - 1} is missing or was changed")
-    check_totals(note.record, None if before is None else before.record, "its record")
 
 
 def _check_file(path: Path, expected: str | None) -> None:

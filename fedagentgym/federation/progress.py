@@ -42,7 +42,18 @@ class TrainingProgress:
         >>> str(TrainingProgress(3, 6, "clients", (ClientActivity(7, 2, 4),), 4, 1, 41.3, 114.0))
         'round 3 of 6: client 7, step 2 of 4, 41 episodes/s, 1.9 min left'
         """
-        parts = ["evaluating"] if self.phase == "evaluation" else self._describe_clients()
+        parts = []
+        if self.phase == "evaluation":
+            parts.append("evaluating")
+        elif self.working:
+            names = [str(one.client) for one in self.working]
+            working = f"client {names[0]}" if len(names) == 1 else f"clients {', '.join(names[:-1])} and {names[-1]}"
+            parts.append(working if len(names) <= 4 else f"{len(names)} clients at work")
+            slowest = min(self.working, key=lambda one: one.step)
+            if slowest.steps:
+                parts.append(f"step {slowest.step} of {slowest.steps}")
+        elif self.asked:
+            parts.append(f"{self.answered} of {self.asked} clients done")
         if self.phase == "clients" and self.episodes_per_second:
             rate = self.episodes_per_second
             parts.append(f"{format_fixed(rate)} episodes/s" if rate >= 10 else f"{rate:.2g} episodes/s")
@@ -50,16 +61,6 @@ class TrainingProgress:
             parts.append(f"{format_duration(self.seconds_left)} left")
         head = f"round {self.round} of {self.rounds}" if self.round or self.phase == "evaluation" else "preparing"
         return f"{head}: {', '.join(parts)}" if parts else head
-
-    def _describe_clients(self) -> list[str]:
-        if not self.working:
-            return [f"{self.answered} of {self.asked} clients done"] if self.asked else []
-        names = [str(one.client) for one in self.working]
-        working = f"client {names[0]}" if len(names) == 1 else f"clients {', '.join(names[:-1])} and {names[-1]}"
-        if len(names) > 4:
-            working = f"{len(names)} clients at work"
-        slowest = min(self.working, key=lambda one: one.step)
-        return [working, *([f"step {slowest.step} of {slowest.steps}"] if slowest.steps else [])]
 
 
 ProgressCallback = Callable[[TrainingProgress], None]
@@ -111,6 +112,8 @@ class ProgressTracker:
         self._tell()
 
     def _tell(self) -> None:
+        seconds = self._clock() - self._begun
+        episodes = self._finished_episodes + sum(one.episodes for one in self._working.values())
         self._callback(
             TrainingProgress(
                 self._round,
@@ -119,15 +122,10 @@ class ProgressTracker:
                 tuple(self._working[client] for client in sorted(self._working)),
                 self._asked,
                 self._answered,
-                self._compute_rate(),
-                self._estimate_left(),
+                episodes_per_second=episodes / seconds if episodes and seconds > 0 else None,
+                seconds_left=self._estimate_left(),
             )
         )
-
-    def _compute_rate(self) -> float | None:
-        seconds = self._clock() - self._begun
-        episodes = self._finished_episodes + sum(one.episodes for one in self._working.values())
-        return episodes / seconds if episodes and seconds > 0 else None
 
     def _estimate_left(self) -> float | None:
         """Estimated from the mean of the finished rounds; in the first one from the finished share of its clients' steps."""

@@ -39,7 +39,11 @@ class StateStore:
         self._write_through = write_through
         self._memory: dict[tuple[int, StateName], bytes] = {}
         self._previous: dict[int, StateName] = {}
-        self._stored = _scan(folder) if folder is not None else set()
+        self._stored: set[tuple[int, StateName]] = set()
+        """The clients and calls that have a file."""
+        for file in folder.glob("*/*") if folder is not None else ():
+            if file.parent.name.isdecimal() and (found := _FILE.fullmatch(file.name)) is not None:
+                self._stored.add((int(file.parent.name), StateName(int(found[1]), int(found[2]))))
 
     def get(self, client: int, name: StateName | None) -> bytes | None:
         """The bytes of a state; None for a client that has none yet."""
@@ -49,7 +53,7 @@ class StateStore:
         if found is None:
             if self._folder is None:
                 raise DataError(f"client {client} has no state {name}")
-            found = _read_verified(self._get_path(client, name, "state"))
+            found = _read_verified(self._get_path(client, name))
         return found
 
     def put(self, client: int, name: StateName, state: bytes | None) -> None:
@@ -63,14 +67,13 @@ class StateStore:
 
     def put_answer(self, client: int, name: StateName, request: str, answer: bytes) -> None:
         """Store the whole reply to a request, so that a repeated request gets the same reply without running again."""
-        write_atomic(self._get_path(client, name, "answer"), _prepend_digest(request.encode("ascii") + b"\n" + answer))
-        self._stored.add((client, name))
+        self._write(client, name, request.encode("ascii") + b"\n" + answer, "answer")
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
         """The stored reply to this request, found by its digest."""
-        if self._folder is None or not self._get_path(client, name, "answer").is_file():
+        if self._folder is None or not (path := self._get_path(client, name, "answer")).is_file():
             return None
-        asked, _, answer = _read_verified(self._get_path(client, name, "answer")).partition(b"\n")
+        asked, _, answer = _read_verified(path).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
 
     def commit(self, heads: Heads) -> None:
@@ -94,8 +97,9 @@ class StateStore:
         if base is not None:
             self._remove({key for key in self._stored if key[0] == client and key[1] < base})
 
-    def _write(self, client: int, name: StateName, state: bytes) -> None:
-        write_atomic(self._get_path(client, name, "state"), _prepend_digest(state))
+    def _write(self, client: int, name: StateName, data: bytes, suffix: str = "state") -> None:
+        seal = bytes_digest(data).encode("ascii")
+        write_atomic(self._get_path(client, name, suffix), seal + b"\n" + data)
         self._stored.add((client, name))
 
     def _remove(self, keys: set[tuple[int, StateName]]) -> None:
@@ -104,10 +108,9 @@ class StateStore:
                 self._get_path(client, name, suffix).unlink(missing_ok=True)
         self._stored -= keys
 
-    def _get_path(self, client: int, name: StateName, suffix: str) -> Path:
-        if self._folder is None:
-            raise DataError("this store has no folder")
-        return self._folder / f"{client:06d}" / f"{name}.{suffix}"
+    def _get_path(self, client: int, name: StateName, suffix: str = "state") -> Path:
+        assert self._folder is not None
+        return _locate(self._folder, client, name, suffix)
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
@@ -116,7 +119,7 @@ def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping
     for client, name in sorted(heads.items()):
         if before.get(client) == name and client in known:
             found[client] = known[client]
-        elif (path := _locate_state(folder, client, name)).is_file():
+        elif (path := _locate(folder, client, name)).is_file():
             with open_plain(path) as file:
                 found[client] = file.read(_SEAL).decode("ascii", "replace")
     return found
@@ -124,17 +127,13 @@ def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping
 
 def check_stored_state(folder: Path, client: int, name: StateName, expected: str) -> None:
     """Raise unless the folder has the state of a client with this digest."""
-    path = _locate_state(folder, client, name)
+    path = _locate(folder, client, name)
     if bytes_digest(_read_verified(path)) != expected:
         raise DataError(f"{path}: the stored state differs from the one that the round refers to")
 
 
-def _locate_state(folder: Path, client: int, name: StateName) -> Path:
-    return folder / f"{client:06d}" / f"{name}.state"
-
-
-def _prepend_digest(data: bytes) -> bytes:
-    return bytes_digest(data).encode("ascii") + b"\n" + data
+def _locate(folder: Path, client: int, name: StateName, suffix: str = "state") -> Path:
+    return folder / f"{client:06d}" / f"{name}.{suffix}"
 
 
 def _read_verified(path: Path) -> bytes:
@@ -142,13 +141,3 @@ def _read_verified(path: Path) -> bytes:
     if seal != bytes_digest(data).encode("ascii"):
         raise DataError(f"{path}: the stored state is damaged, its digest does not match")
     return data
-
-
-def _scan(folder: Path) -> set[tuple[int, StateName]]:
-    """The (client, name) pairs that have a file."""
-    found = set()
-    for client in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if client.name.isdecimal() and client.is_dir():
-            matches = (_FILE.fullmatch(entry.name) for entry in client.iterdir())
-            found |= {(int(client.name), StateName(int(m[1]), int(m[2]))) for m in matches if m is not None}
-    return found
