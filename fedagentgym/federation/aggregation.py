@@ -43,7 +43,7 @@ AGGREGATION_RULES = Registry(
         "fedavgm": "fedagentgym.federation.aggregation:FedAvgM",
         "fedadam": "fedagentgym.federation.aggregation:FedAdam",
         "krum": "fedagentgym.federation.rules.krum:Krum",
-        "multi_krum": "fedagentgym.federation.rules.multi_krum:MultiKrum",
+        "multi_krum": "fedagentgym.federation.rules.krum:MultiKrum",
         "qfedavg": "fedagentgym.federation.rules.qfedavg:QFedAvg",
     },
 )
@@ -127,14 +127,21 @@ class _OnMean(AggregationRule):
     def weigh(self, examples: Sequence[float]) -> list[float]:
         return [1.0] * len(examples)
 
+    def begin(self, state: ServerState) -> Accumulator:
+        return _MeanStep(state, self)
+
+    def move(self, state: ServerState, mean: RunningMean) -> ServerState:
+        """The next global state, from the mean of all updates."""
+        raise NotImplementedError
+
 
 class Mean(_OnMean):
     """The plain mean of the parameters of the clients that answered."""
 
     name: Literal["mean"] = "mean"
 
-    def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: replace(state, parameters=mean.compute()))
+    def move(self, state: ServerState, mean: RunningMean) -> ServerState:
+        return replace(state, parameters=mean.compute())
 
 
 class WeightedMean(AggregationRule):
@@ -187,18 +194,14 @@ class FedAvgM(_OnMean):
     learning_rate: float = Field(default=1.0, gt=0.0, description="server learning rate")
     momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="share of the previous step that is kept")
 
-    def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: self._step(state, mean.compute(narrow=False)))
-
-    def _step(self, state: ServerState, mean: Parameters) -> ServerState:
-        parameters, moments = {}, {}
+    def move(self, state: ServerState, mean: RunningMean) -> ServerState:
+        parameters, moments, wide_mean = {}, {}, mean.compute(narrow=False)
         for name, value in state.parameters.items():
-            old = state.optimizer.get(f"velocity/{name}", 0.0)
-            velocity = self.momentum * old + (mean[name] - value.astype(np.float64))
-            moved = value.astype(np.float64) + self.learning_rate * velocity
-            parameters[name] = np.asarray(moved, dtype=value.dtype)
-            moments[name] = np.asarray(velocity)
-        return ServerState(parameters, {f"velocity/{name}": array for name, array in moments.items()}, state.memory)
+            wide = value.astype(np.float64)
+            velocity = self.momentum * state.optimizer.get(f"velocity/{name}", 0.0) + (wide_mean[name] - wide)
+            parameters[name] = np.asarray(wide + self.learning_rate * velocity, dtype=value.dtype)
+            moments[f"velocity/{name}"] = np.asarray(velocity)
+        return ServerState(parameters, moments, state.memory)
 
 
 class FedAdam(_OnMean):
@@ -210,14 +213,11 @@ class FedAdam(_OnMean):
     beta2: float = Field(default=0.99, ge=0.0, lt=1.0, description="decay of the second moment")
     epsilon: float = Field(default=1e-3, gt=0.0, description="degree of adaptivity (the published tau)")
 
-    def begin(self, state: ServerState) -> Accumulator:
-        return _MeanStep(state, lambda mean: self._step(state, mean.compute(narrow=False)))
-
-    def _step(self, state: ServerState, mean: Parameters) -> ServerState:
-        parameters, moments = {}, {}
+    def move(self, state: ServerState, mean: RunningMean) -> ServerState:
+        parameters, moments, wide_mean = {}, {}, mean.compute(narrow=False)
         for name, value in state.parameters.items():
             wide = value.astype(np.float64)
-            step = mean[name] - wide
+            step = wide_mean[name] - wide
             first = self.beta1 * state.optimizer.get(f"first/{name}", 0.0) + (1 - self.beta1) * step
             second = self.beta2 * state.optimizer.get(f"second/{name}", 0.0) + (1 - self.beta2) * step**2
             moved = wide + self.learning_rate * first / (np.sqrt(second) + self.epsilon)
@@ -281,17 +281,16 @@ class _CoordinateStep:
     def finish(self) -> ServerState:
         if not self._updates:
             raise DataError("cannot aggregate: no update was added")
-        parameters = {name: self._combine(name, value) for name, value in self._state.parameters.items()}
+        parameters = {}
+        for name, current in self._state.parameters.items():
+            rows = [update[name].reshape(-1) for update in self._updates]
+            combined = np.empty(current.size, dtype=current.dtype)
+            for block in blocks(current.size, LONGEST_BLOCK // len(rows)):
+                ordered = np.stack([row[block] for row in rows])
+                ordered.sort(axis=0)
+                combined[block] = self._rule(ordered)
+            parameters[name] = combined.reshape(current.shape)
         return replace(self._state, parameters=parameters)
-
-    def _combine(self, name: str, current: Array) -> Array:
-        rows = [update[name].reshape(-1) for update in self._updates]
-        combined = np.empty(current.size, dtype=current.dtype)
-        for block in blocks(current.size, LONGEST_BLOCK // len(rows)):
-            ordered = np.stack([row[block] for row in rows])
-            ordered.sort(axis=0)
-            combined[block] = self._rule(ordered)
-        return combined.reshape(current.shape)
 
 
 class RunningMean:
@@ -312,7 +311,14 @@ class RunningMean:
         """Add an update with a weight; its arrays must not change before the mean is taken."""
         size = sum(update[name].nbytes for name in self._current)
         if self._pending and (len(self._pending) == HELD_MODELS or self._bytes + size > HELD_BYTES):
-            self._sum_pending()
+            for name, value in self._current.items():  # the waiting updates go into the sums
+                sums = self._sums.get(name)
+                if sums is None:
+                    sums = np.empty(value.size, dtype=np.float64)
+                for block, summed in self._sum_blocks(name, value.size):
+                    sums[block] = summed
+                self._sums[name] = sums
+            self._pending, self._bytes = [], 0
         self._pending.append((update, weight))
         self._bytes += size
         self._total += weight
@@ -332,17 +338,6 @@ class RunningMean:
             mean.flags.writeable = False
             result[name] = mean.reshape(value.shape)
         return result
-
-    def _sum_pending(self) -> None:
-        """Add the waiting updates to the sums."""
-        for name, value in self._current.items():
-            sums = self._sums.get(name)
-            if sums is None:
-                sums = np.empty(value.size, dtype=np.float64)
-            for block, summed in self._sum_blocks(name, value.size):
-                sums[block] = summed
-            self._sums[name] = sums
-        self._pending, self._bytes = [], 0
 
     def _sum_blocks(self, name: str, size: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Block by block, the sum so far plus the waiting updates, in a buffer that the next block overwrites."""
@@ -365,14 +360,14 @@ class RunningMean:
 
 
 class _MeanStep(RunningMean):
-    """A running mean, to which the rule's last step is applied at the end."""
+    """A running mean, from which the rule moves on at the end."""
 
-    def __init__(self, state: ServerState, step: Callable[[RunningMean], ServerState]) -> None:
+    def __init__(self, state: ServerState, rule: _OnMean) -> None:
         super().__init__(state.parameters)
-        self._step = step
+        self._state, self._rule = state, rule
 
     def finish(self) -> ServerState:
-        return self._step(self)
+        return self._rule.move(self._state, self)
 
 
 class _Place(NamedTuple):
@@ -409,18 +404,7 @@ class UpdateStore(AbstractContextManager["UpdateStore"]):
         if len(self._memory) < self._held_models and self._bytes + size <= self._held_bytes:
             self._memory[client] = parameters
             self._bytes += size
-        else:
-            self._places[client] = self._write(parameters)
-
-    def take(self, clients: Sequence[int]) -> Iterator[Parameters]:
-        """The parameters of these clients, one after the other; each can be read once."""
-        for client in clients:
-            if client in self._memory:
-                yield self._memory.pop(client)
-            else:
-                yield self._read(self._places.pop(client))
-
-    def _write(self, parameters: Parameters) -> list[_Place]:
+            return
         try:
             if self._file is None:
                 self._file = self._exit.enter_context(tempfile.TemporaryFile(prefix="fedagentgym-"))  # noqa: SIM115
@@ -428,18 +412,23 @@ class UpdateStore(AbstractContextManager["UpdateStore"]):
             for name, array in parameters.items():
                 places.append(_Place(name, array.dtype, array.shape, offset))
                 offset += self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            self._places[client] = places
         except OSError as error:
             raise DataError(
                 f"a client's update could not be written to a temporary file ({error.strerror}): let TMPDIR name a"
                 " folder with more space"
             ) from None
-        return places
 
-    def _read(self, places: Sequence[_Place]) -> dict[str, Array]:
-        assert self._file is not None
-        arrays: dict[str, Array] = {}
-        for name, dtype, shape, offset in places:
-            self._file.seek(offset)
-            data = self._file.read(dtype.itemsize * math.prod(shape))
-            arrays[name] = np.ndarray(shape, dtype=dtype, buffer=data)
-        return arrays
+    def take(self, clients: Sequence[int]) -> Iterator[Parameters]:
+        """The parameters of these clients, one after the other; each can be read once."""
+        for client in clients:
+            if client in self._memory:
+                yield self._memory.pop(client)
+                continue
+            assert self._file is not None
+            arrays: dict[str, Array] = {}
+            for name, dtype, shape, offset in self._places.pop(client):
+                self._file.seek(offset)
+                data = self._file.read(dtype.itemsize * math.prod(shape))
+                arrays[name] = np.ndarray(shape, dtype=dtype, buffer=data)
+            yield arrays

@@ -50,16 +50,10 @@ class Meter:
         counts["messages"] += 1
 
 
-def payload_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
-    """Array bytes and text, without framing."""
-    chosen = DIRECTIONS if direction is None else (direction,)
-    return sum(counts[way][kind] for way in chosen for kind in KINDS)
-
-
 def headline_bytes(counts: Mapping[str, Mapping[str, int]], direction: Direction | None = None) -> int:
-    """Payload and framing: what the algorithm would send over a network."""
+    """Payload and framing, without reports: what the algorithm would send over a network."""
     chosen = DIRECTIONS if direction is None else (direction,)
-    return payload_bytes(counts, direction) + sum(counts[way]["framing"] for way in chosen)
+    return sum(counts[way][column] for way in chosen for column in (*KINDS, "framing"))
 
 
 def add_counts(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, dict[str, int]]:

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.base.encoding import MAGIC, canonical_json, encode
 from fedagentgym.base.errors import DataError
-from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message, freeze, is_finite, update_norm
-from fedagentgym.federation.records import Meter, add_counts, headline_bytes, payload_bytes
+from fedagentgym.federation.message import KINDS, ArrayForm, AtMost, Form, Message, freeze, is_finite, update_norm
+from fedagentgym.federation.records import Meter, add_counts, headline_bytes
 
 VECTOR = Form({"w": ArrayForm("float32", (4,))}, text=64, report=0)
 plain = st.recursive(
@@ -116,7 +116,7 @@ def test_payload_counts_array_and_text_bytes_by_kind_and_nothing_else() -> None:
     for _ in range(3):
         meter.record("down", message)
     counts = meter.counts
-    assert payload_bytes(counts, "up") == 60 + 34 + 16 + 3
+    assert sum(counts["up"][kind] for kind in KINDS) == 60 + 34 + 16 + 3
     assert counts["down"]["weights"] == 180
     assert counts["up"]["report"] == len(encode(message.report))
     total = headline_bytes(counts, "up") + counts["up"]["report"]

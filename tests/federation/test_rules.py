@@ -31,8 +31,7 @@ from fedagentgym.federation.aggregation import (
     aggregate,
 )
 from fedagentgym.federation.algorithm import Round, ServerState
-from fedagentgym.federation.rules.krum import Krum
-from fedagentgym.federation.rules.multi_krum import MultiKrum
+from fedagentgym.federation.rules.krum import Krum, MultiKrum
 from fedagentgym.federation.rules.qfedavg import QFedAvg
 from fedagentgym.testing import check_aggregation, check_algorithm
 

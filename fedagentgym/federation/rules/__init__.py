@@ -1,1 +1,1 @@
-"""Aggregation rules with a file each: Krum, Multi-Krum and q-FedAvg."""
+"""Aggregation rules with a file of their own: Krum with Multi-Krum, and q-FedAvg."""

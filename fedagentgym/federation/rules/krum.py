@@ -1,7 +1,8 @@
-"""Krum: the one update that lies closest to its nearest others (Blanchard et al. 2017).
+"""Krum, the one update that lies closest to its nearest others, and Multi-Krum (Blanchard et al. 2017).
 
     score of k  =  sum of the n - f - 2 smallest squared distances from theta_k to the other theta_j
-    theta       =  the theta_k with the smallest score; of equal ones the first
+    theta       =  Krum: the theta_k with the smallest score; of equal ones the first
+                   Multi-Krum: the plain mean of the m theta_k with the smallest scores
 
 n clients reply and f of them may send anything; the published guarantee needs n >= 2 f + 3.
 """
@@ -38,6 +39,20 @@ class Krum(AggregationRule):
 
     def begin(self, state: ServerState) -> KrumStep:
         return KrumStep(state, self)
+
+
+class MultiKrum(Krum):
+    """The mean of the updates that Krum would choose first; with `chosen: 1` it is Krum."""
+
+    name: Literal["multi_krum"] = "multi_krum"  # type: ignore[assignment]
+    chosen: int | None = Field(default=None, ge=1, description="m: updates that are averaged; null: all but f")
+
+    @property
+    def least_updates(self) -> int:
+        return max(super().least_updates, self.byzantine + (self.chosen or 1))
+
+    def count_chosen(self, updates: int) -> int:
+        return self.chosen or updates - self.byzantine
 
 
 class KrumStep:
