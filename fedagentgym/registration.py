@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.trackers import Tracker
     from fedagentgym.federation.aggregation import AggregationRule
-    from fedagentgym.federation.clients import OpenBackend
+    from fedagentgym.federation.backends import OpenBackend
     from fedagentgym.learning.advantages import AdvantageEstimator, Objective
     from fedagentgym.partitions.client_split import ClientSplit
 
@@ -144,7 +144,7 @@ def register_backend(name: str, target: str | OpenBackend, *, replace: bool = Fa
     Raises:
         OptionError: If the name exists, or the target is a text of another form.
     """
-    _load_registry("fedagentgym.federation.clients", "BACKENDS").register(name, target, replace=replace)
+    _load_registry("fedagentgym.federation.backends", "BACKENDS").register(name, target, replace=replace)
 
 
 def register_tracker(name: str, target: str | Callable[..., Tracker], *, replace: bool = False) -> None:

@@ -22,7 +22,8 @@ from fedagentgym.algorithms.sites import OwnSites
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.clients import Backend, Clients
+from fedagentgym.federation.backends import Backend
+from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import ClientContext, Operation, clean_text
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.settings import EvaluationSettings

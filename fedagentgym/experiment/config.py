@@ -36,7 +36,8 @@ from fedagentgym.base.files import read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
 from fedagentgym.experiment.trackers import TRACKERS
-from fedagentgym.federation.clients import FederationSettings, load_options
+from fedagentgym.federation.backends import load_options
+from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.learning.recipe import complete_tiny
 from fedagentgym.learning.settings import (
     EVERY_WORLD,

@@ -16,7 +16,7 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.federation.algorithm import ServerState
 
 if TYPE_CHECKING:
-    from fedagentgym.federation.clients import Backend
+    from fedagentgym.federation.backends import Backend
     from fedagentgym.learning.evaluation import SetsEvaluation
 
 

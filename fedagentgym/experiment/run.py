@@ -42,8 +42,8 @@ from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.backends import BACKENDS, Backend, load_options
 from fedagentgym.federation.checks import PrivacySettings
-from fedagentgym.federation.clients import BACKENDS, Backend, load_options
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.message import Message

@@ -126,7 +126,7 @@ def _iter_agent_options() -> Iterator[SettingEntry]:
 
 
 def _iter_backend_options() -> Iterator[SettingEntry]:
-    from fedagentgym.federation.clients import BACKENDS, describe_options
+    from fedagentgym.federation.backends import BACKENDS, describe_options
 
     for name in BACKENDS.names():
         for option, annotation, default in describe_options(name) or ():

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fedagentgym.federation.aggregation import aggregate as aggregate
     from fedagentgym.federation.algorithm import RoundResult as RoundResult
     from fedagentgym.federation.algorithm import ServerState as ServerState
+    from fedagentgym.federation.backends import Backend as Backend
     from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
     from fedagentgym.federation.backends.in_process import open_backend as open_backend
-    from fedagentgym.federation.clients import Backend as Backend
     from fedagentgym.federation.clients import FederationSettings as FederationSettings
     from fedagentgym.federation.exchange import Operation as Operation
     from fedagentgym.federation.message import ArrayForm as ArrayForm
@@ -35,7 +35,8 @@ __getattr__, __dir__, __all__ = attach(
         ".aggregation": ("AggregationRule", "Mean", "aggregate"),
         ".algorithm": ("RoundResult", "ServerState"),
         ".backends.in_process": ("SequentialBackend", "open_backend"),
-        ".clients": ("Backend", "FederationSettings"),
+        ".backends": ("Backend",),
+        ".clients": ("FederationSettings",),
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
         ".exchange": ("Operation",),
         ".progress": ("TrainingProgress",),

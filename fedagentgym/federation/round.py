@@ -18,8 +18,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import remove_partial
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
+from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.checks import load_secret
-from fedagentgym.federation.clients import Backend, Clients, FederationSettings
+from fedagentgym.federation.clients import Clients, FederationSettings
 from fedagentgym.federation.commits import (
     Chain,
     Commit,

@@ -12,8 +12,8 @@ import numpy as np
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, Aggregation, AggregationRule, Mean, aggregate
 from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import BACKENDS, Backend
 from fedagentgym.federation.exchange import ApplicationSpec, ClientContext, Operation, Reply, Request, StateName
 from fedagentgym.federation.message import Array, ArrayForm, Form, Message
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched

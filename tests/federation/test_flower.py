@@ -24,8 +24,8 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.run import train
+from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker, forward_request
-from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.exchange import ApplicationSpec, Request, StateName
 from fedagentgym.federation.message import Message, update_norm

@@ -17,8 +17,8 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import resume
+from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker
-from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.held import export_client

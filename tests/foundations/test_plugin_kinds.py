@@ -20,7 +20,7 @@ from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.federation.aggregation import AGGREGATION_RULES
-from fedagentgym.federation.clients import BACKENDS
+from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES
 from fedagentgym.partitions import SAMPLERS
 

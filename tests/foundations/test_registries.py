@@ -39,7 +39,7 @@ REGISTRIES = {
     "fedagentgym.algorithms": ("ALGORITHMS",),
     "fedagentgym.learning.advantages": ("ADVANTAGES", "OBJECTIVES"),
     "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
-    "fedagentgym.federation.clients": ("BACKENDS",),
+    "fedagentgym.federation.backends": ("BACKENDS",),
     "fedagentgym.agents.text.prompts": ("TEMPLATES",),
     "fedagentgym.experiment.trackers": ("TRACKERS",),
 }

@@ -17,8 +17,8 @@ from fedagentgym.agents.protocols import Move
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import AGGREGATION_RULES, AggregationRule
 from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import BACKENDS
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES, AdvantageEstimator
 from fedagentgym.learning.trajectory import Group, PerTurn

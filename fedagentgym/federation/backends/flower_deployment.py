@@ -28,6 +28,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
+from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.backends.flower_wire import (
     QUERY,
     answer_content,
@@ -37,7 +38,6 @@ from fedagentgym.federation.backends.flower_wire import (
     send_and_receive,
 )
 from fedagentgym.federation.backends.resident import NodeConfig, forward_request
-from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import (
     MOST_CLIENTS,
     Application,

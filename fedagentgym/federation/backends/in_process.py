@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import require_type
+from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.backends.workers import WorkerPoolBackend
-from fedagentgym.federation.clients import Backend
 from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
 from fedagentgym.federation.states import StateStore
 
