@@ -8,6 +8,7 @@ allowed, only their logits are computed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedagentgym.agents.decoder.cache import Chunks, KVCache
-from fedagentgym.agents.decoder.layer import Angles, Parts, compute_angles, read_parts, run_layer
+from fedagentgym.agents.decoder.layer import Angles, Layer, Separate, compute_angles
 
 _MAX_PACKED_PARAMETERS = 30_000_000
 """Parameters up to which projections of one input are copied into one matrix, adapters merged: fewer operations, but twice the
@@ -64,7 +65,7 @@ class CachedDecoder:
             self.pass_cost = 64 if size <= _MAX_PACKED_PARAMETERS else 16
             packed = size <= _MAX_PACKED_PARAMETERS and (dtype == torch.float32 or causal is model)
             self.normalize = _Normalizer(len(self.norm), config.rms_norm_eps, exact, device)
-            self.layers = [MergedLayer(read_parts(layer), self.normalize, packed) for layer in body.layers]
+            self.layers = [merge_layer(layer, self.normalize, packed) for layer in body.layers]
         self.width = self.layers[0].width
         self.rotary = body.rotary_emb
         self.slots = slots or KVCache(len(self.layers), self.groups, self.width, dtype, device)
@@ -93,7 +94,7 @@ class CachedDecoder:
             wanted = last if layer is self.layers[-1] else None
             if wanted is not None:
                 view = self._plan_last(chunks)
-            hidden = run_layer(layer, hidden, angles, partial(self._attend, index, cells, view), wanted, wanted)
+            hidden = layer.run(hidden, angles, partial(self._attend, index, cells, view), wanted, wanted)
         states = self.normalize(hidden, self.norm)
         if choices is not None and choices.numel() <= 2 * len(self.head):  # more are cheaper picked out of all logits
             return torch.bmm(self.head[choices], states.unsqueeze(-1)).squeeze(-1)
@@ -158,55 +159,26 @@ def _tabulate_positions(rotary: Any, count: int, device: torch.device, dtype: to
     return angles, F.pad(ahead, (count, 0))
 
 
-class MergedLayer:
-    """A layer by its weights, adapters merged; `packed`: projections of one input are one matrix."""
-
-    def __init__(self, parts: Parts, norm: _Normalizer, packed: bool) -> None:
-        self.width, self.norm = parts.width, norm
-        self._input_norm, self._mlp_norm = parts.input_norm.weight, parts.mlp_norm.weight
-        self._mix = _read_projections([parts.query, parts.key, parts.value], packed)
-        self._queries = parts.query.out_features
-        self._query_only, self._keys_values = self._mix.split(self._queries)
-        self._head_norms: Tensor | None = None
-        if parts.query_norm is not None:  # repeated for every head: [heads + groups, width]
-            norms = ((parts.query_norm, parts.query), (parts.key_norm, parts.key))
-            repeated = [norm.weight.detach().expand(of.out_features // self.width, -1) for norm, of in norms]
-            self._head_norms = torch.cat(repeated)
-        self._out, self._down = _Projection.read(parts.out, packed), _Projection.read(parts.down, packed)
-        self._gate_up = _read_projections([parts.gate, parts.up], packed)
-
-    def normalize(self, hidden: Tensor) -> Tensor:
-        return self.norm(hidden, self._input_norm)
-
-    def project(self, normed: Tensor, angles: Angles, queried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        heads, norms = self._queries // self.width, self._head_norms
-        if queried is None:
-            mixed = self._split_heads(self._mix(normed))
-            rotated = (mixed.shape[1] + heads) // 2
-            turned = self._rotate(mixed[:, :rotated], norms, angles)
-            return turned[:, :heads], turned[:, heads:], mixed[:, rotated:]
-        mixed = self._split_heads(self._keys_values(normed))
-        groups = mixed.shape[1] // 2
-        keys = self._rotate(mixed[:, :groups], None if norms is None else norms[heads:], angles)
-        asked = self._split_heads(self._query_only(normed[queried]))
-        queries = self._rotate(asked, None if norms is None else norms[:heads], angles.at(queried))
-        return queries, keys, mixed[:, groups:]
-
-    def _split_heads(self, mixed: Tensor) -> Tensor:
-        return mixed.view(mixed.shape[0], -1, self.width)
-
-    def _rotate(self, vectors: Tensor, norms: Tensor | None, angles: Angles) -> Tensor:
-        """Norm the heads, where the model does, and rotate them to their positions."""
-        if norms is not None:
-            vectors = F.rms_norm(vectors, (self.width,), None, self.norm.epsilon) * norms
-        return torch.addcmul(vectors * angles.cos, vectors.roll(self.width // 2, -1), angles.sin)
-
-    def add_attention(self, hidden: Tensor, seen: Tensor) -> Tensor:
-        return self._out.add_to(hidden, seen)
-
-    def add_mlp(self, hidden: Tensor) -> Tensor:
-        gate, up = self._gate_up(self.norm(hidden, self._mlp_norm)).chunk(2, dim=-1)
-        return self._down.add_to(hidden, F.silu(gate).mul_(up))
+def merge_layer(layer: Any, norm: _Normalizer, packed: bool) -> Layer:
+    """Return a layer that runs its weights, adapters merged; `packed`: projections of one input are one matrix."""
+    attention, mlp = layer.self_attn, layer.mlp
+    read = _Packed.read if packed else _read_separate
+    mixed = read([attention.q_proj, attention.k_proj, attention.v_proj])
+    query, key_value = mixed.split_first()
+    query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+    return Layer(
+        width=attention.head_dim,
+        input_norm=partial(norm, weight=layer.input_layernorm.weight),
+        query_key_value=mixed,
+        query=query,
+        key_value=key_value,
+        query_norm=None if query_norm is None else partial(norm.heads, query_norm.weight.detach()),
+        key_norm=None if key_norm is None else partial(norm.heads, key_norm.weight.detach()),
+        out=_Projection.read(attention.o_proj, packed),
+        mlp_norm=partial(norm, weight=layer.post_attention_layernorm.weight),
+        gate_up=read([mlp.gate_proj, mlp.up_proj]),
+        down=_Projection.read(mlp.down_proj, packed),
+    )
 
 
 class _Projection(NamedTuple):
@@ -231,16 +203,9 @@ class _Projection(NamedTuple):
         return self._adapt(F.linear(hidden, self.weight, self.bias), hidden)
 
     def add_to(self, states: Tensor, hidden: Tensor) -> Tensor:
-        """Add the output to states."""
-        return self._adapt(
-            torch.addmm(states if self.bias is None else states + self.bias, hidden, self.weight.t()), hidden
-        )
-
-    def split(self, cut: int) -> tuple[_Projection, _Projection | _Projections]:
-        """Return the projection to the first outputs, and that to the others: views of the same memory."""
-        weight, bias = self.weight, self.bias
-        first = _Projection(weight[:cut], None if bias is None else bias[:cut])
-        return first, _Projection(weight[cut:], None if bias is None else bias[cut:])
+        if self.bias is not None:
+            states = states + self.bias
+        return self._adapt(torch.addmm(states, hidden, self.weight.t()), hidden)
 
     def _adapt(self, output: Tensor, hidden: Tensor) -> Tensor:
         if self.low is None or self.high is None:
@@ -251,26 +216,31 @@ class _Projection(NamedTuple):
         return output.add_(inner @ self.high)
 
 
-class _Projections(NamedTuple):
-    """Several projections of the same input, whose outputs stand side by side."""
+class _Packed(NamedTuple):
+    """Projections of one input as one matrix; their outputs are views of its own."""
 
-    parts: list[_Projection]
+    weight: Tensor
+    bias: Tensor | None
+    sizes: list[int]
 
-    def split(self, cut: int) -> tuple[_Projection, _Projection | _Projections]:
-        """Return the first projection, and the others."""
-        return self.parts[0], _Projections(self.parts[1:])
+    @classmethod
+    def read(cls, modules: Sequence[Any]) -> _Packed:
+        parts = [_Projection.read(module, merged=True) for module in modules]
+        biases = [part.bias for part in parts if part.bias is not None]
+        weight = torch.cat([part.weight for part in parts])
+        return cls(weight, torch.cat(biases) if biases else None, [len(part.weight) for part in parts])
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return torch.cat([part(hidden) for part in self.parts], dim=-1)
+    def __call__(self, hidden: Tensor) -> Sequence[Tensor]:
+        return torch.split(F.linear(hidden, self.weight, self.bias), self.sizes, -1)
+
+    def split_first(self) -> tuple[_Projection, _Packed]:
+        cut, weight, bias = self.sizes[0], self.weight, self.bias
+        first = _Projection(weight[:cut], None if bias is None else bias[:cut])
+        return first, _Packed(weight[cut:], None if bias is None else bias[cut:], self.sizes[1:])
 
 
-def _read_projections(modules: list[Any], packed: bool) -> _Projection | _Projections:
-    """Return the projections of one input; as one matrix if they are `packed`."""
-    parts = [_Projection.read(module, packed) for module in modules]
-    if not packed:
-        return _Projections(parts)
-    biases: list[Any] = [part.bias for part in parts]
-    return _Projection(torch.cat([part.weight for part in parts]), None if biases[0] is None else torch.cat(biases))
+def _read_separate(modules: Sequence[Any]) -> Separate:
+    return Separate([_Projection.read(module, merged=False) for module in modules])
 
 
 class _Normalizer:
@@ -288,6 +258,10 @@ class _Normalizer:
             return F.rms_norm(hidden, weight.shape, weight, self.epsilon)
         epsilon, column = self._mean
         return torch.addmm(epsilon, hidden * hidden, column).rsqrt_().mul(hidden).mul_(weight)
+
+    def heads(self, weight: Tensor, vectors: Tensor) -> Tensor:
+        """The norm of every query or key head."""
+        return F.rms_norm(vectors, weight.shape, None, self.epsilon) * weight
 
 
 def list_adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:

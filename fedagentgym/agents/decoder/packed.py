@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from fedagentgym.agents.decoder.layer import ModuleLayer, compute_angles, normalize, run_layer, take
+from fedagentgym.agents.decoder.layer import compute_angles, normalize, read_layer, take
 
 Ids = NDArray[np.int64]
 
@@ -128,8 +128,8 @@ def _run_layers(
     angles = compute_angles(body.rotary_emb, positions, hidden.dtype)
     for layer in body.layers:
         plan = last if layer is body.layers[-1] else every
-        steps = (ModuleLayer(layer), hidden, angles, partial(_attend, plan), plan.queried, plan.outputs)
-        hidden = checkpoint(run_layer, *steps, use_reentrant=False) if recompute else run_layer(*steps)
+        run, inputs = read_layer(layer).run, (hidden, angles, partial(_attend, plan), plan.queried, plan.outputs)
+        hidden = checkpoint(run, *inputs, use_reentrant=False) if recompute else run(*inputs)
     found: Tensor = hidden
     return found
 
