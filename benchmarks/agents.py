@@ -20,7 +20,7 @@ from fedagentgym.envs.make import open_env
 from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.envs.core import TextEnv
 
 LARGE = "135m"
@@ -74,8 +74,8 @@ def _list_sizes() -> Iterator[str]:
 
 
 def _make_policy(size: str, env: TextEnv, forward: str = "auto") -> TorchPolicy:
-    from fedagentgym.agents.engines.tiny import make_tiny_model
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
+    from fedagentgym.agents.model.tiny import make_tiny_model
 
     way: dict[str, Any] = {"forward": forward}
     if size == LARGE:

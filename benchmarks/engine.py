@@ -21,7 +21,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.streams import generator, stream
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.envs.core import TextEnv
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.measurement import Measurement
-from fedagentgym.agents.models.pretrained import get_shipped_folder
+from fedagentgym.agents.model.pretrained import get_shipped_folder
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.duration import measure_durations
 from fedagentgym.experiment.estimate.plan import plan_run

@@ -26,7 +26,7 @@ from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.view import Episode
 

@@ -31,7 +31,7 @@ assert not pathlib.Path(fedagentgym.__file__).is_relative_to(sys.argv[1]), "the 
 for name in fedagentgym.registration.ENVIRONMENTS.names():
     gymnasium.make(name).reset(seed=0)
 
-from fedagentgym.agents.models.pretrained import list_shipped
+from fedagentgym.agents.model.pretrained import list_shipped
 
 weights = [one.folder / "model.safetensors" for one in list_shipped()]
 shipped = [file.parent.name for file in pathlib.Path(sys.argv[1]).glob("fedagentgym/agents/shipped/*/model.safetensors")]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines.loading import choose_device, choose_dtype, set_threads
-from fedagentgym.agents.models.pretrained import find_tiny_folder, read_player_settings
-from fedagentgym.agents.models.store import locate_model
+from fedagentgym.agents.model.loading import choose_device, choose_dtype, set_threads
+from fedagentgym.agents.model.pretrained import find_tiny_folder, read_player_settings
+from fedagentgym.agents.model.store import locate_model
 from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.protocols import Decoding, Player, Policy
 from fedagentgym.agents.settings import AgentSettings
@@ -21,7 +21,7 @@ from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.scripted import list_words
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.agents.text.tokens import TextTokenizer
     from fedagentgym.envs.core import TextEnv
 
@@ -185,7 +185,7 @@ def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenA
     source = locate_model(named)
 
     def load_learner() -> TorchPolicy:
-        from fedagentgym.agents.engines.torch_policy import TorchPolicy
+        from fedagentgym.agents.model.policy import TorchPolicy
 
         if settings.threads is not None:
             set_threads(settings.threads)
@@ -203,7 +203,7 @@ def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenA
         )
 
     if settings.rollouts == "vllm":
-        from fedagentgym.agents.engines.vllm import make_torch_vllm_policy
+        from fedagentgym.agents.model.vllm import make_torch_vllm_policy
 
         pair = make_torch_vllm_policy(settings, source, load_learner)
         return make_token_agent(settings, pair, pair.tokenizer)
@@ -243,8 +243,8 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Make a tiny model with random weights, whose replies are admissible actions: noise, but it learns, without a warm start."""
-    from fedagentgym.agents.engines.tiny import make_tiny_model
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
+    from fedagentgym.agents.model.tiny import make_tiny_model
 
     _refuse_options(settings)
     chosen = _apply_defaults(settings, _UNTRAINED)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
-from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.model.store import identify_model
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings, make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, RefusedError

@@ -167,7 +167,7 @@ class Runtime:
 
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
         """Load a model; `purpose` names the stream from which a new adapter is drawn."""
-        from fedagentgym.agents.engines.loading import set_threads
+        from fedagentgym.agents.model.loading import set_threads
         from fedagentgym.agents.presets import make_agent
 
         set_threads(settings.threads)

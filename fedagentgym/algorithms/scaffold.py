@@ -133,7 +133,7 @@ class Correction(Penalty):
 
     def compute_mean_gradient(self) -> dict[str, Array]:
         """The mean of the gradients so far: the client's next control variate."""
-        from fedagentgym.agents.engines.torch_policy import to_array
+        from fedagentgym.agents.model.policy import to_array
 
         return {name: to_array(total / max(self._count, 1)) for name, total in self._sums.items()}
 

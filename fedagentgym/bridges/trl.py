@@ -234,8 +234,8 @@ class RolloutFunction:
 
     def _make_agent(self, trainer: Trainer) -> TokenAgent:
         """The trainer's model at play, by its vLLM if it has one; made once, as its weights are changed in place."""
-        from fedagentgym.agents.engines.loading import get_stop_ids
-        from fedagentgym.agents.engines.torch_policy import TorchPolicy
+        from fedagentgym.agents.model.loading import get_stop_ids
+        from fedagentgym.agents.model.policy import TorchPolicy
 
         model = trainer.accelerator.unwrap_model(trainer.model)
         if self._agent is None or getattr(self._agent.policy, "model", None) is not model:
@@ -267,7 +267,7 @@ class TrainerVllm:
         self.context_length = min(context_length, getattr(generation, "max_model_length", None) or context_length)
 
     def open_session(self) -> Session:
-        from fedagentgym.agents.engines.vllm import VllmSession
+        from fedagentgym.agents.model.vllm import VllmSession
 
         return VllmSession(self)
 

@@ -123,7 +123,7 @@ def model() -> None:
 @JSON
 def add_model(source: str, name: str | None, revision: str | None, as_json: bool) -> None:
     """Get a model, check that it is complete, and keep it in the cache; a model that is there is not fetched again."""
-    from fedagentgym.agents.models import store
+    from fedagentgym.agents.model import store
 
     found = store.add_model(source, name, revision)
     if as_json:
@@ -137,8 +137,8 @@ def add_model(source: str, name: str | None, revision: str | None, as_json: bool
 @JSON
 def list_models(as_json: bool) -> None:
     """The models that were added, and those that can be added by name."""
-    from fedagentgym.agents.models import store
-    from fedagentgym.agents.models.sources import PACKAGED
+    from fedagentgym.agents.model import store
+    from fedagentgym.agents.model.sources import PACKAGED
 
     there = store.list_models()
     if as_json:
@@ -156,6 +156,6 @@ def list_models(as_json: bool) -> None:
 @click.argument("name", help="A model that was added.")
 def remove_model(name: str) -> None:
     """Delete a model from the cache."""
-    from fedagentgym.agents.models import store
+    from fedagentgym.agents.model import store
 
     print_result(f"{store.remove_model(name).name} is removed")

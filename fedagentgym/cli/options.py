@@ -136,7 +136,7 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     """`--agent` and `--agent-set` as agent settings; an unregistered name is a model, with its own prompt if it was
     exported with one."""
     from fedagentgym.agents import AGENTS
-    from fedagentgym.agents.models.store import find_model, list_models
+    from fedagentgym.agents.model.store import find_model, list_models
     from fedagentgym.experiment.agent_file import has_agent_file, read_agent_file
 
     known = name in AGENTS

@@ -154,7 +154,7 @@ def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
     Raises:
         DataError: If the folder has no `agent.yaml`, or holds an adapter without its base model.
     """
-    from fedagentgym.agents.engines.loading import set_threads
+    from fedagentgym.agents.model.loading import set_threads
     from fedagentgym.agents.presets import make_agent
 
     if not has_agent_file(folder):

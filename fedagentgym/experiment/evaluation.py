@@ -238,7 +238,7 @@ def _make_agent(request: EvaluationRequest, settings: AgentSettings, first: Open
     from fedagentgym.agents.presets import make_agent
 
     if request.folder is not None:
-        from fedagentgym.agents.engines.loading import set_threads
+        from fedagentgym.agents.model.loading import set_threads
 
         set_threads(settings.threads)
     return make_agent(settings, first.env, seed)

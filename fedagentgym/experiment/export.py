@@ -123,7 +123,7 @@ def export_policy(
     opened = open_policy(folder, number=number, best=best, trust=trust)
     if adapter_only and opened.run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
-    from fedagentgym.agents.engines.torch_policy import save_adapter
+    from fedagentgym.agents.model.policy import save_adapter
 
     policy: Any = opened.agent.policy
     with atomic_folder(output) as part:
@@ -139,7 +139,7 @@ def export_policy(
 
 
 def _write_card(opened: OpenedPolicy, file: AgentFile) -> str:
-    from fedagentgym.agents.models.store import find_model
+    from fedagentgym.agents.model.store import find_model
     from fedagentgym.agents.presets import get_model
 
     base = get_model(opened.run.config.agent)

@@ -60,7 +60,7 @@ def measure_gates(config: RunConfig, tasks: int = 32) -> tuple[Gate, ...]:
 
     A warm start is made first, unless it is there.
     """
-    from fedagentgym.agents.engines.loading import use_threads
+    from fedagentgym.agents.model.loading import use_threads
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.learning.rollouts import collect
 

@@ -204,7 +204,7 @@ def join_ranks(config: RunConfig) -> Iterator[None]:
         )
     import torch
 
-    from fedagentgym.agents.engines.loading import choose_device
+    from fedagentgym.agents.model.loading import choose_device
 
     kind = choose_device(config.agent.device).type
     if sharding.offload and kind == "cpu":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedagentgym.agents.foreign import check_foreign_agent
-from fedagentgym.agents.models.pretrained import list_shipped
+from fedagentgym.agents.model.pretrained import list_shipped
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings

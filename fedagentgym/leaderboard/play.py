@@ -25,7 +25,7 @@ from typing import Any
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
-from fedagentgym.agents.models.store import locate_model
+from fedagentgym.agents.model.store import locate_model
 from fedagentgym.agents.players.endpoint import make_endpoint_agent
 from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings

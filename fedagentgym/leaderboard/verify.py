@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from fedagentgym.agents import AGENTS
 from fedagentgym.agents.foreign import check_foreign_agent
-from fedagentgym.agents.models.pretrained import list_shipped
-from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.model.pretrained import list_shipped
+from fedagentgym.agents.model.store import identify_model
 from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.protocols import Player
 from fedagentgym.agents.settings import AgentSettings

@@ -4,7 +4,7 @@ A row is read up to the last chosen token. Logits are computed only where a choi
 backward pass, so that never more than one chunk is held: at 4,096 tokens and a vocabulary of 50,000 they would be 800 MB, several
 times over. A token that was the only one allowed was not chosen: its log-prob and its entropy are 0, and so are their gradients.
 
-Models of Llama's family run over packed rows (`agents/decoder/packed.py`), others through their own forward pass over rows padded
+Models of Llama's family run over packed rows (`agents/model/packed.py`), others through their own forward pass over rows padded
 on the right, where causal attention needs no mask: a token never attends to later ones.
 """
 
@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.layer import take
-from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.decoder.packed import batch_by_nodes, compute_hidden, compute_table_hidden
+from fedagentgym.agents.model.architectures import fits
+from fedagentgym.agents.model.decoder import Decoder
+from fedagentgym.agents.model.layer import take
+from fedagentgym.agents.model.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError

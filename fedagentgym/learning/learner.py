@@ -38,8 +38,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.engines.torch_policy import to_array
+from fedagentgym.agents.model.decoder import Decoder
+from fedagentgym.agents.model.policy import to_array
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import tell_step

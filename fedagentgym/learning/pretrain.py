@@ -1,12 +1,12 @@
 """`pretrain`: an agent that has imitated the expert of one environment.
 
-1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/engines/tiny.py`); or a pretrained model;
+1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/tiny.py`); or a pretrained model;
 2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
 
 The result is an ordinary model folder. A note in it records what it was made from and on which machine; the same request finds it
-again. Some tiny agents come with the package (`agents/models/pretrained.py`).
+again. Some tiny agents come with the package (`agents/model/pretrained.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedagentgym.agents.engines.loading import use_threads
-from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder, list_shipped
+from fedagentgym.agents.model.loading import use_threads
+from fedagentgym.agents.model.pretrained import PRETRAIN_NOTE, find_shipped, get_tiny_folder, list_shipped
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import DataError, OptionError
@@ -164,7 +164,7 @@ def pretrain_model(
     The result is a whole model: if an adapter is trained (`agent.adapter`), it is merged into the base at the end. Merging and
     saving use float32, because the changes by imitation are smaller than a step of bfloat16.
     """
-    from fedagentgym.agents.models.store import identify_model, locate_model
+    from fedagentgym.agents.model.store import identify_model, locate_model
     from fedagentgym.agents.presets import make_agent, require_model
 
     named = require_model(agent)
@@ -272,8 +272,8 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
     """A tiny model with random weights, with the tiny agent's prompts and decoding."""
     import tempfile
 
-    from fedagentgym.agents.engines.tiny import make_tiny_model
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
+    from fedagentgym.agents.model.tiny import make_tiny_model
     from fedagentgym.agents.presets import make_agent
 
     model, tokenizer = make_tiny_model(list_words(env), settings.size, settings.context_length, derive(seed, "weights"))

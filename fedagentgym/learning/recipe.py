@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fedagentgym.agents.models.pretrained import compute_weights_digest
-from fedagentgym.agents.models.store import find_model
+from fedagentgym.agents.model.pretrained import compute_weights_digest
+from fedagentgym.agents.model.store import find_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import unknown_name_error

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
-from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.engines.torch_policy import TorchPolicy, check_weights, to_array
+from fedagentgym.agents.model.decoder import Decoder
+from fedagentgym.agents.model.policy import TorchPolicy, check_weights, to_array
 from fedagentgym.agents.protocols import Session, SharedModel
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import OptionError

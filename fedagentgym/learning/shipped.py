@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from fedagentgym.agents.models.pretrained import PRETRAIN_NOTE, compute_weights_digest, get_shipped_folder
+from fedagentgym.agents.model.pretrained import PRETRAIN_NOTE, compute_weights_digest, get_shipped_folder
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, read_json
 from fedagentgym.learning import pretrain

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedagentgym.agents.engines.torch_policy import to_array
+from fedagentgym.agents.model.policy import to_array
 from fedagentgym.agents.protocols import WeightOwner
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.settings import LearningSettings

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field
 
-from fedagentgym.agents.models.sources import PACKAGED
-from fedagentgym.agents.models.store import find_model, identify_model
+from fedagentgym.agents.model.sources import PACKAGED
+from fedagentgym.agents.model.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.process import count_usable_cores

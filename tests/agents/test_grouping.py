@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.engines.forwards import MAX_TOKENS_PER_PASS, PASS_COST, group_by_length
+from fedagentgym.agents.model.hf import MAX_TOKENS_PER_PASS, PASS_COST, group_by_length
 
 
 @settings(max_examples=80, deadline=None)

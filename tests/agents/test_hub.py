@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.agents.models.sources import choose_files
-from fedagentgym.agents.models.store import find_model, locate_model
+from fedagentgym.agents.model.sources import choose_files
+from fedagentgym.agents.model.store import find_model, locate_model
 from fedagentgym.base.errors import DataError
 from tests.hub_server import COMMIT, HubServer
 

@@ -15,11 +15,12 @@ import torch
 from safetensors.numpy import load_file
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.engines import loading, torch_policy
-from fedagentgym.agents.engines.loading import choose_device
-from fedagentgym.agents.engines.tiny import make_tiny_model
-from fedagentgym.agents.engines.torch_policy import TorchPolicy, save_adapter
-from fedagentgym.agents.models.pretrained import get_tiny_folder
+from fedagentgym.agents.model import loading
+from fedagentgym.agents.model import policy as policies
+from fedagentgym.agents.model.loading import choose_device
+from fedagentgym.agents.model.policy import TorchPolicy, save_adapter
+from fedagentgym.agents.model.pretrained import get_tiny_folder
+from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings
@@ -321,7 +322,7 @@ def test_only_a_process_of_the_package_takes_denormal_numbers_for_zero(monkeypat
 
     make_policy("own").open_session().close()
     assert compute() > 0
-    monkeypatch.setattr(torch_policy, "is_own_process", lambda: True)
+    monkeypatch.setattr(policies, "is_own_process", lambda: True)
     try:
         make_policy("own")
         assert compute() == 0

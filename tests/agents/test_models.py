@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, Qwen2Tokenizer
 
-from fedagentgym.agents.engines.loading import load_model, load_tokenizer
-from fedagentgym.agents.models import sources, store
-from fedagentgym.agents.models.gguf_files import convert_gguf
-from fedagentgym.agents.models.sources import PackagedModel
-from fedagentgym.agents.models.store import (
+from fedagentgym.agents.model import sources, store
+from fedagentgym.agents.model.gguf import convert_gguf
+from fedagentgym.agents.model.loading import load_model, load_tokenizer
+from fedagentgym.agents.model.sources import PackagedModel
+from fedagentgym.agents.model.store import (
     add_model,
     find_model,
     identify_model,
@@ -435,7 +435,7 @@ def test_a_conversion_that_was_killed_goes_on_from_the_wheel(
 ) -> None:
     script = (
         "import os, sys, json\n"
-        "from fedagentgym.agents.models import sources, store\n"
+        "from fedagentgym.agents.model import sources, store\n"
         f"sources.PACKAGED['tiny-llama'] = sources.PackagedModel(**json.loads({json.dumps(json.dumps(vars(packaged)))}))\n"
         "sources.convert_gguf = lambda file, folder: os.kill(os.getpid(), 9)\n"
         "store.add_model('tiny-llama')\n"

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.models.store import StoredModel, add_model
+from fedagentgym.agents.model.store import StoredModel, add_model
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream

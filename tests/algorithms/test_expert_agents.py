@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedagentgym.agents.engines.torch_policy import TorchPolicy
+from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import make_algorithm

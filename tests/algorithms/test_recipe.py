@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from fedagentgym.agents.models.pretrained import list_shipped
-from fedagentgym.agents.models.store import identify_model
+from fedagentgym.agents.model.pretrained import list_shipped
+from fedagentgym.agents.model.store import identify_model
 from fedagentgym.algorithms import APPLICATION
 from fedagentgym.algorithms.recipe import (
     Owner,
@@ -133,7 +133,7 @@ def test_a_models_folder_is_sent_as_its_digest() -> None:
     folder = list_shipped()[0].folder
     sent = make_recipe(ask(agent={"model": str(folder)}))
     assert sent.agent.model == identify_model(folder)
-    from fedagentgym.agents.models.store import locate_model
+    from fedagentgym.agents.model.store import locate_model
 
     assert locate_model(str(sent.agent.model)) == folder
     with pytest.raises(DataError, match="there is no model with the files sha256:"):

@@ -82,7 +82,7 @@ def play_with_transformers(folder: Path) -> list[dict[str, Any]]:
     """The folder's own settings around what `transformers` loads by itself."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.agents.presets import make_token_agent
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs import open_env

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.agents.model_shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
+from fedagentgym.agents.model.shapes import KNOWN_SHAPES, LINEAR_LAYERS, ModelShape, find_shape
 from fedagentgym.algorithms.base import describe_method
 from fedagentgym.algorithms.card import Scale, Work
 from fedagentgym.algorithms.runtime import Runtime
@@ -265,7 +265,7 @@ def test_what_cannot_fit_is_refused_before_anything_loads(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedagentgym.experiment.estimate.plan.find_device_memory", lambda _: 80 * 10**9)
-    monkeypatch.setattr("fedagentgym.agents.engines.loading.load_model", None)
+    monkeypatch.setattr("fedagentgym.agents.model.loading.load_model", None)
     assert main(["train", "paper-alfworld:qwen2.5-7b"]) == 2
     said = capsys.readouterr().err
     assert "needs at least 152 GB on one device, which has 80 GB" in said

@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fedagentgym.agents.engines.torch_policy import add_adapter
-from fedagentgym.agents.model_shapes import ModelShape
+from fedagentgym.agents.model.policy import add_adapter
+from fedagentgym.agents.model.shapes import ModelShape
 from fedagentgym.agents.protocols import Decoding, SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.experiment.estimate.agent import PlannedAgent

@@ -105,7 +105,7 @@ def test_a_finished_run_can_be_resumed_and_a_new_one_never_overwrites(finished: 
 
 
 def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Path, tmp_path: Path) -> None:
-    from fedagentgym.agents.engines.torch_policy import TorchPolicy
+    from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.base.encoding import bytes_digest, encode
     from fedagentgym.experiment.export import export_policy
 

@@ -144,7 +144,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("sys.stdin", io.StringIO(""))
     patch.setattr("fedagentgym.learning.pretrain.pretrain_tiny", refuse)
     patch.setattr("fedagentgym.learning.pretrain.pretrain_model", refuse)
-    patch.setattr("fedagentgym.agents.models.sources.fetch_wheel", refuse)
+    patch.setattr("fedagentgym.agents.model.sources.fetch_wheel", refuse)
     patch.setattr("fedagentgym.cli.hub.push_folder", refuse)
     patch.setattr("fedagentgym.cli.hub.pull_folder", refuse)
     patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
+from fedagentgym.agents.model.shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.agents.text.tokens import make_word_tokenizer
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedagentgym.agents.models.sources import PACKAGED
+from fedagentgym.agents.model.sources import PACKAGED
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError
 from fedagentgym.leaderboard.rank import measure_entry

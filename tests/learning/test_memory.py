@@ -97,7 +97,7 @@ def test_the_estimate_is_what_a_pass_keeps() -> None:
     """Against the tensors that autograd really keeps in a packed pass, weights not counted."""
     from transformers import LlamaForCausalLM
 
-    from fedagentgym.agents.decoder import packed
+    from fedagentgym.agents.model import packed
 
     sizes = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=50, num_hidden_layers=6, **sizes))

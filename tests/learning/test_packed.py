@@ -14,9 +14,9 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.decoder import layer
-from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.packed import batch_by_nodes, find_queries, pack
+from fedagentgym.agents.model import layer
+from fedagentgym.agents.model.architectures import fits
+from fedagentgym.agents.model.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, memory
 from fedagentgym.learning.losses import token_losses
 from fedagentgym.learning.penalties import compute_k3

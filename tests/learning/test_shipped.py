@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedagentgym.agents.models.pretrained import compute_weights_digest, get_shipped_folder, list_shipped
+from fedagentgym.agents.model.pretrained import compute_weights_digest, get_shipped_folder, list_shipped
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main

@@ -14,7 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from fedagentgym.agents.model_shapes import KNOWN_SHAPES, ModelShape
+from fedagentgym.agents.model.shapes import KNOWN_SHAPES, ModelShape
 from fedagentgym.registration import ENVIRONMENTS
 
 PIECES = 500

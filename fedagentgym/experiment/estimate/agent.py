@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedagentgym.agents.model_shapes import ModelShape, find_shape, make_tiny_shape
+from fedagentgym.agents.model.shapes import ModelShape, find_shape, make_tiny_shape
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.words import count_tokens

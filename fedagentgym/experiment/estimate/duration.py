@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fedagentgym.agents.model_shapes import ModelShape
+from fedagentgym.agents.model.shapes import ModelShape
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import FedAgentGymError
@@ -96,7 +96,7 @@ def measure_passes(shape: ModelShape) -> PassTimes:
     import torch
     from torch.nn import functional as F
 
-    from fedagentgym.agents.engines.loading import use_threads
+    from fedagentgym.agents.model.loading import use_threads
 
     weights = [torch.randn(outputs, inputs) for _, inputs, outputs in shape.iter_linear()]
     norm, head = torch.ones(shape.hidden), torch.randn(min(shape.vocabulary, 32_768), shape.hidden)
@@ -177,8 +177,8 @@ def _find_counter(agent: AgentSettings) -> Callable[[str], float]:
     if agent.name == "tiny":
         return lambda text: len(re.findall(r"\w+|[^\w\s]", text))
     try:
-        from fedagentgym.agents.engines.loading import load_tokenizer
-        from fedagentgym.agents.models.store import find_model
+        from fedagentgym.agents.model.loading import load_tokenizer
+        from fedagentgym.agents.model.store import find_model
 
         stored = find_model(agent.model or agent.name)
         if stored is not None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.agents.model_shapes import ModelShape
+from fedagentgym.agents.model.shapes import ModelShape
 from fedagentgym.algorithms.card import SecondModel
 from fedagentgym.experiment.estimate.agent import PlannedAgent, VllmShare
 from fedagentgym.learning.memory import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens

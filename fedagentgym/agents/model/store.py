@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fedagentgym.agents.engines.loading import check_folder, check_model_folder
-from fedagentgym.agents.models.sources import (
+from fedagentgym.agents.model.loading import check_folder, check_model_folder
+from fedagentgym.agents.model.sources import (
     PACKAGED,
     count_megabytes,
     discard_wheel,
@@ -172,7 +172,7 @@ def locate_model(named: str | Path) -> str | Path:
 
 def find_by_digest(wanted: str) -> Path:
     """Return the folder of the model with these files: one that was added, or a tiny one of the package or of this machine."""
-    from fedagentgym.agents.models.pretrained import list_made, list_shipped
+    from fedagentgym.agents.model.pretrained import list_made, list_shipped
 
     for one in list_models():
         if one.digest == wanted:

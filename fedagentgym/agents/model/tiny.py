@@ -1,7 +1,7 @@
 """The tiny model: Qwen2's architecture at 0.1 to 2 million parameters, for machines and tests without a download.
 
 It is untrained here; ``fedagentgym pretrain tiny`` teaches it an environment's words by imitation of the expert. Nothing of
-`transformers` is imported: a tiny model is a plain module (`agents/decoder`), and its folder is read and written by it.
+`transformers` is imported: a tiny model is a plain module (`agents/model/decoder.py`), and its folder is read and written by it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedagentgym.agents.decoder.architectures import DecoderConfig
+from fedagentgym.agents.model.architectures import DecoderConfig
 from fedagentgym.agents.text.tokens import TextTokenizer, make_word_tokenizer
 from fedagentgym.base.errors import require_type, unknown_name_error
 from fedagentgym.base.imports import require
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.decoder.module import Decoder
+    from fedagentgym.agents.model.decoder import Decoder
 
 
 class TinySize(NamedTuple):
@@ -60,7 +60,7 @@ def make_tiny_model(
         'go to fridge 12!'
     """
     torch = require("torch", "train")
-    from fedagentgym.agents.decoder.module import Decoder
+    from fedagentgym.agents.model.decoder import Decoder
 
     require_type("a vocabulary is a list of texts", vocabulary, Iterable)
     if size not in SIZES:
@@ -91,7 +91,7 @@ def make_tiny_model(
 def read_tiny_model(folder: Path) -> tuple[Decoder, TextTokenizer] | None:
     """Read a model and its tokenizer from a folder; None if it takes `transformers` to read one of them."""
     require("torch", "train")
-    from fedagentgym.agents.decoder.module import Decoder, read_config
+    from fedagentgym.agents.model.decoder import Decoder, read_config
 
     config = read_config(folder)
     if config is None or not any(folder.glob("model*.safetensors")):

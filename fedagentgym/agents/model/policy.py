@@ -16,18 +16,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedagentgym.agents.decoder.architectures import fits
-from fedagentgym.agents.decoder.cache import KVCache
-from fedagentgym.agents.decoder.cached import CachedDecoder, merge_weight
-from fedagentgym.agents.decoder.module import Decoder
-from fedagentgym.agents.engines.forwards import Forward, ModuleForward
-from fedagentgym.agents.engines.loading import (
+from fedagentgym.agents.model.architectures import fits
+from fedagentgym.agents.model.cache import KVCache
+from fedagentgym.agents.model.cached import CachedDecoder, merge_weight
+from fedagentgym.agents.model.decoder import Decoder
+from fedagentgym.agents.model.generate import TorchSession
+from fedagentgym.agents.model.hf import Forward, ModuleForward
+from fedagentgym.agents.model.loading import (
     check_tokenizer,
     choose_device,
     disable_progress_bars,
     load_model,
 )
-from fedagentgym.agents.engines.session import TorchSession
 from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from fedagentgym.agents.decoder.layer import compute_angles, normalize, read_layer, take
+from fedagentgym.agents.model.layer import compute_angles, normalize, read_layer, take
 
 Ids = NDArray[np.int64]
 

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from fedagentgym.agents.models.gguf_files import convert_gguf
+from fedagentgym.agents.model.gguf import convert_gguf
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, describe_error
 from fedagentgym.base.files import cache_folder

@@ -1,6 +1,6 @@
 """The interface between sessions and models, and its implementation by the model's own modules.
 
-Given a chunk of tokens per row, it returns the logits after each row's last token. `agents/decoder/cached.py` implements it with
+Given a chunk of tokens per row, it returns the logits after each row's last token. `agents/model/cached.py` implements it with
 less work for Llama's family.
 """
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedagentgym.agents.decoder.cache import Chunks, KVCache
+from fedagentgym.agents.model.cache import Chunks, KVCache
 from fedagentgym.base.errors import OptionError
 
 PASS_COST = 64

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedagentgym.agents.decoder.cache import Chunks, KVCache
-from fedagentgym.agents.decoder.layer import Angles, Layer, Separate, compute_angles
+from fedagentgym.agents.model.cache import Chunks, KVCache
+from fedagentgym.agents.model.layer import Angles, Layer, Separate, compute_angles
 
 _MAX_PACKED_PARAMETERS = 30_000_000
 """Parameters up to which projections of one input are copied into one matrix, adapters merged: fewer operations, but twice the

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedagentgym.agents.engines.loading import find_files, load_tokenizer
-from fedagentgym.agents.engines.session import BaseSession
-from fedagentgym.agents.engines.torch_policy import save_adapter
+from fedagentgym.agents.model.generate import BaseSession
+from fedagentgym.agents.model.loading import find_files, load_tokenizer
+from fedagentgym.agents.model.policy import save_adapter
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy, WeightOwner
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer

@@ -11,7 +11,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.agents.engines.loading import disable_progress_bars
+from fedagentgym.agents.model.loading import disable_progress_bars
 from fedagentgym.base.errors import DataError, describe_error, join_names
 from fedagentgym.base.imports import require
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fedagentgym.agents.engines.tiny import read_tiny_model
+from fedagentgym.agents.model.tiny import read_tiny_model
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
 from fedagentgym.base.files import read_json

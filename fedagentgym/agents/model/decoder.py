@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedagentgym.agents.decoder.architectures import ARCHITECTURES, DecoderConfig
-from fedagentgym.agents.decoder.packed import compute_table_hidden
+from fedagentgym.agents.model.architectures import ARCHITECTURES, DecoderConfig
+from fedagentgym.agents.model.packed import compute_table_hidden
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json
 from fedagentgym.base.imports import require

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedagentgym.agents.decoder.cache import Chunks
-from fedagentgym.agents.decoder.packed import count_shared, sort_rows
-from fedagentgym.agents.engines.forwards import Forward
-from fedagentgym.agents.engines.replies import (
+from fedagentgym.agents.model.cache import Chunks
+from fedagentgym.agents.model.hf import Forward
+from fedagentgym.agents.model.packed import count_shared, sort_rows
+from fedagentgym.agents.model.replies import (
     ConstrainedReply,
     FreeReplies,
     Lanes,

@@ -1,1 +1,0 @@
-"""Models that generate and learn: the torch session and its parts, vLLM, LoRA, loading."""
