@@ -61,30 +61,48 @@ def find_settings(key: str) -> list[SettingEntry]:
 
 
 def _iter_all() -> Iterator[SettingEntry]:
-    for name, field in RunConfig.model_fields.items():
-        yield from _iter_field(name, field)
-        if name == "partition":
-            yield from _iter_samplers()
-        elif name == "agent":
-            yield from _iter_agent_options()
-        elif name == "algorithm":
-            yield from _iter_algorithms()
-        elif name == "federation":
-            yield from _iter_backend_options()
+    from fedagentgym.agents.players.endpoint import EndpointOptions
+    from fedagentgym.agents.players.scripted import ExpertOptions
+    from fedagentgym.agents.settings import VllmOptions
+    from fedagentgym.algorithms import ALGORITHMS
+    from fedagentgym.algorithms.base import get_algorithm_class
+    from fedagentgym.federation.backends import BACKENDS, describe_options
+    from fedagentgym.partitions.samplers import SAMPLERS
+
+    for section, field in RunConfig.model_fields.items():
+        yield from _iter_field(section, field)
+        if section == "partition":
+            for name in SAMPLERS.names():
+                sampler = SAMPLERS.get(name)
+                if isinstance(sampler, type):  # a function has parameters of its own, and no description of them
+                    yield from _iter_model("partition", sampler, (name,), skipped=("name",))
+        elif section == "agent":
+            options = (("endpoint", EndpointOptions), ("expert", ExpertOptions), ("vllm", VllmOptions))
+            for name, model in options:
+                yield from _iter_model("agent.options", model, (name,))
+        elif section == "algorithm":
+            for name in ALGORITHMS.names():
+                settings = get_algorithm_class({"name": name}).settings_class
+                yield from _iter_model("algorithm", settings, (name,), skipped=("name",))
+        elif section == "federation":
+            for name in BACKENDS.names():
+                for option, annotation, default in describe_options(name) or ():
+                    shown = REQUIRED if default is PydanticUndefined else describe_value(default)
+                    yield SettingEntry(f"federation.options.{option}", describe_type(annotation), shown, "", (name,))
 
 
 def _iter_field(key: str, field: FieldInfo, names: tuple[str, ...] = ()) -> Iterator[SettingEntry]:
     """An entry, and those below it."""
-    annotation, choice = field.annotation, _find_choice(field)
-    meaning = field.description or ""
-    yield SettingEntry(key, describe_field(field), describe_default(field), meaning, names)
+    yield SettingEntry(key, describe_field(field), describe_default(field), field.description or "", names)
+    marks = [*field.metadata, *_iter_metadata(field.annotation)]
+    choice = next((mark for mark in marks if isinstance(mark, Choice)), None)
     if choice is not None:
         for name in choice.registry.names():
             chosen = choice.registry.get(name)
             if isinstance(chosen, type) and issubclass(chosen, BaseModel):
                 yield from _iter_model(key, chosen, (*names, name), skipped=("name",))
         return
-    model, listed = _find_model(annotation)
+    model, listed = _find_model(field.annotation)
     if model is not None:
         yield from _iter_model(f"{key}[]" if listed else key, model, names)
 
@@ -97,49 +115,7 @@ def _iter_model(
             yield from _iter_field(f"{key}.{name}", field, names)
 
 
-def _iter_algorithms() -> Iterator[SettingEntry]:
-    from fedagentgym.algorithms import ALGORITHMS
-    from fedagentgym.algorithms.base import get_algorithm_class
-
-    for name in ALGORITHMS.names():
-        settings = get_algorithm_class({"name": name}).settings_class
-        yield from _iter_model("algorithm", settings, (name,), skipped=("name",))
-
-
-def _iter_samplers() -> Iterator[SettingEntry]:
-    from fedagentgym.partitions.samplers import SAMPLERS
-
-    for name in SAMPLERS.names():
-        sampler = SAMPLERS.get(name)
-        if isinstance(sampler, type):  # a function has parameters of its own, and no description of them
-            yield from _iter_model("partition", sampler, (name,), skipped=("name",))
-
-
-def _iter_agent_options() -> Iterator[SettingEntry]:
-    from fedagentgym.agents.players.endpoint import EndpointOptions
-    from fedagentgym.agents.players.scripted import ExpertOptions
-    from fedagentgym.agents.settings import VllmOptions
-
-    yield from _iter_model("agent.options", EndpointOptions, ("endpoint",))
-    yield from _iter_model("agent.options", ExpertOptions, ("expert",))
-    yield from _iter_model("agent.options", VllmOptions, ("vllm",))
-
-
-def _iter_backend_options() -> Iterator[SettingEntry]:
-    from fedagentgym.federation.backends import BACKENDS, describe_options
-
-    for name in BACKENDS.names():
-        for option, annotation, default in describe_options(name) or ():
-            shown = REQUIRED if default is PydanticUndefined else describe_value(default)
-            yield SettingEntry(f"federation.options.{option}", describe_type(annotation), shown, "", (name,))
-
-
 # ---- what a field leads to --------------------------------------------------------------------------------------------
-
-
-def _find_choice(field: FieldInfo) -> Choice | None:
-    parts = [*field.metadata, *_iter_metadata(field.annotation)]
-    return next((part for part in parts if isinstance(part, Choice)), None)
 
 
 def _iter_metadata(annotation: Any) -> Iterator[Any]:
@@ -173,12 +149,11 @@ def to_markdown(entries: list[SettingEntry]) -> str:
         "belongs to some choices only (an algorithm, a sampler), they are listed after its meaning.",
     ]
     for section, found in groupby(entries, key=lambda entry: entry.key.partition(".")[0]):
-        lines += ["", f"## {section}", "", *write_table(("key", "default", "meaning"), [*map(_write_row, found)])]
+        rows = []
+        for entry in found:
+            names = f" *({', '.join(entry.names)})*" if entry.names else ""
+            description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
+            default = f"`{entry.default}`" if entry.default not in ("", REQUIRED) else entry.default
+            rows.append((f"`{entry.key}`", default, f"{description}{names}"))
+        lines += ["", f"## {section}", "", *write_table(("key", "default", "meaning"), rows)]
     return "\n".join(lines) + "\n"
-
-
-def _write_row(entry: SettingEntry) -> tuple[str, str, str]:
-    names = f" *({', '.join(entry.names)})*" if entry.names else ""
-    description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
-    default = f"`{entry.default}`" if entry.default not in ("", REQUIRED) else entry.default
-    return f"`{entry.key}`", default, f"{description}{names}"

@@ -164,7 +164,7 @@ def test_auxiliary_questions_travel_as_tasks_and_come_back_as_bits() -> None:
     questions = plan.config.partition.roles["auxiliary"]
     assert (plan.preparation.tasks_down, plan.preparation.answers_down) == (questions * plan.clients, 0)
     assert plan.preparation.scores_up == 0 and plan.preparation.bits_up >= questions * plan.clients
-    assert plan.preparations == 3
+    assert plan.card.count_preparations(30) == 3
     assert plan.total.tasks_down == 3 * plan.preparation.tasks_down + 30 * plan.round.tasks_down
     asked = plan_run(
         load_config(
@@ -255,7 +255,7 @@ def test_every_paper_preset_is_planned_without_torch_and_data(tmp_path: Path) ->
 
 def test_seven_billion_weights_need_about_150_gigabytes() -> None:
     plan = plan_run(load_config("paper-webshop:qwen2.5-7b"))
-    least = compute_least(plan.agent, plan.config.learning, plan.kept_copies)
+    least = compute_least(plan.agent, plan.config.learning, plan.card.kept_copies)
     assert least == 5 * 4 * 7_615_616_512
     assert compute_peak(plan.memory) > least
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fedagentgym.agents.model.shapes import ModelShape, find_shape, make_tiny_shape
 from fedagentgym.agents.presets import complete_settings
@@ -20,6 +20,8 @@ from fedagentgym.learning.settings import WarmStartSettings
 WIDTHS = {"float32": 4, "bfloat16": 2}
 DEVICE_BYTES = 80 * 10**9
 """The memory of the GPU that a plan assumes where none is given."""
+DEFAULT_CONTEXT = 32_768
+"""Maximum context of a language model whose `context_length` is not set."""
 
 
 @dataclass(frozen=True)
@@ -58,42 +60,41 @@ class PlannedAgent:
         return self.reply_tokens * self.turns
 
 
-@dataclass(frozen=True)
-class VllmShare:
-    """vLLM's share of a device: always, or while it plays."""
-
-    share: float
-    sleeps: bool
-
-
 def plan_agent(
     settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None, device_bytes: int = DEVICE_BYTES
 ) -> PlannedAgent:
     """The numbers of a run's agent; an error if they are not known without loading it."""
-    chosen = complete_settings(settings)
+    chosen, start = complete_settings(settings), warm_start or WarmStartSettings()
     if chosen.decoding is None or chosen.context is None:
         raise OptionError(f"a plan needs an agent with a language model that is trained, not {settings.name!r}")
-    shape, longest = _find_model(chosen, env, warm_start)
-    adapter = chosen.adapter
-    parameters = shape.count_parameters()
+    if chosen.model is not None:
+        shape, longest = find_shape(chosen.model), DEFAULT_CONTEXT
+    elif chosen.name == "tiny":
+        options = {name: value for name, value in env.options.items() if name != "reward"}
+        words = list_words(open_env(env.id, **options))
+        shape, longest = make_tiny_shape(start.size, count_tokens(words)), start.context_length
+    else:
+        raise OptionError(f"agent {chosen.name!r} needs a model: a folder or a hub id")
+    adapter, parameters = chosen.adapter, shape.count_parameters()
     trainable = (
         parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
     )
-    turns = count_turns(env.id, env.options)
+    # without a named device a GPU is assumed, except for models that are made to learn on a processor; the base under an
+    # adapter is stored in half the bytes where that can be computed with
+    on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in ("tiny", "smollm2"))
+    halved = adapter is not None and (chosen.device != "cpu" or check_bfloat16().present)
     return PlannedAgent(
         name=settings.name,
-        model=chosen.model or f"tiny, {(warm_start or WarmStartSettings()).size}",
+        model=chosen.model or f"tiny, {start.size}",
         shape=shape,
         parameters=parameters,
         trainable=trainable,
         has_adapter=adapter is not None,
-        on_gpu=_is_gpu(chosen),
-        width=WIDTHS[
-            chosen.dtype or ("bfloat16" if adapter is not None and _has_bfloat16(chosen.device) else "float32")
-        ],
+        on_gpu=on_gpu,
+        width=WIDTHS[chosen.dtype or ("bfloat16" if halved else "float32")],
         context_length=chosen.context_length or longest,
         reply_tokens=chosen.decoding.max_new_tokens,
-        turns=turns,
+        turns=count_turns(env.id, env.options),
         rows_per_episode=count_rows(settings, env),
         device_bytes=device_bytes,
     )
@@ -102,34 +103,3 @@ def plan_agent(
 def count_rows(settings: AgentSettings, env: EnvSettings) -> int:
     """Rows of the loss per episode at most: with a window every turn is a prompt of its own."""
     return count_turns(env.id, env.options) if complete_settings(settings).context == "window" else 1
-
-
-def _is_gpu(settings: AgentSettings) -> bool:
-    """Return whether to assume a GPU if no device is named: yes, except for models that are made to learn on a processor."""
-    return settings.device != "cpu" and (settings.device != "auto" or settings.name not in ("tiny", "smollm2"))
-
-
-def _has_bfloat16(device: str) -> bool:
-    """Return whether a base under an adapter is stored in half the bytes; without a named device a GPU is assumed."""
-    return device != "cpu" or check_bfloat16().present
-
-
-def _find_model(
-    settings: AgentSettings, env: EnvSettings, warm_start: WarmStartSettings | None
-) -> tuple[ModelShape, int]:
-    """The shape of the model, and its maximum context length unless the agent sets one."""
-    if settings.model is not None:
-        return find_shape(settings.model), DEFAULT_CONTEXT
-    if settings.name != "tiny":
-        raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
-    start = warm_start or WarmStartSettings()
-    words = list_words(open_env(env.id, **_without_reward(env.options)))
-    return make_tiny_shape(start.size, count_tokens(words)), start.context_length
-
-
-DEFAULT_CONTEXT = 32_768
-"""Maximum context of a language model whose `context_length` is not set."""
-
-
-def _without_reward(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "reward"}

@@ -203,18 +203,21 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
     read = learning.tasks_per_step * (lengths.prompt + copies * (lengths.later + lengths.replies))
     said = learning.tasks_per_step * copies * lengths.replies
     updating = steps * learning.gradient_epochs * (1 + backward) * passes.run(read, said) + _EPISODE / 2 * episodes
+    imitating, start = 0.0, config.warm_start
+    if start is not None:
+        if config.agent.name != "tiny":
+            start = start.for_pretrained(plan.agent.has_adapter)
+        step = passes.run(
+            start.batch_size * (lengths.prompt + lengths.later + lengths.replies), start.batch_size * lengths.replies
+        )
+        imitating = start.steps * ((1 + backward) * step + _EPISODE * start.batch_size)
     evaluating = 0.0
     if config.evaluation is not None:
         tasks = config.evaluation.tasks or 100
         played = _time_play(tasks, 1, lengths, passes) + _EPISODE * tasks
         evaluating = plan.evaluations * config.evaluation.repeats * played
-    return Durations(
-        _time_imitation(plan, lengths, passes, 1 + backward),
-        playing,
-        updating,
-        evaluating,
-        _START * (2 if config.federation.workers else 1),
-    )
+    starting = _START * (2 if config.federation.workers else 1)
+    return Durations(imitating, playing, updating, evaluating, starting)
 
 
 def _time_play(tasks: int, copies: int, lengths: EpisodeLengths, passes: PassTimes) -> float:
@@ -223,16 +226,6 @@ def _time_play(tasks: int, copies: int, lengths: EpisodeLengths, passes: PassTim
     first = passes.run(tasks * lengths.prompt, tasks)
     later = passes.run(rows * lengths.later, 0)
     return first + later + lengths.replies * passes.run(rows, rows)
-
-
-def _time_imitation(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes, factor: float) -> float:
-    start = plan.config.warm_start
-    if start is None:
-        return 0.0
-    if plan.config.agent.name != "tiny":
-        start = start.for_pretrained(plan.agent.has_adapter)
-    read = start.batch_size * (lengths.prompt + lengths.later + lengths.replies)
-    return start.steps * (factor * passes.run(read, start.batch_size * lengths.replies) + _EPISODE * start.batch_size)
 
 
 def measure_durations(plan: RunPlan) -> tuple[EpisodeLengths, Durations]:

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedagentgym.agents.model.shapes import ModelShape
+from fedagentgym.agents.settings import VllmOptions
 from fedagentgym.algorithms.card import SecondModel
-from fedagentgym.experiment.estimate.agent import PlannedAgent, VllmShare
+from fedagentgym.experiment.estimate.agent import PlannedAgent
 from fedagentgym.learning.memory import CHUNK_LOGITS, CPU_BUDGET, GPU_SHARE, count_token_bytes, limit_tokens
-from fedagentgym.learning.settings import LearningSettings, ShardingSettings
+from fedagentgym.learning.settings import LearningSettings
 
 FULL, HALF = 4, 2
 """Bytes of a number in float32, and in bfloat16, the type of products on a GPU."""
@@ -43,10 +43,11 @@ class Part:
 
 
 def list_memory_parts(
-    agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], vllm: VllmShare | None
+    agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], vllm: VllmOptions | None
 ) -> tuple[Part, ...]:
     """All parts, permanent ones first."""
-    own, blocks = agent.trainable * FULL, count_block_weights(agent.shape)
+    own, shape = agent.trainable * FULL, agent.shape
+    blocks = shape.layers * sum(inputs * outputs for _, inputs, outputs in shape.iter_linear())
     narrow = not agent.has_adapter and agent.width < FULL
     cast = agent.on_gpu and not agent.has_adapter and not narrow
     adamw = learning.optimizer == "adamw"
@@ -65,29 +66,24 @@ def list_memory_parts(
     ]
     sharding = learning.sharding
     if sharding is not None and sharding.is_needed:
-        parts = _spread_parts(parts, agent, sharding)
+        # on the first of several devices, which plays: its share of what each weight needs, or none of it if that is offloaded to
+        # the machine's memory; all weights while it plays; and what is gathered for two blocks of an update
+        together = parts[0].size
+        parts = [replace(part, size=0 if sharding.offload else -(-part.size // sharding.devices)) for part in parts]
+        working = max(0, agent.parameters - blocks) + 2 * -(-blocks // max(1, shape.layers))
+        parts += [
+            Part("weights put together", "playing", together),
+            Part("weights of blocks at work", "updating", working * (agent.width + (0 if agent.has_adapter else FULL))),
+        ]
     if vllm is not None:
-        parts.append(Part("vLLM's share", "playing" if vllm.sleeps else "always", int(vllm.share * agent.device_bytes)))
+        parts.append(Part("vLLM's share", "playing" if vllm.sleep else "always", int(vllm.memory * agent.device_bytes)))
     else:
         merged = blocks * agent.width if agent.has_adapter and agent.on_gpu else 0
-        cached = agent.shape.count_cache_values(tokens) * agent.width
+        cached = shape.count_cache_values(tokens) * agent.width
         parts.append(Part("keys and values of the episodes", "playing", cached))
         parts.append(Part("base weights while the adapter is merged", "playing", merged))
     parts.append(Part("activations", "updating", estimate_activations(agent, learning)))
     return tuple(part for part in parts if part.size)
-
-
-def _spread_parts(parts: list[Part], agent: PlannedAgent, sharding: ShardingSettings) -> list[Part]:
-    """The parts on the first of several devices, which plays: its share of what each weight needs, or none of it if that is
-    offloaded to the machine's memory; all weights while it plays; and what is gathered for two blocks of an update."""
-    kept = [replace(part, size=0 if sharding.offload else -(-part.size // sharding.devices)) for part in parts]
-    blocks = count_block_weights(agent.shape)
-    working = max(0, agent.parameters - blocks) + 2 * -(-blocks // max(1, agent.shape.layers))
-    return [
-        *kept,
-        Part("weights put together", "playing", next(part.size for part in parts if part.name == "weights")),
-        Part("weights of blocks at work", "updating", working * (agent.width + (0 if agent.has_adapter else FULL))),
-    ]
 
 
 def list_second_parts(model: SecondModel, planned: PlannedAgent) -> tuple[Part, ...]:
@@ -97,11 +93,6 @@ def list_second_parts(model: SecondModel, planned: PlannedAgent) -> tuple[Part, 
         for part in list_memory_parts(planned, model.learning, (), None)
         if model.steps or (part.phase in ("always", "playing") and part.name != "moments")
     )
-
-
-def count_block_weights(shape: ModelShape) -> int:
-    """The weights of the linear layers of all blocks."""
-    return shape.layers * sum(inputs * outputs for _, inputs, outputs in shape.iter_linear())
 
 
 def estimate_activations(agent: PlannedAgent, learning: LearningSettings) -> int:

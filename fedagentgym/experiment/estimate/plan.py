@@ -6,11 +6,11 @@ Numbers are upper bounds if the length of an episode matters: every episode take
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedagentgym.agents.settings import AgentSettings, VllmOptions
+from fedagentgym.agents.settings import VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, describe_method
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.experts import TASK_BYTES
@@ -18,7 +18,7 @@ from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
 from fedagentgym.experiment.config import RunConfig
-from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, PlannedAgent, VllmShare, count_rows, plan_agent
+from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, PlannedAgent, count_rows, plan_agent
 from fedagentgym.experiment.estimate.memory import (
     Part,
     compute_least,
@@ -49,28 +49,26 @@ class WorkPlan:
 
 
 @dataclass(frozen=True)
-class RunPlan:
+class RunPlan(WorkPlan):
     """The cost of a configuration."""
 
     config: RunConfig
     agent: PlannedAgent
-    clients: int
-    asked: int
-    preparation: Work
-    preparations: int
-    round: Work
     evaluations: int
+    """Before the first round, at each interval, and after the last."""
     memory: tuple[Part, ...]
-    kept_copies: tuple[str, ...]
-    vllm_share: VllmShare | None
+    vllm: VllmOptions | None
     devices: int
-    sent: tuple[Sent, ...]
-    """All that clients send to the server, and who reads it."""
 
     @property
     def total(self) -> Work:
         """The whole run, without evaluations."""
-        return self.preparation * self.preparations + self.round * self.config.federation.rounds
+        return self.count_until(self.config.federation.rounds)
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        """All that clients send to the server, and who reads it."""
+        return self.card.sent if self.card.metered else ()
 
     @property
     def generated_tokens(self) -> int:
@@ -118,75 +116,40 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
             f"the algorithm {config.algorithm['name']!r} does not declare the work of a round: name it in the card "
             "that `describe` returns"
         )
-    card = work.card
-    vllm = _find_vllm_share(config.agent)
+    card, sharding, evaluation = work.card, config.learning.sharding, config.evaluation
+    vllm = VllmOptions.load(config.agent.options) if config.agent.rollouts == "vllm" else None
+    memory = list(list_memory_parts(agent, config.learning, card.kept_copies, vllm))
+    for model in card.second_models:
+        memory += list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
+    workers = max(1, len(config.federation.device_per_worker) or config.federation.workers)
     return RunPlan(
-        config,
-        agent,
-        work.clients,
-        work.asked,
-        work.preparation,
-        card.count_preparations(config.federation.rounds),
-        work.round,
-        _count_evaluations(config),
-        (
-            *list_memory_parts(agent, config.learning, card.kept_copies, vllm),
-            *(
-                part
-                for model in card.second_models
-                for part in list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
-            ),
-        ),
-        card.kept_copies,
-        vllm,
-        max(1, len(config.federation.device_per_worker) or config.federation.workers)
-        * (config.learning.sharding.devices if config.learning.sharding is not None else 1),
-        card.sent if card.metered else (),
+        **vars(work),
+        config=config,
+        agent=agent,
+        evaluations=0 if evaluation is None else 1 + -(-config.federation.rounds // evaluation.every),
+        memory=tuple(memory),
+        vllm=vllm,
+        devices=workers * (1 if sharding is None else sharding.devices),
     )
 
 
 def plan_work(config: RunConfig) -> WorkPlan | None:
     """The work of a configuration, whatever its agent; None if its method does not declare it."""
-    clients = _count_clients(config)
+    clients = config.partition.clients
+    if clients is None:
+        clients = len(Runtime(config.spec()).client_split)
     asked = min(config.federation.clients_per_round or clients, clients)
     scale = Scale(config.learning, clients, asked, count_rows(config.agent, config.env), config.partition.roles)
     card = describe_method(config.algorithm, scale)
-    _check_roles(config, card.roles)
-    if card.round is None or card.preparation is None:
-        return None
-    return WorkPlan(clients, asked, card.preparation, card.round, card)
-
-
-def _find_vllm_share(agent: AgentSettings) -> VllmShare | None:
-    """The memory of vLLM, if it plays."""
-    if agent.rollouts != "vllm":
-        return None
-    options = VllmOptions.load(agent.options)
-    return VllmShare(options.memory, options.sleep)
-
-
-def _check_roles(config: RunConfig, needed: Sequence[str]) -> None:
-    """Check that tasks are set aside for a method's roles; a split from a file contains its roles."""
-    missing = [name for name in needed if not config.partition.roles.get(name)]
-    if missing and config.partition.file is None:
+    missing = [name for name in card.roles if not config.partition.roles.get(name)]
+    if missing and config.partition.file is None:  # a split from a file contains its roles
         raise OptionError(
             f"the algorithm {config.algorithm['name']!r} needs tasks of the role {missing[0]!r}: "
             f"ask for them with partition.roles.{missing[0]}"
         )
-
-
-def _count_clients(config: RunConfig) -> int:
-    if config.partition.clients is not None:
-        return config.partition.clients
-    return len(Runtime(config.spec()).client_split)
-
-
-def _count_evaluations(config: RunConfig) -> int:
-    """Number of evaluations of the run: before the first round, at each interval, and after the last."""
-    if config.evaluation is None:
-        return 0
-    rounds, every = config.federation.rounds, config.evaluation.every
-    return 1 + -(-rounds // every)
+    if card.round is None or card.preparation is None:
+        return None
+    return WorkPlan(clients, asked, card.preparation, card.round, card)
 
 
 # ---- whether a run fits on its devices ------------------------------------------------------------------------------
@@ -203,7 +166,7 @@ def check_fit(config: RunConfig) -> None:
         plan = plan_run(config, device_bytes)
     except OptionError:
         return  # a model whose size is not known is tried
-    least = compute_least(plan.agent, config.learning, plan.kept_copies)
+    least = compute_least(plan.agent, config.learning, plan.card.kept_copies)
     if least > device_bytes:
         raise OptionError(
             f"{plan.agent.model} with {plan.agent.trainable:,} trained parameters needs at least {least / 1e9:,.0f} GB on one "
@@ -229,7 +192,7 @@ def _find_shards(plan: RunPlan, device_bytes: int) -> str:
         for devices in (2, 4, MOST_SHARDS):
             sharding = ShardingSettings(devices=devices, offload=offload)
             spread = plan.config.learning.model_copy(update={"sharding": sharding})
-            if compute_least(plan.agent, spread, plan.kept_copies) <= device_bytes:
+            if compute_least(plan.agent, spread, plan.card.kept_copies) <= device_bytes:
                 shards = f"learning.sharding={{devices: {devices}, offload: {str(offload).lower()}}}"
                 return f"{shards}, federation.workers=0, torchrun --nproc-per-node {devices}"
     return ""
@@ -246,13 +209,13 @@ def find_remedies(plan: RunPlan, device_bytes: int) -> str:
             width=2,
             trainable=plan.agent.shape.count_adapter_parameters(ADAPTER_RANK, "all-linear"),
         )
-        if compute_least(adapted, learning, plan.kept_copies) <= device_bytes:
+        if compute_least(adapted, learning, plan.card.kept_copies) <= device_bytes:
             fits.append(f"a LoRA adapter (agent.adapter={{rank: {ADAPTER_RANK}}}, agent.dtype=bfloat16)")
     if shards := _find_shards(plan, device_bytes):
         fits.append(f"shards ({shards})")
     if not learning.checkpointing:
         recomputed = learning.model_copy(update={"checkpointing": True})
-        parts = list_memory_parts(plan.agent, recomputed, plan.kept_copies, plan.vllm_share)
+        parts = list_memory_parts(plan.agent, recomputed, plan.card.kept_copies, plan.vllm)
         if compute_peak(parts) <= device_bytes:
             fits.append("recomputed activations (learning.checkpointing=true)")
     return f"what fits is {' or '.join(fits)}" if fits else "choose a smaller model or a larger device"
