@@ -6,6 +6,7 @@ tasks. It is written once when a run begins; the run itself does not use it.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,6 @@ from fedagentgym.pages.render import format_percent
 
 if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import OpenedSet
-    from fedagentgym.learning.settings import EvaluationSettings
     from fedagentgym.partitions.client_split import ClientSplit
 
 Record = Mapping[str, Any]
@@ -56,14 +56,29 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
     """Write the file, unless it is there already."""
     if (folder / FILE).is_file():
         return
+    from fedagentgym.agents.presets import make_agent
     from fedagentgym.algorithms.reports import count_categories
+    from fedagentgym.learning.evaluation import evaluate
 
+    expert, by_category = None, dict[str, float]()
+    # an expert that gives the answers of a data set is known in advance; an environment may have none
+    if sets and all(one.env.takes != "reply" for one in sets):
+        played = []
+        with contextlib.suppress(FedAgentGymError):
+            for one in sets:
+                tasks = MOST_TASKS if one.settings.tasks is None else min(one.settings.tasks, MOST_TASKS)
+                settings = one.settings.model_copy(update={"tasks": tasks, "repeats": 1})
+                played.append(evaluate(make_agent("expert", one.env, seed), one.env, settings, seed=seed))
+            expert = mean([one.overall["success"].mean for one in played])
+            if len(played) == 1:
+                by_category = {name: found["success"].mean for name, found in played[0].categories.items()}
     counts = count_categories(client_split)[:MOST_CLIENTS]
     found = Background(
         len(client_split),
         tuple(client_split.table.names),
         tuple(tuple(int(count) for count in row) for row in counts),
-        *_evaluate_expert(sets, seed),
+        expert,
+        by_category,
     )
     write_atomic(folder / FILE, canonical_json(asdict(found)) + "\n")
 
@@ -84,30 +99,6 @@ def read_background(folder: Path) -> Background | None:
         return Background(int(plain["clients"]), categories, counts, expert, by_category)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise DataError(f"{place} is malformed: it is not what a run of this version writes") from None
-
-
-def _evaluate_expert(sets: Sequence[OpenedSet], seed: int) -> tuple[float | None, dict[str, float]]:
-    """The success of the expert on all sets, and by category of a single one; nothing where it is known in advance (an expert
-    that gives the answers of a data set), or where an environment has none."""
-    from fedagentgym.agents.presets import make_agent
-    from fedagentgym.learning.evaluation import evaluate
-
-    if not sets or any(one.env.takes == "reply" for one in sets):
-        return None, {}
-    try:
-        found = [
-            evaluate(make_agent("expert", one.env, seed), one.env, _shorten(one.settings), seed=seed) for one in sets
-        ]
-    except FedAgentGymError:
-        return None, {}
-    single = found[0].categories if len(found) == 1 else {}
-    by_category = {name: estimates["success"].mean for name, estimates in single.items()}
-    return mean([one.overall["success"].mean for one in found]), by_category
-
-
-def _shorten(settings: EvaluationSettings) -> EvaluationSettings:
-    tasks = MOST_TASKS if settings.tasks is None else min(settings.tasks, MOST_TASKS)
-    return settings.model_copy(update={"tasks": tasks, "repeats": 1})
 
 
 # ---- the clients on the report ---------------------------------------------------------------------------------------
@@ -205,35 +196,24 @@ def view_federation(records: Sequence[Record], background: Background | None) ->
 
 def collect_clients(records: Sequence[Record], background: Background | None) -> list[ClientRow]:
     """All clients that are known from the background or from the rounds, in the order of their numbers."""
-    success = _find_success(records)
+    # held-out success by category in the last evaluation; a set's name represents the whole set
+    last = next((record["evaluation"] for record in reversed(records) if "evaluation" in record), None)
+    groups = [] if last is None else [last["categories"], *(one["categories"] for one in last.get("sets", {}).values())]
+    success = {name: found["success"]["mean"] for group in reversed(groups) for name, found in group.items()}
     known = set(range(len(background.counts))) if background is not None else set()
     known |= {client for record in records for client in record["participants"]}
-    return [_collect_client(client, records, background, success) for client in sorted(known)]
-
-
-def _collect_client(
-    client: int, records: Sequence[Record], background: Background | None, success: Mapping[str, float]
-) -> ClientRow:
-    mixture = background.find_mixture(client) if background is not None else {}
-    covered = {name: count for name, count in mixture.items() if name in success}
-    own = sum(count * success[name] for name, count in covered.items()) / sum(covered.values()) if covered else None
-    took_part = [record for record in records if client in record["participants"]]
-    reported = {record["round"]: record["clients"].get(str(client), {}) for record in took_part}
-    norms = [numbers["update_norm"] for numbers in reported.values() if "update_norm" in numbers]
-    failed = {
-        record["round"] for record in took_part if any(failure["client"] == client for failure in record["failures"])
-    }
-    rounds = {number: numbers.get("success") for number, numbers in reported.items()}
-    return ClientRow(client, mixture, rounds, tuple(sorted(failed)), own, mean(norms) if norms else None)
-
-
-def _find_success(records: Sequence[Record]) -> dict[str, float]:
-    """The held-out success in every category of the last evaluation; a set's name represents the whole set."""
-    evaluated = [record["evaluation"] for record in records if "evaluation" in record]
-    if not evaluated:
-        return {}
-    groups = [evaluated[-1]["categories"], *(below["categories"] for below in evaluated[-1].get("sets", {}).values())]
-    return {name: found["success"]["mean"] for group in reversed(groups) for name, found in group.items()}
+    rows = []
+    for client in sorted(known):
+        mixture = background.find_mixture(client) if background is not None else {}
+        covered = {name: count for name, count in mixture.items() if name in success}
+        own = sum(count * success[name] for name, count in covered.items()) / sum(covered.values()) if covered else None
+        took_part = [record for record in records if client in record["participants"]]
+        reported = {record["round"]: record["clients"].get(str(client), {}) for record in took_part}
+        norms = [numbers["update_norm"] for numbers in reported.values() if "update_norm" in numbers]
+        failed = {one["round"] for one in took_part if any(call["client"] == client for call in one["failures"])}
+        rounds = {number: numbers.get("success") for number, numbers in reported.items()}
+        rows.append(ClientRow(client, mixture, rounds, tuple(sorted(failed)), own, mean(norms) if norms else None))
+    return rows
 
 
 def _describe_clients(rows: Sequence[ClientRow], total: int, last: int) -> str:

@@ -39,41 +39,22 @@ class Diagnostics:
 
 
 def diagnose(records: Sequence[Record]) -> Diagnostics:
-    drawn = [(chart, note) for chart, note in _make_charts(records) if not chart.is_empty]
-    total = records[-1]["bytes_total"]
-    columns = (*KINDS, "framing", "report")
-    return Diagnostics(
-        len(records),
-        [one for one in drawn if not _describe_constant(one[0])],
-        [text for chart, _ in drawn if (text := _describe_constant(chart))],
-        [("direction", False), *((name, True) for name in ("messages", *columns, "payload and framing"))],
-        [
-            [
-                _WAYS[way],
-                f"{total[way].get('messages', 0):,}",
-                *(f"{total[way][column]:,}" for column in columns),
-                (f"{headline_bytes(total, way):,}", format_bytes(headline_bytes(total, way))),
-            ]
-            for way in DIRECTIONS
-        ],
-        [failure for record in records for failure in record["failures"]],
-    )
-
-
-# ---- training -------------------------------------------------------------------------------------------------------
-
-
-def _make_charts(records: Sequence[Record]) -> list[Captioned]:
     trained = [record for record in records if record["round"] > 0]
-    return [
+    sent = [
+        Series(
+            _WAYS[way],
+            [(record["round"], headline_bytes(record["bytes_total"], way) / 1e6) for record in records],
+            colour=colour,
+            dashed=way == "up",
+        )
+        for way, colour in zip(DIRECTIONS, (1, 2), strict=True)
+    ]
+    charts = [
         (
             Chart("Reward in training", _make_mean_and_dots(trained, "reward/learned"), y="learned reward"),
             "The rewards of the policy step, penalties included.",
         ),
-        (
-            Chart("Bytes exchanged", _make_byte_lines(records), y="MB, cumulative"),
-            "Payload and framing of all messages.",
-        ),
+        (Chart("Bytes exchanged", sent, y="MB, cumulative"), "Payload and framing of all messages."),
         (
             Chart("Update norm", _make_mean_and_dots(trained, "update_norm"), y="norm"),
             "Euclidean norm of each client's update.",
@@ -96,6 +77,25 @@ def _make_charts(records: Sequence[Record]) -> list[Captioned]:
         ),
         *make_objective_charts(records),
     ]
+    drawn = [(chart, note) for chart, note in charts if not chart.is_empty]
+    total = records[-1]["bytes_total"]
+    columns = (*KINDS, "framing", "report")
+    return Diagnostics(
+        len(records),
+        [one for one in drawn if not _describe_constant(one[0])],
+        [text for chart, _ in drawn if (text := _describe_constant(chart))],
+        [("direction", False), *((name, True) for name in ("messages", *columns, "payload and framing"))],
+        [
+            [
+                _WAYS[way],
+                f"{total[way].get('messages', 0):,}",
+                *(f"{total[way][column]:,}" for column in columns),
+                (f"{headline_bytes(total, way):,}", format_bytes(headline_bytes(total, way))),
+            ]
+            for way in DIRECTIONS
+        ],
+        [failure for record in records for failure in record["failures"]],
+    )
 
 
 def _describe_constant(chart: Chart) -> str:
@@ -113,18 +113,6 @@ def _make_line(name: str, records: Sequence[Record], metric: str) -> Series:
 
 def _make_mean_and_dots(records: Sequence[Record], metric: str) -> list[Series]:
     return [make_client_dots(records, metric), _make_line("mean over clients", records, metric)]
-
-
-def _make_byte_lines(records: Sequence[Record]) -> list[Series]:
-    return [
-        Series(
-            _WAYS[way],
-            [(record["round"], headline_bytes(record["bytes_total"], way) / 1e6) for record in records],
-            colour=colour,
-            dashed=way == "up",
-        )
-        for way, colour in zip(DIRECTIONS, (1, 2), strict=True)
-    ]
 
 
 # ---- several rewards ------------------------------------------------------------------------------------------------
@@ -160,19 +148,20 @@ def make_weight_chart(trained: Sequence[Record], names: Sequence[str]) -> Chart:
         rounds = sorted({number for number, _, _ in found})
         means = [(number, mean([value for at, _, value in found if at == number])) for number in rounds]
         labels = [
-            f"{_strip_metric_prefix(name)} of client {client}, round {number}: {value:.3g}"
-            for number, client, value in found
+            f"{_shorten(name)} of client {client}, round {number}: {value:.3g}" for number, client, value in found
         ]
         dots = [(float(number), value) for number, _, value in found]
         series.append(Series("", dots, "dots", labels=labels, colour=colour))
-        series.append(Series(_strip_metric_prefix(name), means, colour=colour))
+        series.append(Series(_shorten(name), means, colour=colour))
     return Chart("Weights of the rewards", series, y="weight", limits=(0.0, 1.0))
 
 
 def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> tuple[Chart, bool]:
     """Two rewards against each other over the rounds, and whether the line is from evaluations."""
     evaluated = [
-        (record["round"], *pair) for record in records if (pair := _read_evaluation(record, first, second)) is not None
+        (record["round"], float(found[first]["mean"]), float(found[second]["mean"]))
+        for record in records
+        if {first, second} <= (found := record.get("evaluation", {}).get("overall", {})).keys()
     ]
     means = [
         (record["round"], float(record["metrics"][first]), float(record["metrics"][second]))
@@ -200,14 +189,8 @@ def make_trade_off_chart(records: Sequence[Record], first: str, second: str) -> 
             labels=[f"round {number}" for number, _, _ in way],
         ),
     ]
-    chart = Chart(
-        f"{_strip_metric_prefix(second)} against {_strip_metric_prefix(first)}",
-        series,
-        x=_strip_metric_prefix(first),
-        y=_strip_metric_prefix(second),
-        plane=True,
-    )
-    return chart, bool(evaluated)
+    x, y = _shorten(first), _shorten(second)
+    return Chart(f"{y} against {x}", series, x=x, y=y, plane=True), bool(evaluated)
 
 
 def _list_metrics(records: Sequence[Record], prefix: str) -> list[str]:
@@ -223,10 +206,6 @@ def _iter_clients(record: Record, *names: str) -> Iterator[tuple[str, Mapping[st
             yield client, numbers
 
 
-def _read_evaluation(record: Record, *names: str) -> tuple[float, ...] | None:
-    found = record.get("evaluation", {}).get("overall", {})
-    return tuple(float(found[name]["mean"]) for name in names) if all(name in found for name in names) else None
-
-
-def _strip_metric_prefix(name: str) -> str:
+def _shorten(name: str) -> str:
+    """The objective of a metric."""
     return name.removeprefix(WEIGHT).removeprefix(REWARD)

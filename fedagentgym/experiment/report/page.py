@@ -62,7 +62,16 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
     records, result = run.records, run.result
     neighbours = find_neighbours(run.place, result)
     split = (result.get("config", {}).get("evaluation") or {}).get("split")
-    samples = read_samples(run.place)
+    samples, evaluated = read_samples(run.place), list_evaluated(records)
+    # the first and the last evaluation, side by side
+    played = [(evaluated[0], run.before), (evaluated[-1], run.after)] if evaluated else []
+    sources = [Source(name_round(record), episodes) for record, episodes in played if episodes]
+    files = []  # each with its name
+    if (run.place / "config.yaml").is_file():
+        files.append(("Configuration", (run.place / "config.yaml").read_text("utf-8")))
+    if result:
+        kept = ("made", "env", "client_split", "agent", "config_digest", "final", "tasks", "ranked")
+        files.append(("Versions and digests", json.dumps({name: result[name] for name in kept}, indent=1)))
     page = render(
         "report.html",
         title=str(result.get("name") or run.place.name),
@@ -73,13 +82,13 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
         alone=compare_alone(records, result, run.after, run.background, neighbours),
         federation=view_federation(records, run.background),
         categories=list_categories(records),
-        evaluation_episodes=_collect_evaluations(run),
+        evaluation_episodes=make_browser_data(sources) if sources else None,
         training_episodes=make_browser_data([Source("in training", samples)], MOST_SAMPLE_CHARACTERS)
         if samples
         else None,
         diagnostics=diagnose(records),
         lines=_list_commands(run),
-        files=_list_files(run.place, result),
+        files=files,
     )
     write_atomic(run.place / "report.html", page)
     return run.place / "report.html"
@@ -129,14 +138,6 @@ def _list_costs(records: Sequence[Record]) -> list[tuple[str, str]]:
     ]
 
 
-def _collect_evaluations(run: RunFiles) -> dict[str, Any] | None:
-    """Episodes of the first and the last evaluation, to be shown side by side."""
-    evaluated = list_evaluated(run.records)
-    played = [(evaluated[0], run.before), (evaluated[-1], run.after)] if evaluated else []
-    sources = [Source(name_round(record), episodes) for record, episodes in played if episodes]
-    return make_browser_data(sources) if sources else None
-
-
 def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
     """The commands that reproduce, resume, replay and export the run."""
     if not (run.place / "config.yaml").is_file():
@@ -145,35 +146,18 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
     config = shlex.quote(f"{run.place}/config.yaml")
     commands = [("the same run again", f"fedagentgym train {config} --set output.folder=again")]
     if run.result:
-        commands += _list_policy_commands(run, place)
+        env, evaluation = run.result["config"]["env"], run.result["config"]["evaluation"]
+        words = ["fedagentgym", "eval", "--env", env["id"]]
+        for name, value in env["options"].items():
+            words += ["--env-set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        if evaluation is not None:
+            words += ["--split", evaluation["split"], "--temperature", str(evaluation["temperature"])]
+        commands += [
+            ("write the policy as a model folder", f"fedagentgym export {place} ./exported-policy"),
+            ("evaluate that policy", shlex.join([*words, "--agent", "./exported-policy"])),
+        ]
     else:
         commands.append(("resume it", f"fedagentgym resume {place}"))
     if run.after:
         commands.append(("read episodes in a terminal", f"fedagentgym episodes {place} --failed"))
     return commands
-
-
-def _list_policy_commands(run: RunFiles, place: str) -> list[tuple[str, str]]:
-    config = run.result["config"]
-    words = ["fedagentgym", "eval", "--env", config["env"]["id"]]
-    for name, value in config["env"]["options"].items():
-        words += ["--env-set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
-    evaluation = config["evaluation"]
-    if evaluation is not None:
-        words += ["--split", evaluation["split"], "--temperature", str(evaluation["temperature"])]
-    return [
-        ("write the policy as a model folder", f"fedagentgym export {place} ./exported-policy"),
-        ("evaluate that policy", shlex.join([*words, "--agent", "./exported-policy"])),
-    ]
-
-
-def _list_files(place: Path, result: Record) -> list[tuple[str, str]]:
-    """The configuration, and what the result says of versions, each with its name."""
-    found = []
-    if (place / "config.yaml").is_file():
-        found.append(("Configuration", (place / "config.yaml").read_text("utf-8")))
-    if result:
-        kept = ("made", "env", "client_split", "agent", "config_digest", "final", "tasks", "ranked")
-        shown = json.dumps({name: result[name] for name in kept if name in result}, indent=1)
-        found.append(("Versions and digests", shown))
-    return found

@@ -7,7 +7,8 @@ episodes, so that differences are taken task by task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -148,33 +149,20 @@ def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
     """Runs in neighbouring folders that differ from this one only in the method."""
     if not result:
         return []
-    return [
-        Neighbour(str(other["algorithm"]), float(other["final"]["overall"]["success"]["mean"]), folder, other)
-        for folder, other in _iter_results(place)
-        if other.get("algorithm") in COMPARED and other["algorithm"] != result["algorithm"]
-        if _is_comparable(result, other)
-    ]
-
-
-def _iter_results(place: Path) -> Iterator[tuple[Path, Record]]:
+    found, ours = [], result["config"]
     folders = (path for path in sorted(place.resolve().parent.iterdir()) if path != place.resolve())
     for folder in islice(folders, MOST_NEIGHBOURS):
         try:
-            found = read_finished(folder)
-        except (DataError, OSError):
-            continue
-        if found:
-            yield folder, found
-
-
-def _is_comparable(result: Record, other: Record) -> bool:
-    try:
-        ours, theirs = result["config"], other["config"]
-        same_tasks = {**ours["evaluation"], "every": 0} == {**theirs["evaluation"], "every": 0}
-        success = float(other["final"]["overall"]["success"]["mean"])
-        return same_tasks and 0 <= success <= 1 and all(ours.get(name) == theirs.get(name) for name in _SAME)
-    except (KeyError, TypeError, ValueError):
-        return False
+            other = read_finished(folder)
+            if other.get("algorithm") not in COMPARED or other["algorithm"] == result["algorithm"]:
+                continue
+            theirs, success = other["config"], float(other["final"]["overall"]["success"]["mean"])
+            same_tasks = {**ours["evaluation"], "every": 0} == {**theirs["evaluation"], "every": 0}
+        except (DataError, OSError, KeyError, TypeError, ValueError):
+            continue  # it cannot be read, or was not evaluated
+        if same_tasks and 0 <= success <= 1 and all(ours.get(name) == theirs.get(name) for name in _SAME):
+            found.append(Neighbour(str(other["algorithm"]), success, folder, other))
+    return found
 
 
 def list_references(
@@ -258,6 +246,12 @@ def list_categories(records: Sequence[Record]) -> CategoryResults | None:
     }
     groups = [("all tasks", evaluation["overall"]), *sorted(evaluation["categories"].items())]
     measures = list(dict.fromkeys(measure for _, found in groups for measure in found))
+    numbers: list[list[str | tuple[str, str]]] = []
+    for name, found in groups:
+        row: list[str | tuple[str, str]] = [name or "no category"]
+        for one in (found.get(measure) for measure in measures):
+            row.append("" if one is None else (format_fixed(one["mean"], 3), format_range(one["low"], one["high"], 2)))
+        numbers.append(row)
     return CategoryResults(
         "set" if "sets" in evaluation else "category",
         name_round(first),
@@ -267,7 +261,7 @@ def list_categories(records: Sequence[Record]) -> CategoryResults | None:
         f"{count_things(evaluation['tasks'], 'task')},"
         f" {count_things(evaluation['episodes'], 'episode')}.{_describe_clients(evaluation)}",
         [measure.replace("_", " ") for measure in measures],
-        [[name or "no category", *(_format_estimate(found.get(one)) for one in measures)] for name, found in groups],
+        numbers,
     )
 
 
@@ -301,10 +295,6 @@ def _describe_clients(evaluation: Record) -> str:
         rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
         sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
     return sentences
-
-
-def _format_estimate(found: Record | None) -> str | tuple[str, str]:
-    return "" if found is None else (format_fixed(found["mean"], 3), format_range(found["low"], found["high"], 2))
 
 
 # ---- alone and together ---------------------------------------------------------------------------------------------
@@ -370,14 +360,19 @@ class AloneAndTogether:
     @property
     def sentences(self) -> list[tuple[str, str]]:
         """For each lone client the headline, what federating is worth to it, and where the difference comes from."""
-        return [(self._describe_gap(one), self._describe_parts(one)) for one in self.alone]
-
-    def _describe_gap(self, one: LoneClient) -> str:
-        together, alone = read_estimate(self.together["overall"]).mean, read_estimate(one.evaluation["overall"]).mean
-        return (
-            f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
-            f" {format_percent(alone)}{_describe_steps(self.steps, one.steps)}: {_format_gain(one.gain, together, alone)}."
-        )
+        together, said = read_estimate(self.together["overall"]).mean, []
+        for one in self.alone:
+            alone, steps = read_estimate(one.evaluation["overall"]).mean, ""
+            if self.steps is not None and one.steps is not None:
+                steps = f" after {one.steps} steps of its own (there {self.steps})"
+                if self.steps == one.steps:
+                    steps = f" after as many steps of its own ({one.steps})"
+            headline = (
+                f"Together the clients solve {format_percent(together)} of unseen tasks, client {one.client} alone"
+                f" {format_percent(alone)}{steps}: {_format_gain(one.gain, together, alone)}."
+            )
+            said.append((headline, self._describe_parts(one)))
+        return said
 
     def _describe_parts(self, one: LoneClient) -> str:
         if one.gain_held is None or one.gain_other is None:
@@ -389,14 +384,6 @@ class AloneAndTogether:
         held, other = _format_gain(one.gain_held, *ends), _format_gain(one.gain_other, one.gain_other.mean, 0.0)
         names = join_names(sorted(one.held))
         return f"Together less alone, on {names}, which client {one.client} holds: {held}; on all else: {other}."
-
-
-def _describe_steps(together: int | None, alone: int | None) -> str:
-    if together is None or alone is None:
-        return ""
-    if together == alone:
-        return f" after as many steps of its own ({alone})"
-    return f" after {alone} steps of its own (there {together})"
 
 
 def compare_alone(
@@ -411,7 +398,22 @@ def compare_alone(
     lone = [one for one in neighbours if one.algorithm == "local"]
     if not evaluated or not lone or not result or result["algorithm"] in ("local", "zero-shot"):
         return None
-    alone = [_compare_client(one, after, background) for one in lone[:MOST_CLIENTS]]
+    alone = []
+    for one in lone[:MOST_CLIENTS]:
+        record = one.record
+        client = int(record["config"]["algorithm"].get("client", 0))
+        held = frozenset(background.find_mixture(client) if background is not None else ())
+        own: Sequence[ShownEpisode] = []
+        with contextlib.suppress(DataError):
+            own = read_episodes(RunFolder(one.folder).get_evaluation(record["final"]["round"]))
+        parts = [
+            measure_gain(
+                [each for each in own if (each.trajectory.category in held) in chosen],
+                [each for each in after if (each.trajectory.category in held) in chosen],
+            )
+            for chosen in ((True, False), (True,), (False,))
+        ]
+        alone.append(LoneClient(client, held, _count_own_steps(record), record["final"], *parts))
     return AloneAndTogether(
         evaluated[0]["evaluation"] if evaluated[0]["round"] == 0 and len(evaluated) > 1 else None,
         sorted(alone, key=lambda one: one.client),
@@ -419,30 +421,6 @@ def compare_alone(
         _count_own_steps(result),
         {} if background is None else background.expert_categories,
         None if background is None else background.expert,
-    )
-
-
-def _compare_client(neighbour: Neighbour, after: Sequence[ShownEpisode], background: Background | None) -> LoneClient:
-    record = neighbour.record
-    client = int(record["config"]["algorithm"].get("client", 0))
-    held = frozenset(background.find_mixture(client) if background is not None else ())
-    try:
-        own = read_episodes(RunFolder(neighbour.folder).get_evaluation(record["final"]["round"]))
-    except DataError:
-        own = []
-
-    def gain(chosen: Callable[[str], bool]) -> Estimate | None:
-        first, second = ([one for one in part if chosen(one.trajectory.category)] for part in (own, after))
-        return measure_gain(first, second)
-
-    return LoneClient(
-        client,
-        held,
-        _count_own_steps(record),
-        record["final"],
-        gain(lambda _: True),
-        gain(lambda category: category in held),
-        gain(lambda category: category not in held),
     )
 
 

@@ -36,14 +36,42 @@ class RoundTable:
         self._rounds = rounds
 
     def round_done(self, record: Mapping[str, Any]) -> None:
+        from fedagentgym.federation.records import headline_bytes
+
         if self._status is not None:
             self._status.clear()
+        number, members, metrics = record["round"], record["participants"], record["metrics"]
         if not self._begun:
             self._begun = True
-            self._first = record["round"]
+            self._first = number
             self._line(self.COLUMNS)
-        self._line(self._format_row(record))
-        broken = record["metrics"].get("format/broken", 0.0)
+        place, clients = f"{number}/{self._rounds}", ",".join(map(str, members))
+        if record["failures"]:
+            clients = f"{len(members)}, {len(record['failures'])} failed"
+        elif len(clients) > self.WIDTHS[1]:
+            clients = f"{len(members)} clients"
+        held_out, seconds, left = "", record["seconds"], ""
+        if "evaluation" in record:  # the mean and half of its interval's width
+            found = record["evaluation"]["overall"]["success"]
+            held_out = f"{format_fixed(found['mean'], 3)} ±{format_fixed((found['high'] - found['low']) / 2, 2)}"
+            seconds += record["evaluation"].get("seconds", 0.0)
+        if (done := number - self._first) and self._rounds:
+            each = (time.monotonic() - self._started) / (done + 1)
+            left = format_duration(each * (self._rounds - number))
+        megabytes = headline_bytes(record["bytes_total"]) / 1e6
+        self._line(
+            (
+                place if self._rounds and len(place) <= self.WIDTHS[0] else str(number),
+                clients,
+                _format_number(metrics.get("success")),
+                _format_number(metrics.get("reward")),
+                held_out,
+                format_fixed(megabytes, 2 if megabytes < 1000 else 0),
+                format_duration(seconds),
+                left,
+            )
+        )
+        broken = metrics.get("format/broken", 0.0)
         if broken > TOLERATED:
             text = (
                 f"  {format_share(broken)} of this round's replies were malformed: read some in the folder trajectories"
@@ -57,28 +85,6 @@ class RoundTable:
         self._status.head = f"{str(progress).partition(':')[0]}: "
         if progress.phase == "clients":
             self._status.show(str(progress))
-
-    def _format_row(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        from fedagentgym.federation.records import headline_bytes
-
-        metrics = record["metrics"]
-        place = f"{record['round']}/{self._rounds}"
-        return (
-            place if self._rounds and len(place) <= self.WIDTHS[0] else str(record["round"]),
-            _format_members(record["participants"], len(record["failures"])),
-            _format_number(metrics.get("success")),
-            _format_number(metrics.get("reward")),
-            _format_held_out(record.get("evaluation")),
-            _format_megabytes(headline_bytes(record["bytes_total"])),
-            format_duration(record["seconds"] + record.get("evaluation", {}).get("seconds", 0.0)),
-            self._estimate_remaining(record["round"]),
-        )
-
-    def _estimate_remaining(self, number: int) -> str:
-        done = number - self._first
-        if done < 1 or not self._rounds:
-            return ""
-        return format_duration((time.monotonic() - self._started) / (done + 1) * (self._rounds - number))
 
     def _line(self, cells: tuple[str, ...]) -> None:
         text = " ".join(cell[:width].rjust(width) for cell, width in zip(cells, self.WIDTHS, strict=True))
@@ -103,17 +109,6 @@ def watch_run() -> Iterator[RunWatch]:
         yield RunWatch((table,), table.show_progress)
 
 
-def _format_members(members: list[int], failures: int) -> str:
-    """
-    >>> _format_members([1, 2, 3], 0), _format_members(list(range(50)), 2)
-    ('1,2,3', '50, 2 failed')
-    """
-    named = ",".join(map(str, members))
-    if failures:
-        return f"{len(members)}, {failures} failed"
-    return named if len(named) <= RoundTable.WIDTHS[1] else f"{len(members)} clients"
-
-
 def _format_number(value: float | None) -> str:
     """
     >>> _format_number(0.25), _format_number(-1234567.0)
@@ -122,19 +117,6 @@ def _format_number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.2g}" if abs(value) >= 1e5 else format_fixed(value, 3 if abs(value) < 100 else 0)
-
-
-def _format_megabytes(count: float) -> str:
-    megabytes = count / 1e6
-    return format_fixed(megabytes, 2) if megabytes < 1000 else format_fixed(megabytes)
-
-
-def _format_held_out(evaluation: Mapping[str, Any] | None) -> str:
-    """The mean and half of its interval's width."""
-    if evaluation is None:
-        return ""
-    mean, low, high = (evaluation["overall"]["success"][name] for name in ("mean", "low", "high"))
-    return f"{format_fixed(mean, 3)} ±{format_fixed((high - low) / 2, 2)}"
 
 
 def print_comparison(found: AloneAndTogether) -> None:
