@@ -64,6 +64,12 @@ def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
     template = agent.template
     names = ("context_length", "forward", "threads", *(("rollouts", "options") if settings.rollouts == "vllm" else ()))
     kept = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    # the weights' dtype as loaded: an adapter's may differ from its base's
+    dtype: str | None = settings.dtype
+    model = getattr(agent.policy, "model", None)
+    if dtype is None and model is not None:
+        loaded = str(model.get_input_embeddings().weight.dtype).removeprefix("torch.")
+        dtype = loaded if loaded in ("float32", "bfloat16") else None
     return AgentSettings.load(
         {
             "name": settings.name if settings.name in MODELS else "transformers",
@@ -76,20 +82,11 @@ def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
             "chat": agent.chat,
             "parser": agent.parser,
             "decoding": agent.decoding.model_dump(),
-            "dtype": settings.dtype or _find_dtype(agent),
+            "dtype": dtype,
             **kept,
         },
         "agent",
     )
-
-
-def _find_dtype(agent: TokenAgent) -> str | None:
-    """The dtype of the weights as loaded; an adapter's may differ from its base's."""
-    model: Any = getattr(agent.policy, "model", None)
-    if model is None:
-        return None
-    name = str(model.get_input_embeddings().weight.dtype).removeprefix("torch.")
-    return name if name in ("float32", "bfloat16") else None
 
 
 def write_agent_file(file: AgentFile, folder: Path) -> None:

@@ -18,7 +18,7 @@ from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_age
 from fedagentgym.experiment.run import Run, describe_privacy
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config
 from fedagentgym.federation.checks import format_privacy
-from fedagentgym.federation.commits import Chain, CommitStore, read_chain
+from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.version import __version__
@@ -39,12 +39,32 @@ class OpenedPolicy:
     def describe(self) -> AgentFile:
         """The content of `agent.yaml`, with the environment options that have the same meaning on every machine."""
         config, options = self.run.config, self.run.runtime.client_split.options
-        env = {**config.env.model_dump(), "options": read_options(config.env.id, options).portable}
-        evaluated = _make_portable(config.evaluation or EvaluationSettings(), config.env.id)
+        evaluated = config.evaluation or EvaluationSettings()
+        sets = [
+            one
+            if one.options is None
+            else one.model_copy(
+                update={"options": read_options(find_env_id(one.env or config.env.id), one.options).portable}
+            )
+            for one in evaluated.sets
+        ]
+        evaluated = evaluated.model_copy(update={"sets": tuple(sets)})
+        # the privacy that was spent up to this round
+        chain = read_chain(self.run.folder)
+        records = [] if chain is None else [one for one in chain.list_records() if one["round"] <= self.round]
+        result = {}
+        if (found := self.record.get("evaluation")) is not None:
+            success = found["overall"]["success"]
+            result = {
+                "success": success["mean"],
+                "low": success["low"],
+                "high": success["high"],
+                "tasks": found["tasks"],
+            }
         return AgentFile.load(
             {
                 "agent": describe_agent(self.agent, config.agent).model_dump(exclude_unset=True),
-                "env": env,
+                "env": {**config.env.model_dump(), "options": read_options(config.env.id, options).portable},
                 "evaluation": evaluated.model_dump(mode="json", exclude_none=True),
                 "seed": derive(config.seed, "evaluation"),
                 "plugins": config.plugins,
@@ -56,35 +76,11 @@ class OpenedPolicy:
                     "clients": len(self.run.runtime.client_split),
                     "version": __version__,
                     "configuration": config.digest,
-                    **self._describe_privacy(),
+                    **describe_privacy(records, self.run.algorithm.card.assumed),
                 },
-                "result": self._find_result(),
+                "result": result,
             }
         )
-
-    def _describe_privacy(self) -> dict[str, Any]:
-        """Return what was spent up to this round, beside what the accountant assumes."""
-        chain = read_chain(self.run.folder)
-        records = [] if chain is None else [one for one in chain.list_records() if one["round"] <= self.round]
-        return describe_privacy(records, self.run.algorithm.card.assumed)
-
-    def _find_result(self) -> dict[str, float]:
-        evaluation = self.record.get("evaluation")
-        if evaluation is None:
-            return {}
-        found = evaluation["overall"]["success"]
-        return {"success": found["mean"], "low": found["low"], "high": found["high"], "tasks": evaluation["tasks"]}
-
-
-def _make_portable(evaluation: EvaluationSettings, env_id: str) -> EvaluationSettings:
-    """The settings of an evaluation with the options of its sets that have the same meaning on every machine."""
-    sets = [
-        one
-        if one.options is None
-        else one.model_copy(update={"options": read_options(find_env_id(one.env or env_id), one.options).portable})
-        for one in evaluation.sets
-    ]
-    return evaluation.model_copy(update={"sets": tuple(sets)})
 
 
 def open_policy(
@@ -104,10 +100,21 @@ def open_policy(
     chain = read_chain(place, run.inputs)
     if chain is None:
         raise DataError(f"{place} has no committed round yet")
-    chosen = _choose_round(place, rounds, chain, number, best)
-    weights = run.algorithm.policy_parameters(rounds.read(chosen).state)
-    record = next(record for record in chain.list_records() if record["round"] == chosen)
-    return OpenedPolicy(run, chosen, run.runtime.load_weights(weights), record)
+    records, kept = chain.list_records(), rounds.list_rounds()
+    if best:
+        found = best_rounds(records)
+        if not found:
+            raise DataError(
+                f"{place} was never evaluated on a split that chooses (a test split does not): leave --best out"
+            )
+        number = found.pop()
+    if number is None:
+        number = chain.newest.round
+    elif number not in kept:
+        raise DataError(f"round {number} of {place} is not kept: there are {join_names(map(str, kept), 20)}")
+    weights = run.algorithm.policy_parameters(rounds.read(number).state)
+    record = next(record for record in records if record["round"] == number)
+    return OpenedPolicy(run, number, run.runtime.load_weights(weights), record)
 
 
 def export_policy(
@@ -124,6 +131,8 @@ def export_policy(
     if adapter_only and opened.run.config.agent.adapter is None:
         raise OptionError("--adapter: this run trained all weights, there is no adapter")
     from fedagentgym.agents.model.policy import save_adapter
+    from fedagentgym.agents.model.store import find_model
+    from fedagentgym.agents.presets import get_model
 
     policy: Any = opened.agent.policy
     with atomic_folder(output) as part:
@@ -134,35 +143,13 @@ def export_policy(
             policy.save(part)
         file = opened.describe()
         write_agent_file(file, part)
-        (part / "README.md").write_text(_write_card(opened, file), "utf-8")
+        base = get_model(opened.run.config.agent)
+        stored = None if base is None else find_model(base)
+        licence = None if stored is None else stored.licence
+        parameters = sum(weight.numel() for weight in policy.model.parameters())
+        card = write_model_card(file, base=base, licence=licence, parameters=parameters)
+        (part / "README.md").write_text(card, "utf-8")
     return opened.round
-
-
-def _write_card(opened: OpenedPolicy, file: AgentFile) -> str:
-    from fedagentgym.agents.model.store import find_model
-    from fedagentgym.agents.presets import get_model
-
-    base = get_model(opened.run.config.agent)
-    stored = None if base is None else find_model(base)
-    policy: Any = opened.agent.policy
-    parameters = sum(weight.numel() for weight in policy.model.parameters())
-    return write_model_card(file, base=base, licence=None if stored is None else stored.licence, parameters=parameters)
-
-
-def _choose_round(place: Path, rounds: CommitStore, chain: Chain, number: int | None, best: bool) -> int:
-    there = rounds.list_rounds()
-    if best:
-        found = best_rounds(chain.list_records())
-        if not found:
-            raise DataError(
-                f"{place} was never evaluated on a split that chooses (a test split does not): leave --best out"
-            )
-        number = found.pop()
-    if number is None:
-        return chain.newest.round
-    if number not in there:
-        raise DataError(f"round {number} of {place} is not kept: there are {join_names(map(str, there), 20)}")
-    return number
 
 
 _LOADING = """\
@@ -177,24 +164,38 @@ model = AutoModelForCausalLM.from_pretrained("FOLDER")
 
 def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, parameters: int) -> str:
     """The card's text; `base` is the model that the run started from, None for a model made from scratch."""
-    run, env = file.run, file.env
+    import yaml
+
+    run, env, found = file.run, file.env, file.result
     head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     if base is not None and base.count("/") == 1 and not base.startswith((".", "/", "~")):
         head["base_model"] = base
     if licence is not None:
         head["license"] = licence
     head["tags"] = ["reinforcement-learning", "fedagentgym"]
-    if file.result:
-        head["model-index"] = [_index_result(file)]
+    result = "The run did not evaluate this round.\n"
+    if found:
+        # the form in which the hub shows numbers on a model's page
+        dataset = {"type": env.id, "name": env.id}
+        metric = {"type": "success", "name": "success", "value": round(found["success"], 4), "verified": False}
+        task = {"type": "reinforcement-learning", "name": "episodes"}
+        entry = {"task": task, "dataset": dataset, "metrics": [metric]}
+        head["model-index"] = [{"name": f"fedagentgym {run['version']}", "results": [entry]}]
+        names = ", ".join(escape_markdown(one.name) for one in file.evaluation.sets)
+        where = names or f"the split {escape_markdown(file.evaluation.split)}"
+        result = (
+            f"Success {format_fixed(found['success'], 3)} (interval {format_range(found['low'], found['high'], 3)})"
+            f" on {found['tasks']:,.0f} tasks of {where}, at temperature {file.evaluation.temperature:g}.\n"
+        )
     origin = "made from scratch, a small network for one environment" if base is None else f"trained from {base}"
     parts = [
-        _format_head(head),
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
         f"# {escape_markdown(str(run['name']))}, round {run['round']}\n",
         f"An agent for {escape_markdown(env.id)} with {parameters:,} parameters, {escape_markdown(origin)}. It was trained by"
         f" reinforcement learning with fedagentgym {run['version']} (algorithm {escape_markdown(str(run['algorithm']))},"
         f" {count_things(run['clients'], 'client')}, {run['round']} of"
         f" {count_things(run['rounds'], 'round')}).\n",
-        _describe_result(file),
+        result,
         f"Training was {escape_markdown(format_privacy(run['privacy']))}.\n" if "privacy" in run else "",
         "## Use\n",
         "It answers in the form that it was trained in and knows no other: `agent.yaml` holds its prompt, context, parser and"
@@ -206,33 +207,3 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
         "It was evaluated only in the environment that it was trained in. Its replies to other texts are meaningless.\n",
     ]
     return "\n".join(part for part in parts if part)
-
-
-def _format_head(head: dict[str, Any]) -> str:
-    import yaml
-
-    text: str = yaml.safe_dump(head, sort_keys=False)
-    return f"---\n{text}---\n"
-
-
-def _index_result(file: AgentFile) -> dict[str, Any]:
-    """The evaluation in the form in which the hub shows numbers on a model's page."""
-    dataset = {"type": file.env.id, "name": file.env.id}
-    metric = {"type": "success", "name": "success", "value": round(file.result["success"], 4), "verified": False}
-    task = {"type": "reinforcement-learning", "name": "episodes"}
-    return {
-        "name": f"fedagentgym {file.run['version']}",
-        "results": [{"task": task, "dataset": dataset, "metrics": [metric]}],
-    }
-
-
-def _describe_result(file: AgentFile) -> str:
-    found, evaluated = file.result, file.evaluation
-    if not found:
-        return "The run did not evaluate this round.\n"
-    names = ", ".join(escape_markdown(one.name) for one in evaluated.sets)
-    where = names or f"the split {escape_markdown(evaluated.split)}"
-    return (
-        f"Success {format_fixed(found['success'], 3)} (interval {format_range(found['low'], found['high'], 3)})"
-        f" on {found['tasks']:,.0f} tasks of {where}, at temperature {evaluated.temperature:g}.\n"
-    )
