@@ -33,7 +33,7 @@ from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.runs.folder import EVALUATION, RunFolder
 from fedagentgym.runs.record import AgentRecord, describe_agent, publish_settings
-from fedagentgym.runs.replay import Speaker, describe_speaker, find_difference
+from fedagentgym.runs.replay import describe_speaker, find_difference
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -83,71 +83,20 @@ class OpenedEvaluation:
     expected: float | None = None
     own_seed: bool = False
 
-    def describe_sets(self) -> dict[str, dict[str, Any]]:
-        """The fields of the lines of each set that describe its environment, so that they can be played again from the file."""
-        own = {key: value for key, value in self._whose.items() if value is not None}
-        return {one.name: {"options": one.env.options.portable, **own} for one in self.sets}
-
-    @property
-    def _whose(self) -> dict[str, Any]:
-        if self.client is None:
-            return {}
-        return {
-            "client": self.client.index,
-            "variant": None if self.client.variant is None else dict(self.client.variant),
-        }
-
     def play(self, folder: Path) -> SetsEvaluation:
         """Play what is missing in a folder, which is made, goes on, or is replaced (`evaluation_run.prepare_folder`)."""
         run = prepare_folder(folder, self.config)
-        return run_evaluation(
-            self.config, run.path, self.agent, self.sets, self.described, about_set=self.describe_sets()
-        )
+        # the lines of each set say what its environment was, so that they can be played again from the file
+        own = {} if self.client is None else {"client": self.client.index, "variant": self.config.env.variant}
+        own = {key: value for key, value in own.items() if value is not None}
+        about = {one.name: {"options": one.env.options.portable, **own} for one in self.sets}
+        return run_evaluation(self.config, run.path, self.agent, self.sets, self.described, about_set=about)
 
 
 def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
     """Open the agent and its environments; environments first, so that a missing data set is reported before a model loads."""
-    opened, file = _find_source(request)
-    settings = _choose_settings(request, file)
-    client = None if request.client is None else _open_client(request.client, request.env, request.options)
-    sets = _open_worlds(request, opened, file, settings, client)
-    seed = request.seed if request.seed is not None else file.seed if file is not None else 0
-    unchanged = not (request.evaluation or request.options or request.changes or request.env or client)
-    expected = file.result.get("success") if file is not None and unchanged and seed == file.seed else None
-    played = _choose_agent(request, opened, file)
-    agent = opened.agent if opened is not None else _make_agent(request, played, sets[0], seed)
-    variant = None if client is None or client.variant is None else dict(client.variant)
-    first = sets[0]
-    config = EvaluationConfig(
-        name=_name(request, opened),
-        seed=seed,
-        agent=publish_settings(played),
-        policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
-        env=EvaluatedEnv(
-            id=first.env.id,
-            options=first.env.options.portable,
-            client=None if client is None else client.index,
-            variant=variant,
-        ),
-        evaluation=settings,
-    )
-    described = describe_agent(played)
-    if opened is not None:
-        described = described.model_copy(update={"kind": "model"})
-    own_seed = file is not None and seed == file.seed
-    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed)
-
-
-def _choose_agent(request: EvaluationRequest, opened: OpenedPolicy | None, file: AgentFile | None) -> AgentSettings:
-    """The settings of the agent that plays."""
-    if opened is not None:
-        return opened.run.config.agent
-    if file is not None:
-        return change_agent(file.agent, list(request.changes))
-    return AgentSettings.load(request.agent, "agent")
-
-
-def _find_source(request: EvaluationRequest) -> tuple[OpenedPolicy | None, AgentFile | None]:
+    opened: OpenedPolicy | None = None
+    file: AgentFile | None = None
     if request.run is not None:
         if request.agent or request.folder is not None:
             raise OptionError("--run and --agent exclude each other: a run plays its own policy")
@@ -158,14 +107,12 @@ def _find_source(request: EvaluationRequest) -> tuple[OpenedPolicy | None, Agent
         from fedagentgym.experiment.export import open_policy
 
         opened = open_policy(request.run, number=request.round, best=request.best, trust=request.trust)
-        return opened, opened.describe()
-    if request.best or request.round is not None:
+        file = opened.describe()
+    elif request.best or request.round is not None:
         raise OptionError("--best and --round choose among the rounds of a run: they go with --run")
-    return None, None if request.folder is None else read_agent_file(request.folder)
-
-
-def _choose_settings(request: EvaluationRequest, file: AgentFile | None) -> EvaluationSettings:
-    """The given options over those of the run's evaluation; a given environment or split replaces the run's sets."""
+    elif request.folder is not None:
+        file = read_agent_file(request.folder)
+    # the given options over those of the run's evaluation; a given environment or split replaces the run's sets
     plain: dict[str, Any] = {}
     if file is not None:
         plain = file.evaluation.model_dump(mode="json", exclude_none=True)
@@ -174,30 +121,70 @@ def _choose_settings(request: EvaluationRequest, file: AgentFile | None) -> Eval
             plain.pop("sets", None)
         if other_world:
             plain.pop("split", None)
-    return EvaluationSettings.load(merge(plain, request.evaluation), "evaluation")
+    settings = EvaluationSettings.load(merge(plain, request.evaluation), "evaluation")
+    client = None if request.client is None else _open_client(request.client, request.env, request.options)
+    if client is None:
+        sets = _open_worlds(request, opened, file, settings)
+    else:
+        split = request.evaluation.get("split")
+        env = client.open_env() if split is None else client.open_world(split)
+        chosen = settings.model_copy(update={"split": split or client.client_split.record.env_split})
+        sets = (OpenedSet("", env, client.client_split.options, chosen),)
+    seed = request.seed if request.seed is not None else file.seed if file is not None else 0
+    own_seed = file is not None and seed == file.seed
+    unchanged = own_seed and not (request.evaluation or request.options or request.changes or request.env or client)
+    first = sets[0]
+    agent: Player
+    if opened is not None:
+        played, agent = opened.run.config.agent, opened.agent
+        described = describe_agent(played).model_copy(update={"kind": "model"})
+        name = f"{opened.run.folder.resolve().name}-round-{opened.round}"
+    else:
+        from fedagentgym.agents.presets import make_agent
+
+        if file is not None and request.folder is not None:
+            from fedagentgym.agents.model.loading import set_threads
+
+            played, name = change_agent(file.agent, list(request.changes)), request.folder.resolve().name
+            set_threads(played.threads)
+        else:
+            played = AgentSettings.load(request.agent, "agent")
+            name = Path(str(request.agent.get("model") or request.agent.get("name"))).name
+        agent, described = make_agent(played, first.env, seed), describe_agent(played)
+    config = EvaluationConfig(
+        name=name,
+        seed=seed,
+        agent=publish_settings(played),
+        policy=None if opened is None else {"run": opened.run.config.name, "round": opened.round},
+        env=EvaluatedEnv(
+            id=first.env.id,
+            options=first.env.options.portable,
+            client=None if client is None else client.index,
+            variant=None if client is None or client.variant is None else dict(client.variant),
+        ),
+        evaluation=settings,
+    )
+    expected = file.result.get("success") if file is not None and unchanged else None
+    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed)
 
 
 def _open_worlds(
-    request: EvaluationRequest,
-    opened: OpenedPolicy | None,
-    file: AgentFile | None,
-    settings: EvaluationSettings,
-    client: Client | None,
+    request: EvaluationRequest, opened: OpenedPolicy | None, file: AgentFile | None, settings: EvaluationSettings
 ) -> tuple[OpenedSet, ...]:
-    if client is not None:
-        return (_open_client_set(client, request, settings),)
+    """The environments that are asked for, or those of the agent's own run, whose options a folder names as far as they are the
+    same on every machine."""
     own: Mapping[str, Any] = {}
     if file is not None:
         own = file.env.options if opened is None else opened.run.runtime.client_split.options
-    if request.env is None:
-        if file is None:
-            raise OptionError(
-                "--env is missing: for example --env WebShop; only --run and folders that were exported know their own"
-            )
-        env_id = file.env.id
-    else:
+    if request.env is not None:
         env_id = find_env_id(request.env)
         own = own if file is not None and env_id == file.env.id else {}
+    elif file is not None:
+        env_id = file.env.id
+    else:
+        raise OptionError(
+            "--env is missing: for example --env WebShop; only --run and folders that were exported know their own"
+        )
     try:
         return open_sets(settings, env_id, {**own, **request.options})
     except UnknownNameError as error:
@@ -227,32 +214,6 @@ def open_client_env(
     return client.open_env() if split is None else client.open_world(split)
 
 
-def _open_client_set(client: Client, request: EvaluationRequest, settings: EvaluationSettings) -> OpenedSet:
-    split = request.evaluation.get("split")
-    env = client.open_env() if split is None else client.open_world(split)
-    chosen = settings.model_copy(update={"split": split or client.client_split.record.env_split})
-    return OpenedSet("", env, client.client_split.options, chosen)
-
-
-def _make_agent(request: EvaluationRequest, settings: AgentSettings, first: OpenedSet, seed: int) -> Player:
-    from fedagentgym.agents.presets import make_agent
-
-    if request.folder is not None:
-        from fedagentgym.agents.model.loading import set_threads
-
-        set_threads(settings.threads)
-    return make_agent(settings, first.env, seed)
-
-
-def _name(request: EvaluationRequest, opened: OpenedPolicy | None) -> str:
-    """The agent's name in file names."""
-    if opened is not None:
-        return f"{opened.run.folder.resolve().name}-round-{opened.round}"
-    if request.folder is not None:
-        return request.folder.resolve().name
-    return Path(str(request.agent.get("model") or request.agent.get("name"))).name
-
-
 # ---- replaying recorded episodes ---------------------------------------------------------------------------------------
 
 
@@ -279,7 +240,16 @@ def check_episodes(
         raise unknown_name_error(f"evaluation set of {path}", only, [name for name in sets if name])
     if env is not None and only is None and len(sets) > 1:
         raise OptionError(f"{path} holds the evaluation sets {join_names(sets)}: say which of them --env plays (--set)")
-    speaker = _find_speaker(run) if env is None else None
+    speaker = None
+    if env is None and run.is_run:  # who wrote the replies, if the run's folder says so
+        settings = AgentSettings.load(run.config.get("agent"), "agent")
+        if run.is_finished:
+            speaker = describe_speaker(settings, run.record.agent.kind, run.record.agent)
+        else:
+            trained = "partition" in run.config or run.config.get("policy") is not None
+            kind = "model" if trained else describe_agent(settings).kind
+            if kind != "program" or settings.name in SAFE_AGENTS:
+                speaker = describe_speaker(settings, kind)
     differences = list[str]()
     for file in files:
         worlds: dict[str, TextEnv] = {}
@@ -307,18 +277,6 @@ def check_episodes(
     return differences
 
 
-def _find_speaker(run: RunFolder) -> Speaker | None:
-    """Who wrote the replies of a run's episodes, if its folder says so."""
-    if not run.is_run:
-        return None
-    settings = AgentSettings.load(run.config.get("agent"), "agent")
-    if run.is_finished:
-        return describe_speaker(settings, run.record.agent.kind, run.record.agent)
-    trained = "partition" in run.config or run.config.get("policy") is not None
-    kind = "model" if trained else describe_agent(settings).kind
-    return None if kind == "program" and settings.name not in SAFE_AGENTS else describe_speaker(settings, kind)
-
-
 def _open_world(
     path: Path,
     run: RunFolder,
@@ -328,34 +286,30 @@ def _open_world(
     given: Mapping[str, Any],
     split: str | None,
 ) -> TextEnv:
+    """The environment of a line: with the line's options, or those of the run that contains the file. Paths on this machine are
+    not taken from a file."""
     written = head.get("env")
     if env is None and not isinstance(written, str):
         raise OptionError(f"{path} does not name the environment in which it was played: name it (--env)")
     env_id = find_env_id(written if env is None else env)
-    own = _find_options(path, run, name, head) if env_id == written else {}
-    variant = head.get("variant") if env_id == written else None
-    chosen = split or head.get("split", "val")
+    chosen, variant, own = split or head.get("split", "val"), None, dict[str, Any]()
+    if env_id == written:
+        variant = head.get("variant")
+        if "options" in head:
+            if not isinstance(head["options"], dict):
+                raise DataError(f"{path}: the options of an episode are not what `fedagentgym eval` writes")
+            own = read_options(env_id, head["options"]).portable
+        elif run.is_run and "partition" not in run.config:
+            own = EvaluatedEnv.load(run.config.get("env"), "env").options
+        elif run.is_run:
+            stored = read_stored_config(run.path)
+            trained_in, evaluation = stored.env, stored.evaluation
+            check_foreign_envs(trained_in, evaluation, stored.where, paths=True)
+            own = trained_in.options
+            if evaluation is not None and evaluation.sets:
+                sets = open_sets(evaluation, trained_in.id, own)
+                own = next((dict(one.options) for one in sets if one.name == name), {})
     if not isinstance(chosen, str) or not isinstance(variant, dict | None):
         raise DataError(f"{path}: split or variant of an episode is not what `fedagentgym eval` writes")
     kept = {} if variant is None else {"variant": variant}
     return open_env(env_id, **{**own, **given, **kept, "split": chosen})
-
-
-def _find_options(path: Path, run: RunFolder, name: str, head: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of a line, or those of the run that contains the file. Paths on this machine are not taken from a file."""
-    if "options" in head:
-        options = head["options"]
-        if not isinstance(options, dict):
-            raise DataError(f"{path}: the options of an episode are not what `fedagentgym eval` writes")
-        return read_options(find_env_id(head["env"]), options).portable
-    if not run.is_run:
-        return {}
-    if "partition" not in run.config:
-        own: Mapping[str, Any] = EvaluatedEnv.load(run.config.get("env"), "env").options
-        return own
-    stored = read_stored_config(run.path)
-    env, evaluation = stored.env, stored.evaluation
-    check_foreign_envs(env, evaluation, stored.where, paths=True)
-    if evaluation is None or not evaluation.sets:
-        return env.options
-    return next((one.options for one in open_sets(evaluation, env.id, env.options) if one.name == name), {})

@@ -199,7 +199,12 @@ def run_evaluation(
                     )
                     write_atomic(folder / PROGRESS, canonical_json(progress.model_dump(mode="json")) + "\n")
                 begun += len(ids)
-        found = _summarise_file(file, sets, config.evaluation)
+        # the numbers of all episodes, whenever they were played
+        by_set: dict[str, list[Trajectory]] = {one.name: [] for one in sets}
+        for line in read_lines(file):
+            by_set[str(line.about.get("set", ""))].append(line.trajectory)
+        summaries = {one.name: summarise(group_by_task(by_set[one.name]), one.settings) for one in sets}
+        found = combine_sets(summaries, sets, config.evaluation)
         groups = [group for one in found.sets.values() for group in one.groups]
         if (malformed := explain_malformed(groups, agent)) is not None:
             log.warning(malformed)
@@ -249,12 +254,3 @@ def sum_usage(used: Sequence[Usage]) -> Usage | None:
     for one in used:
         total = one if total is None else total.add(one)
     return total
-
-
-def _summarise_file(file: Path, sets: Sequence[OpenedSet], settings: EvaluationSettings) -> SetsEvaluation:
-    """The numbers of an evaluation from all its episodes, whenever they were played."""
-    by_set: dict[str, list[Trajectory]] = {one.name: [] for one in sets}
-    for line in read_lines(file):
-        by_set[str(line.about.get("set", ""))].append(line.trajectory)
-    found = {one.name: summarise(group_by_task(by_set[one.name]), one.settings) for one in sets}
-    return combine_sets(found, sets, settings)
