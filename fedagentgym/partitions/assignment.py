@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import GRID, Stream, StreamBatch, reduce_below, stream
 
 Ints = NDArray[np.int64]
@@ -47,14 +46,7 @@ class Assignment:
 
     @classmethod
     def from_lists(cls, lists: Iterable[Iterable[int]]) -> Assignment:
-        """Make an assignment of the clients' items.
-
-        Args:
-            lists: The numbers of each client's items, in any order.
-
-        Returns:
-            The assignment.
-        """
+        """Make an assignment of the numbers of each client's items, in any order."""
         rows = [np.sort(np.fromiter(row, dtype=np.int64)) for row in lists]
         sizes = np.array([row.size for row in rows], dtype=np.int64)
         return cls(compute_offsets(sizes), np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64))
@@ -142,8 +134,12 @@ def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
     clients, total = len(sizes), int(sizes.sum())
     if not total:
         return Assignment(compute_offsets(sizes), np.zeros(0, dtype=np.int64))
-    if total * 2 > clients * items:
-        return _complement(assign_balanced(items - sizes, items, stream), items)
+    if total * 2 > clients * items:  # deal what each client lacks, which is less
+        lacking = assign_balanced(items - sizes, items, stream)
+        held = np.ones((clients, items), dtype=bool)
+        held[lacking.owners, lacking.items] = False
+        owners, left = np.nonzero(held)
+        return Assignment(compute_offsets(np.bincount(owners, minlength=clients)), left.astype(np.int64))
     copies = np.full(items, total // items, dtype=np.int64)
     copies[stream.choice(items, total - int(copies.sum()))] += 1
     deck = np.repeat(np.arange(clients), sizes)[stream.permutation(total)]
@@ -152,60 +148,9 @@ def assign_balanced(sizes: Ints, items: int, stream: Stream) -> Assignment:
     return Assignment.from_pairs(keys % clients, keys // clients, clients)
 
 
-def _complement(assignment: Assignment, items: int) -> Assignment:
-    """For every client the items that it lacks."""
-    held = np.zeros((len(assignment), items), dtype=bool)
-    held[assignment.owners, assignment.items] = True
-    clients, left = np.nonzero(~held)
-    return Assignment(compute_offsets(np.bincount(clients, minlength=len(assignment))), left.astype(np.int64))
-
-
-def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
-    """`keys` are sorted item * clients + client: exchanges are tried for all repeats at once, until few remain."""
-    for _ in range(_MAX_EXCHANGE_PASSES):
-        repeats = _find_repeats(keys)
-        if not repeats.size:
-            return keys
-        first, second = _find_partners(keys, clients, repeats, stream)
-        keys = np.sort(_apply_exchanges(keys, clients, first, second))
-    return _repair_one_by_one(keys, starts, clients, stream)
-
-
 def _find_repeats(keys: Ints) -> Ints:
     """Positions that hold the same (item, client) as the position before."""
     return np.flatnonzero(keys[1:] == keys[:-1]) + 1
-
-
-def _find_partners(keys: Ints, clients: int, repeats: Ints, stream: Stream) -> tuple[Ints, Ints]:
-    """For every repeat the first of many random positions with which it could exchange clients; others are omitted."""
-    tries = min(max(_PROPOSALS_PER_PASS // repeats.size, 4), 2048)
-    second = stream.integers(keys.size, size=repeats.size * tries)
-    first = np.repeat(repeats, tries)
-    new, other_new = _preview_exchange(keys, clients, first, second)
-    fits = (~_contains(keys, new) & ~_contains(keys, other_new) & ~_contains(repeats, second)).reshape(
-        repeats.size, tries
-    )
-    lucky = fits.any(axis=1)
-    return repeats[lucky], second.reshape(fits.shape)[lucky, fits.argmax(axis=1)[lucky]]
-
-
-def _preview_exchange(keys: Ints, clients: int, first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """The keys of the positions after the exchange of their clients."""
-    client, other_client = keys[first] % clients, keys[second] % clients
-    return keys[first] - client + other_client, keys[second] - other_client + client
-
-
-def _apply_exchanges(keys: Ints, clients: int, first: Ints, second: Ints) -> Ints:
-    """Exchange the clients of all pairs of positions that do not interfere with each other."""
-    new, other_new = _preview_exchange(keys, clients, first, second)
-    free = _mark_first_occurrences(second)
-    free &= _mark_first_occurrences(np.where(free, new, -1 - np.arange(new.size)))
-    free &= _mark_first_occurrences(np.where(free, other_new, -1 - np.arange(new.size)))
-    free &= ~np.isin(other_new, new[free])
-    result = keys.copy()
-    result[first[free]] = new[free]
-    result[second[free]] = other_new[free]
-    return result
 
 
 def _contains(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
@@ -215,10 +160,38 @@ def _contains(keys: Ints, wanted: Ints) -> NDArray[np.bool_]:
 
 
 def _mark_first_occurrences(values: Ints) -> NDArray[np.bool_]:
-    """Mark the first occurrence of every value."""
     first = np.zeros(values.size, dtype=bool)
     first[np.unique(values, return_index=True)[1]] = True
     return first
+
+
+def _remove_repeats(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
+    """Exchange clients between items until no item has one twice; `keys` are sorted item * clients + client."""
+    for _ in range(_MAX_EXCHANGE_PASSES):
+        repeats = _find_repeats(keys)
+        if not repeats.size:
+            return keys
+        # 1) for every repeat, the first of many random positions that can take its client and give another
+        tries = min(max(_PROPOSALS_PER_PASS // repeats.size, 4), 2048)
+        second = stream.integers(keys.size, size=repeats.size * tries)
+        first = np.repeat(repeats, tries)
+        client, other_client = keys[first] % clients, keys[second] % clients
+        new, other_new = keys[first] - client + other_client, keys[second] - other_client + client
+        fits = ~_contains(keys, new) & ~_contains(keys, other_new) & ~_contains(repeats, second)
+        fits = fits.reshape(repeats.size, tries)
+        lucky = fits.any(axis=1)
+        chosen = (np.arange(repeats.size) * tries + fits.argmax(axis=1))[lucky]
+        first, second, new, other_new = first[chosen], second[chosen], new[chosen], other_new[chosen]
+        # 2) of these exchanges, those that do not interfere with each other
+        free = _mark_first_occurrences(second)
+        free &= _mark_first_occurrences(np.where(free, new, -1 - np.arange(new.size)))
+        free &= _mark_first_occurrences(np.where(free, other_new, -1 - np.arange(new.size)))
+        free &= ~np.isin(other_new, new[free])
+        exchanged = keys.copy()
+        exchanged[first[free]] = new[free]
+        exchanged[second[free]] = other_new[free]
+        keys = np.sort(exchanged)
+    return _repair_one_by_one(keys, starts, clients, stream)
 
 
 def _repair_one_by_one(keys: Ints, starts: Ints, clients: int, stream: Stream) -> Ints:
@@ -277,20 +250,15 @@ def sample_distinct(streams: StreamBatch, owner: Ints, size: Ints, want: Ints) -
         keys = keys[np.diff(keys, prepend=-1) > 0]
         missing = draw - np.bincount(keys // span, minlength=len(size))
     if flipped.any():
-        keys = _complement_groups(keys, flipped, size, span)
+        groups = np.flatnonzero(flipped)
+        owners = np.repeat(groups, size[groups])
+        firsts = np.repeat(np.cumsum(size[groups]) - size[groups], size[groups])
+        whole = owners * span + np.arange(owners.size) - firsts
+        out = flipped[keys // span]
+        left = np.ones(whole.size, dtype=bool)
+        left[np.searchsorted(whole, keys[out])] = False
+        keys = np.sort(np.concatenate([keys[~out], whole[left]]))
     return keys // span, keys % span
-
-
-def _complement_groups(keys: Ints, flipped: NDArray[np.bool_], size: Ints, span: int) -> Ints:
-    """The keys, with the flipped groups replaced by their complement."""
-    groups = np.flatnonzero(flipped)
-    owner = np.repeat(groups, size[groups])
-    first = np.repeat(np.cumsum(size[groups]) - size[groups], size[groups])
-    whole = owner * span + np.arange(owner.size) - first
-    out = flipped[keys // span]
-    left = np.ones(whole.size, dtype=bool)
-    left[np.searchsorted(whole, keys[out])] = False
-    return np.sort(np.concatenate([keys[~out], whole[left]]))
 
 
 def softmax(logits: Floats) -> Ints:
@@ -342,14 +310,6 @@ def compute_total(clients: int, mean: float, overlap: float | None, items: int) 
     if overlap is not None:
         return math.floor(Fraction(repr(float(overlap))) * items)
     return math.floor(Fraction(repr(float(mean))) * clients)
-
-
-def check_total(total: int, clients: int, low: int, high: int, what: str) -> None:
-    if not clients * low <= total <= clients * high:
-        raise OptionError(
-            f"{total:,} {what} cannot be spread over {clients:,} clients with {low:,} to {high:,} each: "
-            f"the total must lie between {clients * low:,} and {clients * high:,}"
-        )
 
 
 def sample_beta_sizes(

@@ -39,7 +39,7 @@ from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import (
     check_client_count,
-    check_sizes,
+    check_role_sizes,
     check_whole_number,
     divide,
     dump_parameters,
@@ -472,7 +472,7 @@ def federate(
     clients = None if clients is None else check_client_count(clients)
     if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
-    sampler, sizes = make_sampler(partition, parameters), check_sizes(roles or {})
+    sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
     request = complete_request(cls.id, cls.variants, variant)
     whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)

@@ -39,33 +39,33 @@ def assign_windows(items: int, clients: int, tasks: int) -> Assignment:
 
 def assign_by_preference(table: TaskTable, clients: int, tasks: int, omega: float) -> Assignment:
     """Dirichlet mixtures around the smoothed shares that remain after one category was cut to a fifth."""
-    firsts = {code: int(np.argmax(table.codes == code)) for code in range(len(table.names))}
-    order = sorted(firsts, key=firsts.__getitem__)
-    return Assignment.from_lists(
-        _sample_preferred_items(table, order, client, tasks, omega) for client in range(clients)
-    )
-
-
-def _sample_preferred_items(table: TaskTable, order: list[int], client: int, tasks: int, omega: float) -> Ints:
-    members = [np.flatnonzero(table.codes == code) for code in order]
-    for number, code in enumerate(order):
-        if table.names[code] == _CUT_CATEGORY:
-            kept = max(1, int(members[number].size * _CUT_SHARE))
-            members[number] = np.random.RandomState(_SEED + client).choice(members[number], size=kept, replace=False)
-    sizes = np.array([row.size for row in members])
-    smooth = (sizes / sizes.sum() + _SMOOTHING) / (1.0 + _SMOOTHING * len(sizes))
     omega = min(max(omega, 1e-3), 1 - 1e-3)
-    rng = np.random.RandomState(_SEED + client)
-    mixture = rng.dirichlet(smooth * ((1.0 - omega) / omega))
-    mixture = mixture / mixture.sum()
-    counts = _redistribute_published_overflow(rng.multinomial(tasks, mixture), sizes, mixture, tasks, rng)
-    drawn = [rng.choice(row, size=count, replace=False) for row, count in zip(members, counts, strict=True) if count]
-    chosen = np.concatenate(drawn)
-    if chosen.size < tasks:
-        others = np.setdiff1d(np.arange(len(table)), chosen)
-        extra = rng.choice(others, size=min(tasks - chosen.size, others.size), replace=False)
-        chosen = np.concatenate([chosen, extra])
-    return chosen
+    order = sorted(range(len(table.names)), key=lambda code: int(np.argmax(table.codes == code)))
+    lists = []
+    for client in range(clients):
+        members = [np.flatnonzero(table.codes == code) for code in order]
+        for number, code in enumerate(order):
+            if table.names[code] == _CUT_CATEGORY:
+                kept = max(1, int(members[number].size * _CUT_SHARE))
+                members[number] = np.random.RandomState(_SEED + client).choice(
+                    members[number], size=kept, replace=False
+                )
+        sizes = np.array([row.size for row in members])
+        smooth = (sizes / sizes.sum() + _SMOOTHING) / (1.0 + _SMOOTHING * len(sizes))
+        rng = np.random.RandomState(_SEED + client)
+        mixture = rng.dirichlet(smooth * ((1.0 - omega) / omega))
+        mixture = mixture / mixture.sum()
+        counts = _redistribute_published_overflow(rng.multinomial(tasks, mixture), sizes, mixture, tasks, rng)
+        drawn = [
+            rng.choice(row, size=count, replace=False) for row, count in zip(members, counts, strict=True) if count
+        ]
+        chosen = np.concatenate(drawn)
+        if chosen.size < tasks:
+            others = np.setdiff1d(np.arange(len(table)), chosen)
+            extra = rng.choice(others, size=min(tasks - chosen.size, others.size), replace=False)
+            chosen = np.concatenate([chosen, extra])
+        lists.append(chosen)
+    return Assignment.from_lists(lists)
 
 
 def _redistribute_published_overflow(
@@ -89,41 +89,6 @@ def assign_by_coverage(items: int, clients: int, low: int, center: int, high: in
     overlap = float(np.clip(clients * center / items, clients * low / items, clients * high / items))
     rng = np.random.default_rng(_SEED)
     sizes = _sample_published_sizes(clients, low, center, high, dispersion, round(overlap * items), rng)
-    return Assignment.from_lists(sorted(row) for row in _place_greedily(items, sizes, overlap, rng))
-
-
-def _sample_published_sizes(
-    clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
-) -> Ints:
-    """Scale, clip, round by largest remainder, clip again, and give what clipping removed to the first with capacity."""
-    if low == high:
-        return np.full(clients, low, dtype=np.int64)
-    share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
-    spread = max(dispersion, 2e-3)
-    sizes = low + rng.beta(share * spread, (1 - share) * spread, size=clients) * (high - low)
-    sizes = np.clip(sizes * (total / sizes.sum()), low, high)
-    whole = np.floor(sizes).astype(np.int64)
-    order = np.argsort(-(sizes - whole))
-    missing = total - int(whole.sum())
-    if missing > 0:
-        whole[order[:missing]] += 1
-    elif missing < 0:
-        whole[order[::-1][:-missing]] -= 1
-    whole = np.clip(whole, low, high)
-    missing = total - int(whole.sum())
-    step = 1 if missing > 0 else -1
-    whole[_find_with_room(whole, low, high, step)[: abs(missing)]] += step
-    for turn in range(abs(total - int(whole.sum()))):
-        open_ = _find_with_room(whole, low, high, step)
-        whole[open_[turn % open_.size]] += step
-    return np.asarray(whole)
-
-
-def _find_with_room(sizes: Ints, low: int, high: int, step: int) -> Ints:
-    return np.flatnonzero(sizes < high if step > 0 else sizes > low)
-
-
-def _place_greedily(items: int, sizes: Ints, overlap: float, rng: np.random.Generator) -> list[set[int]]:
     total = int(sizes.sum())
     copies = np.full(items, int(np.floor(overlap)))
     more = total - int(copies.sum())
@@ -151,33 +116,55 @@ def _place_greedily(items: int, sizes: Ints, overlap: float, rng: np.random.Gene
         held[client].add(item)
         room[client] -= 1
         open_ = np.flatnonzero(room > 0)
-    return held
+    return Assignment.from_lists(held)
+
+
+def _sample_published_sizes(
+    clients: int, low: int, center: int, high: int, dispersion: float, total: int, rng: np.random.Generator
+) -> Ints:
+    """Scale, clip, round by largest remainder, clip again, and give what clipping removed to the first with capacity."""
+    if low == high:
+        return np.full(clients, low, dtype=np.int64)
+    share = min(max((center - low) / (high - low), 1e-6), 1 - 1e-6)
+    spread = max(dispersion, 2e-3)
+    sizes = low + rng.beta(share * spread, (1 - share) * spread, size=clients) * (high - low)
+    sizes = np.clip(sizes * (total / sizes.sum()), low, high)
+    whole = np.floor(sizes).astype(np.int64)
+    order = np.argsort(-(sizes - whole))
+    missing = total - int(whole.sum())
+    if missing > 0:
+        whole[order[:missing]] += 1
+    elif missing < 0:
+        whole[order[::-1][:-missing]] -= 1
+    whole = np.clip(whole, low, high)
+    missing = total - int(whole.sum())
+    step = 1 if missing > 0 else -1
+    open_ = np.flatnonzero(whole < high if step > 0 else whole > low)
+    whole[open_[: abs(missing)]] += step
+    for turn in range(abs(total - int(whole.sum()))):
+        open_ = np.flatnonzero(whole < high if step > 0 else whole > low)
+        whole[open_[turn % open_.size]] += step
+    return np.asarray(whole)
 
 
 def assign_by_hardness(solved: Ints, unsolved: Ints, clients: int, tasks: int, dispersion: float) -> Assignment:
     """Every client draws with the same seed, so equal quotas give equal tasks; unsolved tasks are added with repeats."""
-    most = max(tasks, (solved.size + unsolved.size) // clients)
-    return Assignment.from_lists(
-        _sample_published_hardness(solved, unsolved, client, clients, tasks, most, dispersion)
-        for client in range(clients)
-    )
-
-
-def _sample_published_hardness(
-    solved: Ints, unsolved: Ints, client: int, clients: int, tasks: int, max_tasks: int, dispersion: float
-) -> Ints:
-    rng = np.random.default_rng(_SEED)
     items = solved.size + unsolved.size
     overlap = float(np.clip(clients * (tasks // 2) / items, 0.0, clients * tasks / items))
-    quotas = _sample_published_sizes(clients, 0, tasks // 2, tasks, dispersion, round(overlap * items), rng)
-    quota = int(quotas[client])
-    easy = rng.choice(solved, size=min(quota, solved.size), replace=False) if quota and solved.size else solved[:0]
-    hard = (
-        rng.choice(unsolved, size=min(quota, unsolved.size), replace=False) if quota and unsolved.size else solved[:0]
-    )
-    chosen = np.concatenate([easy, hard])
-    missing = tasks - chosen.size
-    if missing > 0:
-        rest = np.concatenate([np.setdiff1d(solved, easy), np.setdiff1d(unsolved, hard)])
-        chosen = np.concatenate([chosen, rng.choice(rest, size=min(missing, rest.size), replace=False)])
-    return chosen[:max_tasks]
+    lists = []
+    for client in range(clients):
+        rng = np.random.default_rng(_SEED)
+        quotas = _sample_published_sizes(clients, 0, tasks // 2, tasks, dispersion, round(overlap * items), rng)
+        quota = int(quotas[client])
+        easy, hard = solved[:0], unsolved[:0]
+        if quota and solved.size:
+            easy = rng.choice(solved, size=min(quota, solved.size), replace=False)
+        if quota and unsolved.size:
+            hard = rng.choice(unsolved, size=min(quota, unsolved.size), replace=False)
+        chosen = np.concatenate([easy, hard])
+        missing = tasks - chosen.size
+        if missing > 0:
+            rest = np.concatenate([np.setdiff1d(solved, easy), np.setdiff1d(unsolved, hard)])
+            chosen = np.concatenate([chosen, rng.choice(rest, size=min(missing, rest.size), replace=False)])
+        lists.append(chosen[: max(tasks, items // clients)])
+    return Assignment.from_lists(lists)

@@ -216,7 +216,7 @@ def sample_clients(sampler: Sampler | FunctionSampler, table: TaskTable, clients
 # ---- feasible sizes ---------------------------------------------------------------------------------------------
 
 
-def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
+def check_pool_size(tasks: int, table: TaskTable) -> None:
     """Raise if a client would need more tasks than the pool has."""
     if tasks > len(table):
         raise OptionError(
@@ -225,13 +225,9 @@ def check_pool_size(clients: int, tasks: int, table: TaskTable) -> None:
         )
 
 
-def check_disjoint(clients: int, tasks: int, table: TaskTable) -> None:
-    """Raise if the sizes exceed the pool, since no two clients share an item."""
-    check_overlap(clients, tasks, 1.0, clients * tasks, table)
-
-
-def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: TaskTable) -> None:
-    """Raise if the pool has fewer than the `needed` different items, which are distributed with the given number of copies."""
+def check_overlap(table: TaskTable, *, clients: int, tasks: int, overlap: float = 1.0) -> int:
+    """Return how many different items the clients need if each is given to `overlap` of them; raise if the pool has fewer."""
+    needed = max(tasks, int(-(-clients * tasks // overlap)))
     if needed > len(table):
         enough = -(-clients * tasks * 100 // len(table)) / 100
         most = int(overlap * len(table)) // clients
@@ -240,11 +236,25 @@ def check_overlap(clients: int, tasks: int, overlap: float, needed: int, table: 
             f"{clients:,} clients x {tasks:,} tasks at overlap {overlap:g} need {needed:,} tasks, "
             f"the pool has {len(table):,}: raise overlap to {enough:g} or {lower}"
         )
+    return needed
 
 
 # ---- the division of a pool -----------------------------------------------------------------------------------------
 
 DEFAULT_CLIENTS = 10
+RESERVED = ("public", "auxiliary", "warmup")
+
+
+def check_role_sizes(sizes: object) -> dict[str, int]:
+    """The number of tasks of each role that a caller gave, in the order of `ROLES`; none of them zero."""
+    if not isinstance(sizes, Mapping):
+        raise OptionError(f"roles is a mapping from a role to its number of tasks, got {show_value(sizes)}")
+    for name, size in sizes.items():
+        if name not in ROLES:
+            raise unknown_name_error("role", name, ROLES)
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise OptionError(f"the role {name!r} holds a number of tasks, got {show_value(size)}")
+    return {name: int(sizes[name]) for name in ROLES if sizes.get(name)}
 
 
 class Division(NamedTuple):
@@ -266,76 +276,48 @@ def divide(
 
     Without a number of clients there are as many as the sampler finds in the tasks that the roles leave, or else ten.
     """
-    server = role_sizes.get("server", 0)
-    shared = round(server * server_overlap)
-    left, drawn = reserve_roles(table, role_sizes, seed)
-    left, unshared = reserve_server_tasks(left, server - shared, seed)
-    if clients is None:
-        found = sampler.count_clients(left)
-        clients = DEFAULT_CLIENTS if found is None else found
-    assignment = sample_clients(sampler, left, clients, seed)
-    if server:
-        drawn["server"] = np.sort(
-            np.concatenate([left.rows[sample_held_tasks(left, assignment, shared, seed)], unshared])
-        )
-    roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}
-    return Division(assignment.renumber(left.rows), roles)
-
-
-# ---- roles ------------------------------------------------------------------------------------------------------------
-
-
-RESERVED = ("public", "auxiliary", "warmup")
-
-
-def check_sizes(sizes: object) -> dict[str, int]:
-    if not isinstance(sizes, Mapping):
-        raise OptionError(f"roles is a mapping from a role to its number of tasks, got {show_value(sizes)}")
-    for name, size in sizes.items():
-        if name not in ROLES:
-            raise unknown_name_error("role", name, ROLES)
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise OptionError(f"the role {name!r} holds a number of tasks, got {show_value(size)}")
-    return {name: int(sizes[name]) for name in ROLES if sizes.get(name)}
-
-
-def reserve_roles(table: TaskTable, sizes: Mapping[str, int], seed: int) -> tuple[TaskTable, dict[str, Ints]]:
-    """Draw the roles that exclude client tasks; samplers see the table of the remaining tasks."""
-    wanted = {name: sizes[name] for name in RESERVED if name in sizes}
-    if sum(wanted.values()) >= len(table) and wanted:
+    # 1) roles that exclude client tasks
+    free = np.ones(len(table), dtype=bool)
+    drawn: dict[str, Ints] = {}
+    wanted = {name: role_sizes[name] for name in RESERVED if name in role_sizes}
+    if wanted and sum(wanted.values()) >= len(table):
         asked = ", ".join(f"{name} {size:,}" for name, size in wanted.items())
         raise OptionError(
             f"the roles ({asked}) take all {len(table):,} tasks of the pool: lower them, clients need tasks too"
         )
-    free = np.ones(len(table), dtype=bool)
-    drawn: dict[str, Ints] = {}
     for name, size in wanted.items():
         left = np.flatnonzero(free)
         drawn[name] = np.sort(left[stream(seed, "role", name).choice(left.size, size)])
         free[drawn[name]] = False
-    return (table.select(free) if wanted else table), drawn
 
-
-def reserve_server_tasks(table: TaskTable, size: int, seed: int) -> tuple[TaskTable, Ints]:
-    """Draw the server's tasks that no client may hold; samplers see the table of the remaining tasks."""
-    if not size:
-        return table, np.zeros(0, dtype=np.int64)
-    if size >= len(table):
+    # 2) the server's tasks that no client may hold
+    server = role_sizes.get("server", 0)
+    shared = round(server * server_overlap)
+    left = np.flatnonzero(free)
+    if shared < server and server - shared >= left.size:
         raise OptionError(
-            f"the server's {size:,} tasks that no client holds are all that is left of the pool ({len(table):,}): lower the role"
-            " or raise server_overlap, clients need tasks too"
+            f"the server's {server - shared:,} tasks that no client holds are all that is left of the pool ({left.size:,}): lower"
+            " the role or raise server_overlap, clients need tasks too"
         )
-    free = np.ones(len(table), dtype=bool)
-    free[stream(seed, "role", "server/unshared").choice(len(table), size)] = False
-    return table.select(free), table.rows[~free]
+    unshared = left[stream(seed, "role", "server/unshared").choice(left.size, server - shared)]
+    free[unshared] = False
 
+    # 3) the clients' tasks, among those that are left
+    rest = table if free.all() else table.select(free)
+    if clients is None:
+        found = sampler.count_clients(rest)
+        clients = DEFAULT_CLIENTS if found is None else found
+    assignment = sample_clients(sampler, rest, clients, seed)
 
-def sample_held_tasks(table: TaskTable, clients: Assignment, size: int, seed: int) -> Ints:
-    """The server's tasks that clients hold too, in the table's own numbers: none of them belongs to a reserved role."""
-    held = np.flatnonzero(clients.count_copies(len(table)) > 0)
-    if size > held.size:
-        raise OptionError(
-            f"the server's tasks at this server_overlap need {size:,} that clients hold (of {held.size:,}): lower the role or the"
-            " overlap"
-        )
-    return held[stream(seed, "role", "server").choice(held.size, size)]
+    # 4) the server's tasks that clients hold too
+    if server:
+        held = np.flatnonzero(assignment.count_copies(len(rest)) > 0)
+        if shared > held.size:
+            raise OptionError(
+                f"the server's tasks at this server_overlap need {shared:,} that clients hold (of {held.size:,}): lower the role"
+                " or the overlap"
+            )
+        known = held[stream(seed, "role", "server").choice(held.size, shared)]
+        drawn["server"] = np.sort(np.concatenate([rest.rows[known], unshared]))
+    roles = {name: tuple(table.ids[number] for number in numbers.tolist()) for name, numbers in drawn.items()}
+    return Division(assignment.renumber(rest.rows), roles)

@@ -2,9 +2,8 @@
 
 The FedAgent paper divides 100 clients x 100 tasks on WebShop (validation 0-499, training from 500 on: goal_order
 "fedagent") and ALFWorld, mild and strong on each of its three axes. It gives no bounds for coverage; its code uses
-(100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, so
-(100, 500, 1000), which makes clients five times larger than everywhere else. Both exist: `coverage` with mean 100, which
-compares with the others, and `coverage-published`. FedMOA's hard split gives five clients each to MATH, GSM8K and
+(100, 500, 1000), which makes clients five times larger than everywhere else. Both are here: `coverage` with mean 100, which
+compares with the others, and `coverage-published`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MIXTURE = {"env_id": "fedagentgym/Mixture-v0", "env": {"kinds": ["math", "code"]
 CLIENTS, TASKS = 100, 100
 
 
-def _make_fedagent_presets() -> dict[str, dict[str, Any]]:
+def _make_presets() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, base in (("webshop", WEBSHOP), ("alfworld", ALFWORLD)):
         common = {**base, "clients": CLIENTS, "seed": 0}
@@ -36,34 +35,27 @@ def _make_fedagent_presets() -> dict[str, dict[str, Any]]:
             found[f"fedagent-{name}-coverage-published-{xi}"] = {**common, "partition": "coverage", **published}
             hard = {"partition": "hardness", "tasks_per_client": TASKS, "xi": xi}
             found[f"fedagent-{name}-hardness-{xi}"] = {**common, **hard}
-    return found
-
-
-def _make_other_presets() -> dict[str, dict[str, Any]]:
-    common = {**MATH, "seed": 0}
-    equal = {"partition": "dirichlet", "equal_size": True, "clients": 4}
+    skewed = {**MATH, "seed": 0, "partition": "dirichlet"}
+    equal = {**skewed, "equal_size": True, "clients": 4}
+    public = {"public": 1250}
+    disjoint = {"partition": "uniform", "disjoint": True, "clients": 10}
+    sources = {"partition": "by_source", "clients": 15, "sources": {"math": 10, "code": 5}}
     return {
+        **found,
         "fedgrpo-math-dirichlet-0.1": {
-            **common,
-            "partition": "dirichlet",
+            **skewed,
             "clients": 8,
             "beta": 0.1,
             "roles": {"auxiliary": 100, "server": 2000},
         },
-        "pubswap-math-dirichlet-0.3": {**common, **equal, "beta": 0.3, "roles": {"public": 1250}},
-        "pubswap-math-dirichlet-0.1": {**common, **equal, "beta": 0.1, "roles": {"public": 1250}},
-        "fedmoa-math-disjoint": {**common, "partition": "uniform", "disjoint": True, "clients": 10},
-        "fedmoa-mixture-by-source": {
-            **MIXTURE,
-            "seed": 0,
-            "partition": "by_source",
-            "clients": 15,
-            "sources": {"math": 10, "code": 5},
-        },
+        "pubswap-math-dirichlet-0.3": {**equal, "beta": 0.3, "roles": public},
+        "pubswap-math-dirichlet-0.1": {**equal, "beta": 0.1, "roles": public},
+        "fedmoa-math-disjoint": {**MATH, "seed": 0, **disjoint},
+        "fedmoa-mixture-by-source": {**MIXTURE, "seed": 0, **sources},
     }
 
 
-PRESETS: Mapping[str, dict[str, Any]] = {**_make_fedagent_presets(), **_make_other_presets()}
+PRESETS: Mapping[str, dict[str, Any]] = _make_presets()
 
 FIGURE_PRESETS = {
     number: f"fedagent-{name}-{rest}"

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.partitions.assignment import (
-    check_total,
     compute_total,
     round_to_sum,
     sample_beta_sizes,
     scale_to_sum,
 )
+from fedagentgym.partitions.samplers.coverage import Bounds, validate_bounds
 
 
 @settings(deadline=None, max_examples=200)
@@ -109,4 +109,4 @@ def test_places_of_a_mean_lose_nothing() -> None:
 
 def test_infeasible_total_names_its_numbers() -> None:
     with pytest.raises(OptionError, match=r"9,000 tasks .* 10 clients with 20 to 300 .* between 200 and 3,000"):
-        check_total(9000, 10, 20, 300, "tasks")
+        validate_bounds(Bounds(9000, 20, 100, 300), items=1000, clients=10, what="tasks")

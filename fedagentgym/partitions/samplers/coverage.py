@@ -10,7 +10,7 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
-from fedagentgym.partitions.assignment import Assignment, assign_balanced, check_total, compute_total, sample_beta_sizes
+from fedagentgym.partitions.assignment import Assignment, assign_balanced, compute_total, sample_beta_sizes
 from fedagentgym.partitions.division import Axis, Compat, Sampler
 from fedagentgym.partitions.table import TaskTable
 
@@ -73,7 +73,11 @@ def validate_bounds(bounds: Bounds, items: int, clients: int, what: str) -> Boun
         raise OptionError(f"the mean of {mean:g} {what} per client must lie between {low:,} and {high:,}")
     if high > items:
         raise OptionError(f"a client may hold up to {high:,} {what}, but there are {items:,}: lower the maximum")
-    check_total(total, clients, low, high, what)
+    if not clients * low <= total <= clients * high:
+        raise OptionError(
+            f"{total:,} {what} cannot be spread over {clients:,} clients with {low:,} to {high:,} each: "
+            f"the total must lie between {clients * low:,} and {clients * high:,}"
+        )
     return bounds
 
 

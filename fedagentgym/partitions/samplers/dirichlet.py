@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.streams import Stream, StreamBatch, log_gamma_quantile, on_grid, stream
+from fedagentgym.base.streams import StreamBatch, log_gamma_quantile, on_grid, stream
 from fedagentgym.partitions.assignment import Assignment, deal_by_label, sample_category_counts, softmax
-from fedagentgym.partitions.division import LabelSampler, check_disjoint
+from fedagentgym.partitions.division import LabelSampler, check_overlap
 from fedagentgym.partitions.table import TaskTable
 
 Ints = NDArray[np.int64]
@@ -34,54 +34,46 @@ class Dirichlet(LabelSampler):
         labels, names = table.find_labels(self.label)
         totals = np.bincount(labels, minlength=len(names)).astype(np.int64)
         if self.equal_size:
-            counts = self._sample_equal_counts(table, clients, totals, seed)
+            tasks = self.tasks_per_client or len(table) // clients
+            check_overlap(table, clients=clients, tasks=max(tasks, 1))
+            counts = _fill_equally(clients, tasks, totals, self.beta, seed)
         else:
-            counts = self._sample_counts(table, clients, names, totals, seed)
+            if self.tasks_per_client is not None:
+                raise OptionError(
+                    "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is divided"
+                )
+            check_overlap(table, clients=clients, tasks=self.min_tasks)
+            counts = np.zeros((clients, len(names)), dtype=np.int64)
+            for number, name in enumerate(names):
+                logs = stream(seed, "dirichlet", name).log_gamma(np.full(clients, self.beta))
+                weights = np.exp(logs - logs.max())
+                ends = np.cumsum(on_grid(weights / weights.sum()))
+                counts[:, number] = np.diff(np.floor(ends / ends[-1] * totals[number]).astype(np.int64), prepend=0)
+            _enforce_minimum(counts, self.min_tasks)
         return deal_by_label(labels, names, counts, seed, "dirichlet")
 
-    def _sample_counts(self, table: TaskTable, clients: int, names: tuple[str, ...], totals: Ints, seed: int) -> Ints:
-        if self.tasks_per_client is not None:
-            raise OptionError(
-                "dirichlet takes tasks_per_client only with equal_size=True: without it the whole pool is divided"
-            )
-        check_disjoint(clients, self.min_tasks, table)
-        counts = np.zeros((clients, len(names)), dtype=np.int64)
-        for number, name in enumerate(names):
-            logs = stream(seed, "dirichlet", name).log_gamma(np.full(clients, self.beta))
-            weights = np.exp(logs - logs.max())
-            ends = np.cumsum(on_grid(weights / weights.sum()))
-            counts[:, number] = np.diff(np.floor(ends / ends[-1] * totals[number]).astype(np.int64), prepend=0)
-        return _enforce_minimum(counts, self.min_tasks)
 
-    def _sample_equal_counts(self, table: TaskTable, clients: int, totals: Ints, seed: int) -> Ints:
-        tasks = self.tasks_per_client or len(table) // clients
-        check_disjoint(clients, max(tasks, 1), table)
-        streams = StreamBatch(seed, "dirichlet", "equal", count=clients)
-        uniform = streams.uniform(2 * len(totals))
-        shapes = np.full((clients, len(totals)), self.beta)
-        prior = softmax(log_gamma_quantile(shapes, uniform[:, : len(totals)], uniform[:, len(totals) :]))
-        source = stream(seed, "dirichlet", "rivals")
-        counts, room = np.zeros_like(prior), totals.copy()
-        left = np.full(clients, tasks)
-        while int(left.sum()):
-            weights = np.where(room > 0, prior, 0)
-            weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, room)
-            won = _choose_winners(sample_category_counts(streams, left, weights), room, source)
-            counts, room, left = counts + won, room - won.sum(axis=0), left - won.sum(axis=1)
-        return counts
+def _fill_equally(clients: int, tasks: int, totals: Ints, beta: float, seed: int) -> Ints:
+    """Count the tasks of each label that every client draws from its mixture, while the labels have tasks left."""
+    streams = StreamBatch(seed, "dirichlet", "equal", count=clients)
+    uniform = streams.uniform(2 * len(totals))
+    shapes = np.full((clients, len(totals)), beta)
+    prior = softmax(log_gamma_quantile(shapes, uniform[:, : len(totals)], uniform[:, len(totals) :]))
+    source = stream(seed, "dirichlet", "rivals")
+    counts, room, left = np.zeros_like(prior), totals.copy(), np.full(clients, tasks)
+    while int(left.sum()):
+        weights = np.where(room > 0, prior, 0)
+        weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, room)
+        won = sample_category_counts(streams, left, weights)
+        for label in np.flatnonzero(won.sum(axis=0) > room):  # as many of the clients that want it as there are tasks
+            rivals = np.repeat(np.arange(clients), won[:, label])
+            lucky = rivals[source.choice(rivals.size, int(room[label]))]
+            won[:, label] = np.bincount(lucky, minlength=clients)
+        counts, room, left = counts + won, room - won.sum(axis=0), left - won.sum(axis=1)
+    return counts
 
 
-def _choose_winners(wanted: Ints, room: Ints, source: Stream) -> Ints:
-    """Of the clients that want a task of one label, as many as there are tasks, chosen at random."""
-    won = wanted.copy()
-    for label in np.flatnonzero(wanted.sum(axis=0) > room):
-        rivals = np.repeat(np.arange(len(wanted)), wanted[:, label])
-        lucky = rivals[source.choice(rivals.size, int(room[label]))]
-        won[:, label] = np.bincount(lucky, minlength=len(wanted))
-    return won
-
-
-def _enforce_minimum(counts: Ints, minimum: int) -> Ints:
+def _enforce_minimum(counts: Ints, minimum: int) -> None:
     """Clients with too few tasks take tasks, one by one, of the most frequent label of the largest client."""
     sizes = counts.sum(axis=1)
     rich = [(-int(size), client) for client, size in enumerate(sizes.tolist()) if size > minimum]
@@ -94,4 +86,3 @@ def _enforce_minimum(counts: Ints, minimum: int) -> Ints:
             counts[client, label] += 1
             if -size - 1 > minimum:
                 heapq.heappush(rich, (size + 1, donor))
-    return counts

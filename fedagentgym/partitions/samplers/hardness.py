@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import StreamBatch
-from fedagentgym.partitions.assignment import Assignment, compute_offsets, compute_total, iter_batches, sample_distinct
+from fedagentgym.partitions.assignment import Assignment, compute_total, iter_batches, sample_distinct
 from fedagentgym.partitions.division import Axis, Compat, Sampler, check_pool_size
 from fedagentgym.partitions.samplers.coverage import Bounds, sample_coverage, validate_bounds
 from fedagentgym.partitions.table import TaskTable
-
-Ints = NDArray[np.int64]
 
 
 class Hardness(Sampler):
@@ -46,7 +43,7 @@ class Hardness(Sampler):
             raise DataError(
                 "hardness needs labels of which tasks are solved: make them with `fedagentgym label`, pass labels="
             )
-        check_pool_size(clients, self.tasks_per_client, table)
+        check_pool_size(self.tasks_per_client, table)
         solved, unsolved = np.flatnonzero(table.solved), np.flatnonzero(~table.solved)
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import assign_by_hardness
@@ -54,7 +51,24 @@ class Hardness(Sampler):
             return assign_by_hardness(solved, unsolved, clients, self.tasks_per_client, self.xi)
         bounds = self.compute_bounds(len(solved), clients)
         placed = sample_coverage(len(solved), clients, bounds, self.xi, seed, "hardness").renumber(solved)  # line 1
-        return _fill_with_unsolved(placed, unsolved, self.tasks_per_client, seed)
+        missing = self.tasks_per_client - placed.sizes
+        if int(missing.max(initial=0)) > len(unsolved):
+            needy = int(missing.argmax())
+            raise OptionError(
+                f"client {needy} needs {int(missing[needy]):,} unsolved tasks to reach {self.tasks_per_client:,}, but only "
+                f"{len(unsolved):,} are unsolved: lower tasks_per_client or raise min_solved to"
+                f" {self.tasks_per_client - len(unsolved):,}"
+            )
+        parts = []
+        for part in iter_batches(clients, self.tasks_per_client):  # lines 2-5, each client from its own stream
+            streams = StreamBatch(seed, "hardness", "fill", first=part.start, count=len(part))
+            every, wanted = np.arange(len(part)), missing[part.start : part.stop]
+            owner, number = sample_distinct(streams, every, np.full(len(part), len(unsolved)), wanted)
+            begin, end = placed.offsets[part.start], placed.offsets[part.stop]
+            owners = np.concatenate([np.repeat(every, placed.sizes[part.start : part.stop]), owner])
+            items = np.concatenate([placed.items[begin:end], unsolved[number]])
+            parts.append(Assignment.from_pairs(owners, items, len(part)))
+        return Assignment.concatenate(parts)
 
     def compute_bounds(self, solved: int, clients: int) -> Bounds:
         tasks = self.tasks_per_client
@@ -69,24 +83,3 @@ class Hardness(Sampler):
             )
         total = compute_total(clients, mean, self.overlap, solved)
         return validate_bounds(Bounds(total, self.min_solved, mean, high), solved, clients, "solved tasks")
-
-
-def _fill_with_unsolved(placed: Assignment, unsolved: Ints, tasks: int, seed: int) -> Assignment:
-    """Lines 2-5: every client is filled to `tasks` with unsolved tasks, each from its own stream."""
-    missing = tasks - placed.sizes
-    if int(missing.max(initial=0)) > len(unsolved):
-        needy = int(missing.argmax())
-        raise OptionError(
-            f"client {needy} needs {int(missing[needy]):,} unsolved tasks to reach {tasks:,}, but only "
-            f"{len(unsolved):,} are unsolved: lower tasks_per_client or raise min_solved to {tasks - len(unsolved):,}"
-        )
-    parts = []
-    for part in iter_batches(len(placed), tasks):
-        streams = StreamBatch(seed, "hardness", "fill", first=part.start, count=len(part))
-        every, wanted = np.arange(len(part)), missing[part.start : part.stop]
-        owner, number = sample_distinct(streams, every, np.full(len(part), len(unsolved)), wanted)
-        begin, end = placed.offsets[part.start], placed.offsets[part.stop]
-        owners = np.concatenate([np.repeat(every, placed.sizes[part.start : part.stop]), owner])
-        items = np.concatenate([placed.items[begin:end], unsolved[number]])
-        parts.append(Assignment.from_pairs(owners, items, len(part)))
-    return Assignment(compute_offsets(np.full(len(placed), tasks)), Assignment.concatenate(parts).items)

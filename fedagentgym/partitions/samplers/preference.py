@@ -50,7 +50,7 @@ class Preference(Sampler):
     )
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        check_pool_size(clients, self.tasks_per_client, table)
+        check_pool_size(self.tasks_per_client, table)
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import assign_by_preference
 
@@ -99,7 +99,7 @@ class PreferenceDirichlet(Sampler):
     tasks_per_client: int = Field(ge=1, description="tasks of every client")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
-        check_pool_size(clients, self.tasks_per_client, table)
+        check_pool_size(self.tasks_per_client, table)
         share = table.counts / table.counts.sum()
         alpha = share * (1.0 - self.omega) / self.omega
         parts = []

@@ -33,51 +33,39 @@ class Shards(LabelSampler):
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
         labels, names = table.find_labels(self.label)
-        size = self._compute_shard_size(len(table), clients)
-        exact = self.shards_per_client is not None and self.shard_size is not None
-        blocks = -(-len(table) // size) if self.keep_incomplete and not exact else len(table) // size
+        tasks, each = len(table), self.shards_per_client
+        if each is not None:
+            size = self.shard_size or tasks // (clients * each)
+            needed = clients * each * max(size, 1)
+            if needed > tasks or not size:
+                raise OptionError(
+                    f"{clients:,} clients x {each:,} shards of {max(size, 1):,} need {needed:,} tasks, the pool "
+                    f"has {tasks:,}: lower shards_per_client or shard_size, or use fewer clients"
+                )
+        elif self.shard_size is not None:
+            size = self.shard_size
+        else:
+            raise OptionError("shards needs shards_per_client, shard_size, or both")
+        exact = each is not None and self.shard_size is not None
+        blocks = -(-tasks // size) if self.keep_incomplete and not exact else tasks // size
         if blocks < clients:
             raise OptionError(
-                f"{len(table):,} tasks make {blocks:,} shards of {size:,}, and {clients:,} clients need one each: lower "
+                f"{tasks:,} tasks make {blocks:,} shards of {size:,}, and {clients:,} clients need one each: lower "
                 "shard_size or use fewer clients"
             )
-        used = self.shards_per_client * clients if self.shards_per_client is not None else blocks
+        used = blocks if each is None else each * clients
         order = stream(seed, "shards", "deal").permutation(blocks)[:used]
         block_owner = np.full(blocks, -1, dtype=np.int64)
-        block_owner[order] = _spread(used, clients)
-        items = _sort_by_label(labels, names, seed)[: blocks * size]
-        owner = block_owner[np.arange(items.size) // size]
-        return Assignment.from_pairs(owner[owner >= 0], items[owner >= 0], clients)
-
-    def _compute_shard_size(self, tasks: int, clients: int) -> int:
-        if self.shards_per_client is None:
-            if self.shard_size is None:
-                raise OptionError("shards needs shards_per_client, shard_size, or both")
-            return self.shard_size
-        size = self.shard_size or tasks // (clients * self.shards_per_client)
-        needed = clients * self.shards_per_client * max(size, 1)
-        if needed > tasks or not size:
-            raise OptionError(
-                f"{clients:,} clients x {self.shards_per_client:,} shards of {max(size, 1):,} need {needed:,} tasks, the pool "
-                f"has {tasks:,}: lower shards_per_client or shard_size, or use fewer clients"
-            )
-        return size
-
-
-def _spread(blocks: int, clients: int) -> Ints:
-    """The owner of each block; where they do not come out even, the first clients have one more."""
-    counts = np.full(clients, blocks // clients)
-    counts[: blocks % clients] += 1
-    return np.repeat(np.arange(clients), counts)
-
-
-def _sort_by_label(labels: Ints, names: tuple[str, ...], seed: int) -> Ints:
-    """All items, label after label, each label's in random order."""
-    parts = []
-    for number, name in enumerate(names):
-        members = np.flatnonzero(labels == number)
-        parts.append(members[stream(seed, "shards", "order", name).permutation(members.size)])
-    return np.concatenate(parts)
+        block_owner[order] = np.sort(
+            np.arange(used) % clients
+        )  # where they do not come out even, the first have one more
+        items = []
+        for number, name in enumerate(names):
+            members = np.flatnonzero(labels == number)
+            items.append(members[stream(seed, "shards", "order", name).permutation(members.size)])
+        sorted_items = np.concatenate(items)[: blocks * size]
+        owner = block_owner[np.arange(sorted_items.size) // size]
+        return Assignment.from_pairs(owner[owner >= 0], sorted_items[owner >= 0], clients)
 
 
 class Pathological(LabelSampler):
@@ -100,7 +88,20 @@ class Pathological(LabelSampler):
                 f"{self.categories_per_client:,} categories per client are asked for, the pool has {len(names):,}: "
                 f"lower categories_per_client to at most {len(names):,}"
             )
-        owners, held = self._choose_categories(clients, len(names), seed)
+        every, wanted = np.arange(clients), self.categories_per_client
+        first = every % len(names)
+        if self.assignment == "deterministic":
+            owners, held = np.repeat(every, wanted), ((first[:, None] + np.arange(wanted)) % len(names)).reshape(-1)
+        elif self.assignment == "random":
+            streams = StreamBatch(seed, "pathological", "random", count=clients)
+            owners, held = sample_distinct(streams, every, np.full(clients, len(names)), np.full(clients, wanted))
+        else:
+            streams = StreamBatch(seed, "pathological", "first-deterministic", count=clients)
+            owners, others = sample_distinct(
+                streams, every, np.full(clients, len(names) - 1), np.full(clients, wanted - 1)
+            )
+            others += others >= first[owners]
+            owners, held = np.concatenate([every, owners]), np.concatenate([first, others])
         totals = np.bincount(labels, minlength=len(names))
         sharers = np.bincount(held, minlength=len(names))
         if np.any(sharers > totals):
@@ -109,28 +110,9 @@ class Pathological(LabelSampler):
                 f"{sharers[scarce]:,} clients are to share the {totals[scarce]:,} tasks of {names[scarce]!r}: use fewer "
                 "clients, lower categories_per_client, or spread them evenly with assignment='deterministic'"
             )
-        return deal_by_label(labels, names, _cut_evenly(owners, held, totals, clients), seed, "pathological")
-
-    def _choose_categories(self, clients: int, categories: int, seed: int) -> tuple[Ints, Ints]:
-        """(client, category) pairs."""
-        wanted = self.categories_per_client
-        every = np.arange(clients)
-        first = every % categories
-        if self.assignment == "deterministic":
-            return np.repeat(every, wanted), ((first[:, None] + np.arange(wanted)) % categories).reshape(-1)
-        streams = StreamBatch(seed, "pathological", self.assignment, count=clients)
-        if self.assignment == "random":
-            return sample_distinct(streams, every, np.full(clients, categories), np.full(clients, wanted))
-        owners, others = sample_distinct(streams, every, np.full(clients, categories - 1), np.full(clients, wanted - 1))
-        others += others >= first[owners]
-        return np.concatenate([every, owners]), np.concatenate([first, others])
-
-
-def _cut_evenly(owners: Ints, held: Ints, totals: Ints, clients: int) -> Ints:
-    """Tasks of each client and category: parts differ by at most one, and clients of lower number have the larger ones."""
-    has = np.zeros((clients, len(totals)), dtype=np.int64)
-    has[owners, held] = 1
-    sharers = np.maximum(has.sum(axis=0), 1)
-    place = np.cumsum(has, axis=0) - 1
-    counts: Ints = has * (totals // sharers + (place < totals % sharers))
-    return counts
+        # parts of a category differ by at most one task, and clients of lower number have the larger ones
+        has = np.zeros((clients, len(names)), dtype=np.int64)
+        has[owners, held] = 1
+        sharers = np.maximum(sharers, 1)
+        counts: Ints = has * (totals // sharers + (np.cumsum(has, axis=0) - 1 < totals % sharers))
+        return deal_by_label(labels, names, counts, seed, "pathological")

@@ -39,41 +39,31 @@ class Uniform(Sampler):
     compat: Compat | None = Field(default=None, description="'fedagent': contiguous windows, as in the authors' code")
 
     def sample(self, table: TaskTable, clients: int, seed: int) -> Assignment:
+        tasks = self.tasks_per_client
+        if tasks is None:
+            share = int(float(self.overlap or 1.0) * len(table)) // clients
+            if not share:
+                raise OptionError(f"{len(table):,} tasks are too few for {clients:,} clients: use fewer clients")
+            tasks = min(share, len(table))
         if self.compat == "fedagent":
             from fedagentgym.partitions.compat import assign_windows
 
-            return assign_windows(len(table), clients, self._compute_tasks_per_client(table, clients))
-        tasks = self._compute_tasks_per_client(table, clients)
-        if self.disjoint or self.overlap is not None or self.tasks_per_client is None:
-            return self._sample_balanced(table, clients, tasks, seed)
-        check_pool_size(clients, tasks, table)
-        return Assignment.concatenate(
-            _sample_batch(len(table), part, tasks, seed) for part in iter_batches(clients, tasks)
-        )
-
-    def _compute_tasks_per_client(self, table: TaskTable, clients: int) -> int:
-        if self.tasks_per_client is not None:
-            return self.tasks_per_client
-        share = int(float(self.overlap or 1.0) * len(table)) // clients
-        if not share:
-            raise OptionError(f"{len(table):,} tasks are too few for {clients:,} clients: use fewer clients")
-        return min(share, len(table))
-
-    def _sample_balanced(self, table: TaskTable, clients: int, tasks: int, seed: int) -> Assignment:
-        overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
+            return assign_windows(len(table), clients, tasks)
+        if not self.disjoint and self.overlap is None and self.tasks_per_client is not None:
+            check_pool_size(tasks, table)
+            drawn = []
+            for part in iter_batches(clients, tasks):
+                streams, every = StreamBatch(seed, "uniform", first=part.start, count=len(part)), np.arange(len(part))
+                drawn.append(
+                    sample_distinct(streams, every, np.full(len(part), len(table)), np.full(len(part), tasks))[1]
+                )
+            return Assignment(compute_offsets(np.full(clients, tasks)), np.concatenate(drawn))
         if self.disjoint and self.overlap not in (None, 1.0):
             raise OptionError(
                 f"disjoint=True means overlap 1, but overlap={self.overlap:g} is asked for: give one of them"
             )
-        used = max(tasks, int(-(-clients * tasks // overlap)))
-        check_overlap(clients, tasks, overlap, used, table)
+        overlap = 1.0 if self.disjoint else float(self.overlap or 1.0)
+        used = check_overlap(table, clients=clients, tasks=tasks, overlap=overlap)
         source = stream(seed, "uniform", "deal")
         items = np.sort(source.choice(len(table), used))
         return assign_balanced(np.full(clients, tasks, dtype=np.int64), used, source).renumber(items)
-
-
-def _sample_batch(items: int, part: range, tasks: int, seed: int) -> Assignment:
-    streams = StreamBatch(seed, "uniform", first=part.start, count=len(part))
-    every = np.arange(len(part))
-    _, drawn = sample_distinct(streams, every, np.full(len(part), items), np.full(len(part), tasks))
-    return Assignment(compute_offsets(np.full(len(part), tasks)), drawn)
