@@ -21,7 +21,6 @@ from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.loading import (
     FILES,
     RECORD,
-    Loaded,
     Request,
     check_subset,
     download_parts,
@@ -82,6 +81,14 @@ def check_files(name: str, given: Path | None, subset: str | None = None) -> Fin
     chosen = check_subset(name, subset)
     data = INSTALLED if given is None else str(given)
     found = load(Request(name, data, subset=chosen, bad_rows=1.0))
+    # repeated questions count more, or leak the test into training
+    places: dict[Any, list[str]] = {}
+    for task in found.tasks:
+        places.setdefault(task.question, []).append(task.split)
+    repeated = sum(len(splits) - 1 for splits in places.values())
+    seen = sum("train" in splits and len(set(splits)) > 1 for splits in places.values())
+    notes = [f"{repeated:,} tasks repeat another one"] if repeated else []
+    notes += [f"{seen:,} training tasks are in another split too"] if seen else []
     return Findings(
         place=data_folder(name) if given is None else given,
         tasks=found.count_tasks(),
@@ -90,38 +97,23 @@ def check_files(name: str, given: Path | None, subset: str | None = None) -> Fin
         columns=found.columns,
         skipped=found.bad,
         left_out=found.left_out,
-        notes=_note_repetitions(found),
+        notes=tuple(notes),
     )
-
-
-def _note_repetitions(found: Loaded) -> tuple[str, ...]:
-    """A note about repeated questions: they count more, or leak the test into training."""
-    places: dict[Any, list[str]] = {}
-    for task in found.tasks:
-        places.setdefault(task.question, []).append(task.split)
-    repeated = sum(len(splits) - 1 for splits in places.values())
-    seen = sum("train" in splits and len(set(splits)) > 1 for splits in places.values())
-    notes = [f"{repeated:,} tasks repeat another one"] if repeated else []
-    return (*notes, *([f"{seen:,} training tasks are in another split too"] if seen else []))
 
 
 def _describe(name: str, source: Source) -> DataSet:
     """A data set of the table, as all data sets are described."""
-    if source.test_only:
-        splits = "test only"
-    else:
-        there = dict.fromkeys(split for counts in source.published for split in counts)
-        splits = ", ".join(there) or "train"
+    there = dict.fromkeys(split for counts in source.published for split in counts)
+    splits = "test only" if source.test_only else ", ".join(there) or "train"
     if source.hides_answers:
         splits += " (the published test comes without answers)"
-    use = f"source: {name}, data: installed"
     return DataSet(
         name=name,
         about=f"fedagentgym/{WORLDS[source.task]}-v0, {source.hub} on the Hugging Face hub",
         licence=source.licence,
         columns=source.columns,
         splits=splits + (f"; configurations {', '.join(source.subsets)}" if source.subsets else ""),
-        use=use,
+        use=f"source: {name}, data: installed",
         published=source.published,
         install=partial(install_files, name),
         check=partial(check_files, name),

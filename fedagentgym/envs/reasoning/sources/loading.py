@@ -9,8 +9,9 @@ from the program itself. Nothing here goes to the network.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,17 +24,10 @@ from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import INSTALLED
+from fedagentgym.envs.pool import represent
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
-from fedagentgym.envs.reasoning.sources.own import (
-    OWN,
-    Columns,
-    GivenRows,
-    compute_content_digest,
-    describe_columns,
-    find_columns,
-    make_reader,
-)
+from fedagentgym.envs.reasoning.sources.own import OWN, Columns, GivenRows, find_columns, make_reader
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
 from fedagentgym.envs.tasks import is_value
 
@@ -66,36 +60,28 @@ def find_installed(name: str) -> Path:
             f"the data set {name} is not installed: `fedagentgym data add {name}` downloads it,"
             f" `fedagentgym data add {name} --from FILE_OR_FOLDER` installs a copy"
         )
-    _check_files(home, stamp_file(record), _stamp_files(home / FILES))
-    return home / FILES
-
-
-def _stamp_files(folder: Path) -> Stamps:
+    folder = home / FILES
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return tuple((file.relative_to(folder).as_posix(), stamp_file(file)) for file in files)
+    stamps = tuple((file.relative_to(folder).as_posix(), stamp_file(file)) for file in files)
+    _check_files(home, stamp_file(record), stamps)
+    return folder
 
 
 @lru_cache(maxsize=32)
 def _check_files(home: Path, written: tuple[int, int, int], stamps: Stamps) -> None:
     """Raise unless the files are those of the record; checked again when one of them changes."""
-    expected = read_record(home)
+    record = read_json(home / RECORD)
+    expected = record.get("files") if isinstance(record, dict) else None
+    if not isinstance(expected, dict) or not all(isinstance(value, str) for value in expected.values()):
+        raise DataError(
+            f"{home / RECORD} is not the record of an installed data set: remove {home} and install it again"
+        )
     found = {name: file_digest(home / FILES / name) for name, _ in stamps}
     changed = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
     if changed:
         raise DataError(
             f"{home / FILES / changed[0]} is not the file that was installed: remove {home} and install the set again"
         )
-
-
-def read_record(home: Path) -> Mapping[str, str]:
-    """The digests of the files that were installed, by their paths."""
-    record = read_json(home / RECORD)
-    files = record.get("files") if isinstance(record, dict) else None
-    if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
-        raise DataError(
-            f"{home / RECORD} is not the record of an installed data set: remove {home} and install it again"
-        )
-    return files
 
 
 TOLERATED = 0.01
@@ -139,23 +125,21 @@ class Loaded:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def count_tasks(self) -> dict[str, int]:
-        """Return how many tasks each split has."""
+        """How many tasks each split has."""
         return dict(Counter(task.split for task in self.tasks))
 
 
 def load(request: Request) -> Loaded:
     """The requested tasks; they are cached until a file changes."""
     if isinstance(request.data, GivenRows):
-        return _load_given_rows(request)
+        return _load(request, (), ())
     subset = None if request.name == OWN else check_subset(request.name, request.subset)
     root = find_installed(request.name) if request.data == INSTALLED else Path(request.data).expanduser()
     files = list_data_files(root)
     if subset is not None:
         files = choose_subset(root, files, request.source.subsets, subset)
     found = digest_files(root, files)
-    return _load_from_files(
-        request._replace(subset=subset, data=str(root)), tuple(map(str, files)), tuple(found.items())
-    )
+    return _load(request._replace(subset=subset, data=str(root)), tuple(map(str, files)), tuple(found.items()))
 
 
 def check_subset(name: str, subset: str | None) -> str | None:
@@ -170,18 +154,13 @@ def check_subset(name: str, subset: str | None) -> str | None:
     return known[subset.lower()]
 
 
-@lru_cache(maxsize=8)
-def _load_from_files(request: Request, paths: tuple[str, ...], digests: tuple[tuple[str, str], ...]) -> Loaded:
-    """Kept by the digests of the files."""
-    records = read_records(Path(str(request.data)), list(map(Path, paths)))
-    made_of: dict[str, Any] = {"source": request.name, "files": dict(digests)}
-    return _divide(read_tasks(request, records, made_of), request)
-
-
-@lru_cache(maxsize=8)
-def _load_given_rows(request: Request) -> Loaded:
-    assert isinstance(request.data, GivenRows)
-    return _divide(read_tasks(request, request.data.records, {}), request)
+@lru_cache(maxsize=16)
+def _load(request: Request, paths: tuple[str, ...], digests: tuple[tuple[str, str], ...]) -> Loaded:
+    """Kept by the request and the digests of its files."""
+    if isinstance(request.data, GivenRows):
+        return _divide(read_tasks(request, request.data.records, {}), request)
+    records = read_records(Path(request.data), list(map(Path, paths)))
+    return _divide(read_tasks(request, records, {"source": request.name, "files": dict(digests)}), request)
 
 
 def read_tasks(
@@ -201,18 +180,24 @@ def read_tasks(
     read = source.read if source.adapt is None else source.adapt(rows)
     if name == OWN and rows:
         found = find_columns(request.task, request.columns, rows)
-        read, how = make_reader(request.task, found, rows), f"the data, where {describe_columns(found)},"
+        said = ", ".join(f"{field} = {column}" for field, column in found.items())
+        read, how = make_reader(request.task, found, rows), f"the data, where {said},"
     tasks: list[LoadedTask] = []
     left_out: Counter[str] = Counter()
     problems: set[object] = set()
     for row in rows:
-        if source.hides_answers and row.split == "test" and _has_no_answer(row):
-            left_out[HIDDEN] += 1
-            continue
+        if source.hides_answers and row.split == "test":
+            answer = row.get("answer", "cop")
+            if answer is None or answer == -1 or (isinstance(answer, str) and not answer.strip()):
+                left_out[HIDDEN] += 1
+                continue
         try:
-            task = _read_row(read, row, "test" if source.test_only else row.split or "train")
+            task = read(row, "test" if source.test_only else row.split or "train")
         except DataError as error:
             bad.append(str(error))
+            continue
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            bad.append(f"{row.where}: the row cannot be read ({describe_error(error)})")
             continue
         if task is None:
             left_out[EXCLUDED] += 1
@@ -220,49 +205,32 @@ def read_tasks(
             left_out[REPEATED] += 1
         else:
             problems.add(task.payload.problem if source.repeats else None)
-            tasks.append(task)
+            user = row.get("user")
+            tasks.append(task._replace(fields={**task.fields, "user": user}) if is_value(user) else task)
     _check_bad_rows(how, bad, total, request.bad_rows)
     if not tasks:
         raise DataError("the data holds no task" if name == OWN else f"the data for source {name!r} holds no task")
     if name == OWN:
-        made_of = {"source": OWN, "tasks": compute_content_digest(tasks)}
+        # the same for a file and for the same rows in another form
+        content = represent([tuple(task) for task in tasks]).encode("utf-8", "surrogatepass")
+        made_of = {"source": OWN, "tasks": hashlib.sha256(content).hexdigest()}
     columns = tuple(dict.fromkeys(str(column) for row in rows[:100] for column in row.fields))
     return Loaded(tuple(tasks), made_of, len(rows), columns, tuple(bad), left_out)
-
-
-def _read_row(read: Callable[[Row, str], LoadedTask | None], row: Row, split: str) -> LoadedTask | None:
-    """The task of a row, with the user to whom it belongs; an error is one sentence."""
-    try:
-        task = read(row, split)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise DataError(f"{row.where}: the row cannot be read ({describe_error(error)})") from None
-    user = row.get("user")
-    return task._replace(fields={**task.fields, "user": user}) if task is not None and is_value(user) else task
-
-
-def _has_no_answer(row: Row) -> bool:
-    answer = row.get("answer", "cop")
-    return answer is None or answer == -1 or (isinstance(answer, str) and not answer.strip())
 
 
 def _check_bad_rows(name: str, bad: Sequence[str], rows: int, tolerated: float) -> None:
     if not bad:
         return
-    share = len(bad) / rows if rows else 1.0
-    if share > tolerated:
+    places = [one.partition(": ")[0] for one in bad[1:]]
+    others = f"; also {'; '.join(places[:5])}" if places else ""
+    others += f"; and {len(places) - 5:,} more" if len(places) > 5 else ""
+    if not rows or len(bad) / rows > tolerated:
         raise DataError(
-            f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used{_name_others(bad)}, at most {tolerated:.3g} of"
+            f"{bad[0]} ({len(bad):,} of {rows:,} rows of {name} cannot be used{others}, at most {tolerated:.3g} of"
             " them may be: fix the file, or set bad_rows)"
         )
     warning = "%d of %d rows of %s are skipped; the first: %s%s"
-    get_logger(__name__).warning(warning, len(bad), rows, name, bad[0], _name_others(bad))
-
-
-def _name_others(bad: Sequence[str]) -> str:
-    """The places of the bad rows after the first one."""
-    places = [one.partition(": ")[0] for one in bad[1:]]
-    more = f"; and {len(places) - 5:,} more" if len(places) > 5 else ""
-    return f"; also {'; '.join(places[:5])}{more}" if places else ""
+    get_logger(__name__).warning(warning, len(bad), rows, name, bad[0], others)
 
 
 def _refuse_row(row: Row, split: str) -> LoadedTask:
@@ -279,22 +247,25 @@ def _divide(found: Loaded, request: Request) -> Loaded:
     if request.subset is not None and request.subset != source.subset:
         made_of["subset"] = request.subset
     if request.merge_splits:
-        _refuse_merging(request.name, source)
+        if source.test_only:
+            raise OptionError(
+                f"merge_splits makes every task a training task, and {request.name} is a test set: leave it out"
+            )
         tasks = tuple(task._replace(split="train") for task in tasks)
         made_of["merge_splits"] = True
     if request.holdout:
         tasks = _hold_out(tasks, request)
         counts = dict(request.holdout)
         made_of |= {"holdout": counts.get("both", counts), "seed": request.seed}
-    if request.train_tasks is not None:
-        tasks = _draw_training_tasks(tasks, request.train_tasks, request.seed)
+    if request.train_tasks is not None:  # in the order of the files
+        training = [number for number, task in enumerate(tasks) if task.split == "train"]
+        if request.train_tasks > len(training):
+            raise OptionError(f"train_tasks={request.train_tasks}: the data has {len(training)} training tasks")
+        order = stream(request.seed, "train_tasks").permutation(len(training)).tolist()
+        kept = {training[place] for place in order[: request.train_tasks]}
+        tasks = tuple(task for number, task in enumerate(tasks) if task.split != "train" or number in kept)
         made_of |= {"train_tasks": request.train_tasks, "seed": request.seed}
     return Loaded(tasks, made_of, found.rows, found.columns, found.bad, found.left_out)
-
-
-def _refuse_merging(name: str, source: Source) -> None:
-    if source.test_only:
-        raise OptionError(f"merge_splits makes every task a training task, and {name} is a test set: leave it out")
 
 
 def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask, ...]:
@@ -321,13 +292,3 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
     order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
     moved = {next(order): split for split, count in wanted.items() for _ in range(count)}
     return tuple(task._replace(split=moved.get(number, task.split)) for number, task in enumerate(tasks))
-
-
-def _draw_training_tasks(tasks: Sequence[LoadedTask], count: int, seed: int) -> tuple[LoadedTask, ...]:
-    """Training tasks drawn with the seed, in the order of the files; the other splits are unchanged."""
-    training = [number for number, task in enumerate(tasks) if task.split == "train"]
-    if count > len(training):
-        raise OptionError(f"train_tasks={count}: the data has {len(training)} training tasks")
-    order = stream(seed, "train_tasks").permutation(len(training)).tolist()
-    kept = {training[place] for place in order[:count]}
-    return tuple(task for number, task in enumerate(tasks) if task.split != "train" or number in kept)

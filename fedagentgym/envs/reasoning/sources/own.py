@@ -8,14 +8,14 @@ clients can be formed (`partition="natural", by="office"`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.encoding import to_plain_numbers
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_value, unknown_name_error
-from fedagentgym.envs.pool import represent
 from fedagentgym.envs.reasoning.generators.problems import Fact, Program, Question
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources import readers
@@ -69,12 +69,8 @@ class GivenRows:
 
 def read_given_rows(data: object) -> GivenRows:
     """The rows of a list of mappings, a data set of `datasets`, or a mapping from splits to such rows."""
-    records = tuple(_list_records(data))
-    return GivenRows(hashlib.sha256(repr(records).encode("utf-8", "surrogatepass")).hexdigest(), records)
-
-
-def _list_records(data: object) -> Iterator[tuple[str, str | None, object]]:
     parts = data if isinstance(data, Mapping) else {getattr(data, "split", None): data}
+    records: list[tuple[str, str | None, object]] = []
     for part, rows in parts.items():
         split = None if part is None else infer_split(Path(str(part)))
         if isinstance(data, Mapping) and split is None:
@@ -86,7 +82,9 @@ def _list_records(data: object) -> Iterator[tuple[str, str | None, object]]:
             )
         place = "data" if part is None else f"data, {part}"
         for number, record in enumerate(rows, start=1):
-            yield f"{place}, row {number}", split, to_plain_numbers(record)
+            records.append((f"{place}, row {number}", split, to_plain_numbers(record)))
+    digest = hashlib.sha256(repr(tuple(records)).encode("utf-8", "surrogatepass")).hexdigest()
+    return GivenRows(digest, tuple(records))
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------
@@ -109,11 +107,10 @@ def check_columns(task: str, columns: object) -> Columns:
 def find_columns(task: str, columns: Columns, rows: Sequence[Row]) -> dict[str, str]:
     """The column of every field that the rows have."""
     there = _list_columns(rows)
-    known = {
-        *there,
-        *map(str.lower, there),
-        *(f"{name}.{key}" for row in rows[:100] for name, key in _list_inner_names(row)),
-    }
+    known = {*there, *map(str.lower, there)}
+    for row in rows[:100]:
+        inner = {name: value for name, value in row.fields.items() if isinstance(value, Mapping)}
+        known.update(f"{name}.{key}" for name, value in inner.items() for key in value)
     given = dict(columns)
     found: dict[str, str] = {}
     for name in (*FIELDS[task], *ABOUT):
@@ -140,93 +137,61 @@ def _list_columns(rows: Sequence[Row]) -> list[str]:
     return [name for name in names if name not in doubles]
 
 
-def _list_inner_names(row: Row) -> Iterator[tuple[str, str]]:
-    return ((str(name), str(key)) for name, value in row.fields.items() if isinstance(value, Mapping) for key in value)
-
-
-def describe_columns(found: Mapping[str, str]) -> str:
-    """The columns as they were found, for messages."""
-    return ", ".join(f"{name} = {column}" for name, column in found.items())
-
-
-def _read_column(row: Row, column: str) -> Any:
-    if column in row.fields:
-        return row.fields[column]
-    outer, _, inner = column.partition(".")
-    value = row.fields.get(outer)
-    return value.get(inner) if isinstance(value, Mapping) else None
-
-
-def find_fields(found: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
-    """The columns that stay fields of the tasks: those with short texts or whole numbers that are nothing else."""
-    content = {column.partition(".")[0].lower() for name, column in found.items() if name != "category"}
-    free = [name for name in _list_columns(rows) if name.lower() not in content and name != "category"]
-    return [name for name in free if all(_is_short(row.fields.get(name)) for row in rows)]
-
-
-def _is_short(value: object) -> bool:
-    return value is None or (is_value(value) and len(str(value)) <= MOST_OF_FIELD)
-
-
 # ---- tasks ------------------------------------------------------------------------------------------------------
 
 
 def make_reader(task: str, found: Mapping[str, str], rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask]:
-    """The reader of rows with these columns."""
-    make, kept = _MAKERS[task], find_fields(found, rows)
-
-    def read(row: Row, split: str) -> LoadedTask:
-        values = {name: _read_column(row, column) for name, column in found.items()}
-        plain = Row(row.where, row.split, {name: value for name, value in values.items() if value is not None})
-        payload = make(plain._replace(fields={**plain.fields, "question": _read_question(plain)}))
-        beside = {name: row.fields[name] for name in kept if row.fields.get(name) is not None}
-        return LoadedTask(_read_split(plain, split), _read_category(plain), payload, _read_hardness(plain), beside)
-
-    return read
-
-
-def compute_content_digest(tasks: Sequence[LoadedTask]) -> str:
-    """The identity of what was read, which is the same for a file and for the same rows in another form."""
-    return hashlib.sha256(represent([tuple(task) for task in tasks]).encode("utf-8", "surrogatepass")).hexdigest()
+    """The reader of rows with these columns. Those with short texts or whole numbers that are nothing else stay fields of the
+    tasks."""
+    content = {column.partition(".")[0].lower() for name, column in found.items() if name != "category"}
+    kept = []
+    for name in _list_columns(rows):
+        values = [row.fields.get(name) for row in rows]
+        short = all(one is None or (is_value(one) and len(str(one)) <= MOST_OF_FIELD) for one in values)
+        if short and name.lower() not in content and name != "category":
+            kept.append(name)
+    return partial(_read_row, task, found, kept)
 
 
-def _read_question(row: Row) -> str:
-    """The question; of chat messages the last one."""
-    value = row.get_value("question")
-    if isinstance(value, list) and value and isinstance(value[-1], Mapping):
-        value = value[-1].get("content")
-    if not isinstance(value, str) or not value.strip():
-        raise row.make_error("question", f"is not a text, but {show_value(value)}")
-    return value
+def _read_row(task: str, found: Mapping[str, str], kept: Sequence[str], given: Row, split: str) -> LoadedTask:
+    fields: dict[str, Any] = {}
+    for name, column in found.items():
+        value = given.fields.get(column)
+        if column not in given.fields:
+            outer, _, inner = column.partition(".")
+            value = given.fields.get(outer)
+            value = value.get(inner) if isinstance(value, Mapping) else None
+        if value is not None:
+            fields[name] = value
+    row = given._replace(fields=fields)
 
+    question = row.get_value("question")
+    if isinstance(question, list) and question and isinstance(question[-1], Mapping):  # of chat messages the last one
+        question = question[-1].get("content")
+    if not isinstance(question, str) or not question.strip():
+        raise row.make_error("question", f"is not a text, but {show_value(question)}")
+    payload = _MAKERS[task](row._replace(fields={**fields, "question": question}))
 
-def _read_category(row: Row) -> str:
-    value = row.get("category")
-    if value is not None and not is_value(value):
-        raise row.make_error("category", f"is no text, but {show_value(value)}")
-    return OWN if value is None else str(value)
-
-
-def _read_split(row: Row, otherwise: str) -> str:
-    value = row.get("split")
-    if value is None:
-        return otherwise
-    if str(value).lower() not in SPLIT_WORDS:
-        raise row.make_error("split", f"is one of {join_names(SPLIT_WORDS)}, not {show_value(value)}")
-    return SPLIT_WORDS[str(value).lower()]
-
-
-def _read_hardness(row: Row) -> float | None:
-    value = row.get("hardness")
-    if value is None or str(value) in readers.LEVELS:
-        return None if value is None else readers.LEVELS[str(value)]
-    try:
-        hardness = float(value)
-    except (TypeError, ValueError):
-        hardness = -1.0
-    if not 0 <= hardness <= 1:
-        raise row.make_error("hardness", f"is a number from 0 to 1 or easy, medium, hard, not {show_value(value)}")
-    return hardness
+    if (named := fields.get("split")) is not None:
+        if str(named).lower() not in SPLIT_WORDS:
+            raise row.make_error("split", f"is one of {join_names(SPLIT_WORDS)}, not {show_value(named)}")
+        split = SPLIT_WORDS[str(named).lower()]
+    category = fields.get("category", OWN)
+    if not is_value(category):
+        raise row.make_error("category", f"is no text, but {show_value(category)}")
+    hardness = fields.get("hardness")
+    if str(hardness) in readers.LEVELS:
+        hardness = readers.LEVELS[str(hardness)]
+    elif hardness is not None:
+        try:
+            hardness = float(hardness)
+        except (TypeError, ValueError):
+            hardness = -1.0
+        if not 0 <= hardness <= 1:
+            said = f"is a number from 0 to 1 or easy, medium, hard, not {show_value(fields['hardness'])}"
+            raise row.make_error("hardness", said)
+    beside = {name: given.fields[name] for name in kept if given.fields.get(name) is not None}
+    return LoadedTask(split, str(category), payload, hardness, beside)
 
 
 def _read_list(row: Row, name: str, value: Any) -> Any:
@@ -250,40 +215,30 @@ def _make_question(row: Row) -> Question:
     question = row.get_text("question")
     if (offered := _read_list(row, "choices", row.get("choices"))) is not None:
         options = readers.read_options(row, offered)
-        return Question(question, (_find_choice(row, value, options),), options=tuple(options))
+        # the right choice is given as its letter, as the choice itself, or as its number from 0 on
+        letters, given = [letter for letter, _ in options], str(value).strip()
+        same = [letter for letter, option in options if option.strip() == given]
+        counted = letters[int(given)] if given.isdecimal() and int(given) < len(letters) else None
+        if given in letters:
+            letter = given
+        elif counted is not None and (isinstance(value, int) or len(same) != 1):
+            letter = counted
+        elif len(same) == 1:
+            letter = same[0]
+        else:
+            raise row.make_error("answer", f"is none of the choices, but {show_value(value)}")
+        return Question(question, (letter,), options=tuple(options))
     if isinstance(value, Mapping):  # as in SQuAD
         value = value.get("text")
     if isinstance(value, str) and value.startswith('["'):
         value = readers.parse_json_field(row, "answer", value)
     golds = value if isinstance(value, list) and value else [value]
     answers = [readers.read_answer(row._replace(fields={"answer": gold})) for gold in golds]
-    return Question(question, tuple(answers), _read_facts(row))
-
-
-def _find_choice(row: Row, value: Any, options: Sequence[tuple[str, str]]) -> str:
-    """The letter of the right choice, which is given as a letter, as the choice itself, or as its number from 0 on."""
-    letters = [letter for letter, _ in options]
-    given = str(value).strip()
-    same = [letter for letter, option in options if option.strip() == given]
-    counted = letters[int(given)] if given.isdecimal() and int(given) < len(letters) else None
-    if given in letters:
-        return given
-    if isinstance(value, int) and counted is not None:
-        return counted
-    if len(same) == 1 or counted is not None:
-        return same[0] if len(same) == 1 else str(counted)
-    raise row.make_error("answer", f"is none of the choices, but {show_value(value)}")
-
-
-def _read_facts(row: Row) -> tuple[Fact, ...]:
-    value = _read_list(row, "context", row.get("context"))
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (Fact("", value),)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return tuple(Fact("", one) for one in value)
-    return readers.read_context(row)
+    context = _read_list(row, "context", row.get("context"))
+    texts = [context] if isinstance(context, str) else [] if context is None else context
+    if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
+        return Question(question, tuple(answers), tuple(Fact("", one) for one in texts))
+    return Question(question, tuple(answers), readers.read_context(row))
 
 
 def _make_program(row: Row) -> Program:
@@ -292,20 +247,20 @@ def _make_program(row: Row) -> Program:
     if isinstance(value, str) and entry and "def check(" in value and f"def {entry}" in question:
         given = {"prompt": question, "entry_point": entry, "test": value, "canonical_solution": row.get("solution")}
         return readers.humaneval(row._replace(fields=given), "").payload  # type: ignore[no-any-return]
-    return Program(question, _read_tests(row, value, entry), str(row.get("solution") or ""))
-
-
-def _read_tests(row: Row, value: Any, entry: str) -> Checks:
     setup = row.get("setup")
     setup = "\n".join(map(str, setup)) if isinstance(setup, list) else str(setup or "")
     readers.check_syntax(row, "setup", setup)
-    if isinstance(value, Mapping):
-        return _read_test_mapping(row, value, entry)
+    # lists of cases are written as mappings: pairs of input and output, or of arguments and result
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        pairs = {"inputs": [one.get("input") for one in value], "outputs": [one.get("output") for one in value]}
-        return _read_test_mapping(row, pairs, entry)
-    if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
-        return _parse_checks(row, {"entry": entry, "calls": value})
+        value = {"inputs": [one.get("input") for one in value], "outputs": [one.get("output") for one in value]}
+    elif isinstance(value, list) and value and all(isinstance(one, list) for one in value):
+        value = {"calls": value}
+    tests = _read_cases(row, value, entry) if isinstance(value, Mapping) else _read_code(row, value, entry, setup)
+    return Program(question, tests, str(row.get("solution") or ""))
+
+
+def _read_code(row: Row, value: Any, entry: str, setup: str) -> Checks:
+    """Tests as code: one text or a list of asserts."""
     asserts = value if isinstance(value, list) else [value]
     if not asserts or not all(isinstance(one, str) and one.strip() for one in asserts):
         raise row.make_error("tests", f"is no test code, no list of asserts and no list of cases: {show_value(value)}")
@@ -315,35 +270,28 @@ def _read_tests(row: Row, value: Any, entry: str) -> Checks:
     if simple is not None:
         return Checks(*simple)
     code = "\n".join(asserts)
-    if "def check(" in code and not entry:
+    if "def check(" not in code:
+        return Checks(code=f"{setup}\n{code}")
+    if not entry:
         raise row.make_error("tests", "calls check(candidate), and no column entry names the function")
-    return (
-        Checks(entry, code=code, setup=setup, check="check")
-        if "def check(" in code
-        else Checks(code=f"{setup}\n{code}")
-    )
+    return Checks(entry, code=code, setup=setup, check="check")
 
 
-def _read_test_mapping(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
+def _read_cases(row: Row, value: Mapping[str, Any], entry: str) -> Checks:
     """Tests as inputs beside outputs, or under the names of `Checks`."""
     if not {"inputs", "outputs"} <= value.keys():
-        return _parse_checks(row, {"entry": entry, **value})
+        try:
+            return parse_checks({"entry": entry, **value})
+        except DataError as error:
+            raise DataError(f"{row.where}: {error}") from None
     inputs, outputs, entry = value["inputs"], value["outputs"], str(value.get("fn_name") or entry)
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs or len(inputs) != len(outputs):
         raise row.make_error("tests", "has not as many outputs as inputs, or none")
     pairs = list(zip(inputs, outputs, strict=True))
     if not entry:
         return Checks(outputs=tuple((str(given), str(expected)) for given, expected in pairs))
-    return Checks(
-        entry, tuple(Call(tuple(given) if isinstance(given, list) else (given,), want) for given, want in pairs)
-    )
-
-
-def _parse_checks(row: Row, given: Mapping[str, Any]) -> Checks:
-    try:
-        return parse_checks(given)
-    except DataError as error:
-        raise DataError(f"{row.where}: {error}") from None
+    calls = [Call(tuple(given) if isinstance(given, list) else (given,), want) for given, want in pairs]
+    return Checks(entry, tuple(calls))
 
 
 _MAKERS: Mapping[str, Callable[[Row], Any]] = {"math": _make_math, "qa": _make_question, "code": _make_program}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fedagentgym.base.errors import DataError
@@ -99,22 +100,18 @@ def deepmath(row: Row, split: str) -> LoadedTask:
 
 def contest(row: Row, split: str, name: str = "") -> LoadedTask:
     """AIME and AMC; the contest's name is the category, the number of the problem its hardness."""
-    category, number = _find_contest(row)
+    # the address or the id (2024-II-4) may name the contest and the number of the problem
+    category, number = "", None
+    if named := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
+        category, number = named["contest"].replace("_", " "), int(named["number"])
+    elif named := _CONTEST_ID.fullmatch(str(row.get("id") or "")):
+        category, number = f"{named['year']} AIME {named['part']}", int(named["number"])
     category = category or name or str(row.get("year", "contest", "source") or "contest")
     hardness = None if number is None else min(1.0, number / (15 if "AIME" in category else 25))
     gold = row.get("answer")
     gold = _read_boxed(row) if gold is None else read_gold(row, "answer", gold)
     solution = str(row.get("solution") or "")
     return make_math_task(row, split, category, row.get_text("problem", "question"), [gold], hardness, solution)
-
-
-def _find_contest(row: Row) -> tuple[str, int | None]:
-    """The contest and the number of a problem, from its address or its id (2024-II-4), if they contain them."""
-    if named := _YEAR_AND_PROBLEM.search(str(row.get("url") or "")):
-        return named["contest"].replace("_", " "), int(named["number"])
-    if named := _CONTEST_ID.fullmatch(str(row.get("id") or "")):
-        return f"{named['year']} AIME {named['part']}", int(named["number"])
-    return "", None
 
 
 def minerva(row: Row, split: str) -> LoadedTask:
@@ -174,13 +171,17 @@ LETTERS = "ABCDEFGH"
 def hotpotqa(row: Row, split: str) -> LoadedTask:
     """HotpotQA and 2WikiMultiHopQA, as published and as on the hub."""
     facts = read_context(row)
-    path = tuple(
-        dict.fromkeys(title for title in _read_supporting_titles(row) if any(fact.title == title for fact in facts))
-    )
+    support = row.get("supporting_facts")
+    if isinstance(support, str):
+        support = parse_json_field(row, "supporting_facts", support)
+    if isinstance(support, dict):
+        titles = [str(title) for title in support.get("title", [])]
+    else:
+        titles = [str(one[0]) for one in support or [] if isinstance(one, list | tuple) and one]
     known = {fact.title: fact.text for fact in facts}
-    question = Question(
-        row.get_text("question"), _read_answers(row), facts, path, " ".join(known[title] for title in path)
-    )
+    path = tuple(dict.fromkeys(title for title in titles if title in known))
+    said = " ".join(known[title] for title in path)
+    question = Question(row.get_text("question"), _read_answers(row), facts, path, said)
     return LoadedTask(split, str(row.get("type") or "other"), question, LEVELS.get(str(row.get("level"))))
 
 
@@ -217,8 +218,8 @@ def medqa(row: Row, split: str) -> LoadedTask:
 
 def make_medmcqa_reader(rows: Sequence[Row]) -> Callable[[Row, str], LoadedTask | None]:
     """The reader for these rows, whose options are counted from 0 (on the hub) or from 1 (in the original files)."""
-    first = detect_first_option(rows)
-    return lambda row, split: medmcqa(row, split, first)
+    cops = [row.get("cop") for row in rows]
+    return partial(medmcqa, first=1 if 4 in cops and 0 not in cops else 0)
 
 
 def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
@@ -232,11 +233,6 @@ def medmcqa(row: Row, split: str, first: int = 0) -> LoadedTask | None:
     return _make_choice_task(
         row, split, str(row.get("subject_name") or "medmcqa"), options, "ABCD"[given - first], "cop"
     )
-
-
-def detect_first_option(rows: Sequence[Row]) -> int:
-    """Return whether the options of MedMCQA are counted from 0 or from 1 in these rows."""
-    return 1 if any(row.get("cop") == 4 for row in rows) and not any(row.get("cop") == 0 for row in rows) else 0
 
 
 def _make_choice_task(
@@ -274,36 +270,22 @@ def read_context(row: Row) -> tuple[Fact, ...]:
         value = parse_json_field(row, "context", value)
     if isinstance(value, dict):
         value = list(zip(value.get("title") or [], value.get("sentences") or value.get("content") or [], strict=False))
+    facts = []
     try:
-        return tuple(
-            Fact(
-                str(title),
-                text
-                if isinstance(text, str)
-                else "".join(_ensure_leading_space(sentence) for sentence in text).strip(),
-            )
-            for title, text in value
-        )
+        for title, text in value:
+            if not isinstance(text, str):
+                text = "".join(one if one[:1].isspace() else f" {one}" for one in text).strip()
+            facts.append(Fact(str(title), text))
     except (TypeError, ValueError):
         raise row.make_error("context", "is not a list of pairs of title and sentences") from None
-
-
-def _ensure_leading_space(sentence: str) -> str:
-    return sentence if sentence[:1].isspace() else f" {sentence}"
-
-
-def _read_supporting_titles(row: Row) -> list[str]:
-    value = row.get("supporting_facts")
-    if isinstance(value, str):
-        value = parse_json_field(row, "supporting_facts", value)
-    if isinstance(value, dict):
-        return [str(title) for title in value.get("title", [])]
-    return [str(one[0]) for one in value or [] if isinstance(one, list | tuple) and one]
+    return tuple(facts)
 
 
 def _read_answers(row: Row) -> tuple[str, ...]:
     """The gold answer and its other names; one that no reply could repeat is refused."""
-    return (read_answer(row), *(alias for alias in _read_aliases(row) if not unreadable(alias)))
+    others = row.get("answer_aliases", "answer_alias")
+    aliases = [str(alias) for alias in others] if isinstance(others, list) else []
+    return (read_answer(row), *(alias for alias in aliases if alias.strip() and not unreadable(alias)))
 
 
 def read_answer(row: Row) -> str:
@@ -312,11 +294,6 @@ def read_answer(row: Row) -> str:
     if why := unreadable(gold):
         raise row.make_error("answer", f"cannot be verified ({why}): {gold[:60]!r}")
     return gold
-
-
-def _read_aliases(row: Row) -> list[str]:
-    value = row.get("answer_aliases", "answer_alias")
-    return [str(alias) for alias in value if str(alias).strip()] if isinstance(value, list) else []
 
 
 def parse_json_field(row: Row, name: str, text: str) -> Any:

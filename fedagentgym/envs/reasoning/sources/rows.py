@@ -22,17 +22,8 @@ from fedagentgym.base.imports import require
 MOST_BYTES = 1 << 32
 """Of one data file, unpacked: rows are read at once."""
 SUFFIXES = (
-    ".jsonl",
-    ".jsonl.gz",
-    ".json",
-    ".json.gz",
-    ".parquet",
-    ".ndjson",
-    ".ndjson.gz",
-    ".csv",
-    ".csv.gz",
-    ".tsv",
-    ".tsv.gz",
+    *(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz"),
+    *(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
 )
 NOT_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
 """Files that publishers add to their rows."""
@@ -63,9 +54,8 @@ class Row(NamedTuple):
         if isinstance(value, int | float) and not isinstance(value, bool):
             return format_plain_number(value)
         if not isinstance(value, str) or not value.strip():
-            raise DataError(
-                f"{self.where}: the field {self._find_name(names)!r} is not a text, but {str(value)[:60]!r}"
-            )
+            found = next(name for name in names if name in self.fields)
+            raise self.make_error(found, f"is not a text, but {str(value)[:60]!r}")
         return value
 
     def get_value(self, *names: str) -> Any:
@@ -79,9 +69,6 @@ class Row(NamedTuple):
 
     def make_error(self, name: str, why: str) -> DataError:
         return DataError(f"{self.where}: the field {name!r} {why}")
-
-    def _find_name(self, names: Sequence[str]) -> str:
-        return next((name for name in names if name in self.fields), names[0])
 
 
 def format_plain_number(value: float) -> str:
@@ -98,16 +85,14 @@ def list_data_files(data: str | Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"cannot read {path}: there is no such file or folder")
-    files = sorted(file for file in path.rglob("*") if file.is_file() and _holds_rows(file.relative_to(path)))
+    files = []
+    for file in sorted(path.rglob("*")):
+        name, hidden = file.name.lower(), any(part.startswith(".") for part in file.relative_to(path).parts)
+        if name.endswith(SUFFIXES) and name not in NOT_DATA and not hidden and file.is_file():
+            files.append(file)
     if not files:
         raise DataError(f"cannot read {path}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
     return files
-
-
-def _holds_rows(named: Path) -> bool:
-    """Is a file of a folder one of its data files? Hidden files and descriptions of the data are not."""
-    name = named.name.lower()
-    return name.endswith(SUFFIXES) and name not in NOT_DATA and not any(part.startswith(".") for part in named.parts)
 
 
 def choose_subset(root: Path, files: Sequence[Path], subsets: Mapping[str, Sequence[str]], chosen: str) -> list[Path]:
@@ -163,30 +148,31 @@ def infer_split(named: Path) -> str | None:
 def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     stem = file.name.lower().removesuffix(".gz")
     if stem.endswith(".parquet"):
-        yield from _read_parquet(file, name)
+        parquet = require("pyarrow.parquet", "data")
+        try:
+            table = parquet.read_table(file)
+        except Exception as error:
+            raise DataError(f"cannot read {file}: {error}") from None
+        for number, fields in enumerate(table.to_pylist(), start=1):
+            yield f"{name}, record {number}", fields
         return
     try:
-        text = _read_bytes(file).decode("utf-8")
+        if file.name.lower().endswith(".gz"):  # a small packed file may expand to more than the memory
+            with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
+                data = unpacked.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise DataError(f"cannot read {file}: unpacked it has more than {MOST_BYTES:,} bytes")
+        else:
+            data = read_bytes(file, MOST_BYTES)
+        text = data.decode("utf-8").removeprefix("\ufeff")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"cannot read {file}: {error}") from None
-    text = text.removeprefix("\ufeff")
     if stem.endswith(".json"):
         yield from _read_json_records(name, text)
     elif stem.endswith((".csv", ".tsv")):
         yield from _read_table(name, text, "\t" if stem.endswith(".tsv") else ",")
     else:
         yield from _read_lines(name, text)
-
-
-def _read_bytes(file: Path) -> bytes:
-    """The unpacked bytes of a file; a small packed file may expand to more than the memory."""
-    if not file.name.lower().endswith(".gz"):
-        return read_bytes(file, MOST_BYTES)
-    with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
-        data = unpacked.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise DataError(f"cannot read {file}: unpacked it has more than {MOST_BYTES:,} bytes")
-    return data
 
 
 def _read_lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
@@ -225,18 +211,8 @@ def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:
         value = value["data"]
     if isinstance(value, Mapping):
         yield name, value
-        return
-    if not isinstance(value, list):
+    elif isinstance(value, list):
+        for number, fields in enumerate(value, start=1):
+            yield f"{name}, record {number}", fields
+    else:
         raise DataError(f"{name}: a list of records is expected, not {type(value).__name__}")
-    for number, fields in enumerate(value, start=1):
-        yield f"{name}, record {number}", fields
-
-
-def _read_parquet(file: Path, name: str) -> Iterator[tuple[str, Any]]:
-    parquet = require("pyarrow.parquet", "data")
-    try:
-        table = parquet.read_table(file)
-    except Exception as error:
-        raise DataError(f"cannot read {file}: {error}") from None
-    for number, fields in enumerate(table.to_pylist(), start=1):
-        yield f"{name}, record {number}", fields
