@@ -17,7 +17,7 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
-from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, FIRMS, PEOPLE, WORKS, get_knowledge_base
+from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, COUNTS, FIRMS, PEOPLE, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
@@ -247,12 +247,9 @@ def test_questions_are_answered_by_their_pages_and_balanced() -> None:
 
 def test_names_of_the_knowledge_base_are_unique() -> None:
     base = get_knowledge_base(3)
-    assert len({base.get_person_name(one) for one in range(PEOPLE)}) == PEOPLE
-    assert len({base.get_work_title(one) for one in range(WORKS)}) == WORKS
-    places = {base.get_city_name(one) for one in range(CITIES)} | {
-        base.get_country_name(one) for one in range(COUNTRIES)
-    }
-    assert len(places | {base.get_firm_name(one) for one in range(FIRMS)}) == CITIES + COUNTRIES + FIRMS
+    names = {kind: {base.get_name(kind, one) for one in range(count)} for kind, count in COUNTS.items()}
+    assert {kind: len(found) for kind, found in names.items()} == COUNTS
+    assert len(names["city"] | names["country"] | names["firm"]) == CITIES + COUNTRIES + FIRMS
     assert all(base.get_teacher(base.get_pupil(one)) == one != base.get_teacher(one) for one in range(0, PEOPLE, 37))
 
 

@@ -7,6 +7,7 @@ does. Expected results come from what the steps do; that the lines of the soluti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from fedagentgym.base.streams import Stream
@@ -18,7 +19,6 @@ from fedagentgym.envs.reasoning.generators.problems import (
     draw_number,
     draw_number_list,
     draw_text,
-    format_numbered_steps,
     split_words,
 )
 from fedagentgym.envs.verifiers.code import Checks
@@ -40,14 +40,10 @@ def _make_steps(*rows: StepRow) -> list[Step]:
     steps = []
     for said, line, does, *values in rows:
         if values:
-            steps += [Step(said.format(k=k), line.format(k=k), _bind_value(does, k)) for k in values[0]]
+            steps += [Step(said.format(k=k), line.format(k=k), partial(does, k=k)) for k in values[0]]
         else:
             steps.append(Step(said, line, does))
     return steps
-
-
-def _bind_value(does: Callable[..., Any], value: Any) -> Callable[[Any], Any]:
-    return lambda given: does(given, value)
 
 
 def _insertion_sort(values: list[int]) -> list[int]:
@@ -261,26 +257,6 @@ COUNTING_STEPS = _make_steps(
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program:
-    """A specification of steps on one argument; unless the last step returns, the result is what is left."""
-    what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
-    said = [step.said for step in steps] + ([] if ends else ["return the result"])
-    asked = f"Write a function f({name}) for {what}. {format_numbered_steps(said)}"
-    lines = [step.line for step in steps] + ([] if ends else [f"return {name}"])
-    return _make_program(
-        asked,
-        f"def f({name}):\n" + "".join(f"    {line}\n" for line in lines),
-        draw,
-        lambda given: _apply_steps(steps, given),
-    )
-
-
-def _apply_steps(steps: Sequence[Step], given: Any) -> Any:
-    for step in steps:
-        given = step.does(given)
-    return given
-
-
 def _make_program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> Program:
     calls = draw_calls(asked, draw, apply)
     examples = " ".join(f"f({call.args[0]!r}) is {call.expected!r}." for call in calls[:2])
@@ -289,15 +265,31 @@ def _make_program(asked: str, solution: str, draw: Callable[[Stream], Any], appl
     )
 
 
+def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program:
+    """A specification of steps on one argument; unless the last step returns, the result is what is left."""
+    what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
+    said = [step.said for step in steps] + ([] if ends else ["return the result"])
+    numbered = " ".join(f"({number}) {part}." for number, part in enumerate(said, start=1))
+    lines = [step.line for step in steps] + ([] if ends else [f"return {name}"])
+    solution = f"def f({name}):\n" + "".join(f"    {line}\n" for line in lines)
+
+    def apply(given: Any) -> Any:
+        for step in steps:
+            given = step.does(given)
+        return given
+
+    return _make_program(f"Write a function f({name}) for {what}. {numbered}", solution, draw, apply)
+
+
 def _make_pipeline_levels(
     name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = ()
-) -> tuple[Any, ...]:
-    def make_level(level: int) -> tuple[Form[Program], ...]:
+) -> tuple[tuple[Form[Program], ...], ...]:
+    levels = []
+    for level in range(1, 6):
         stages = [steps] * (level if last is REDUCING_STEPS else level + 1)
         ranges = (*stages, last) if last else tuple(stages)
-        return (Form(ranges, lambda *chosen: _make_pipeline(name, draw, bool(last), *chosen)),)
-
-    return tuple(make_level(level) for level in range(1, 6))
+        levels.append((Form(ranges, partial(_make_pipeline, name, draw, bool(last))),))
+    return tuple(levels)
 
 
 def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program:

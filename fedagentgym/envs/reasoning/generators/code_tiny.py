@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fedagentgym.base.streams import Stream
@@ -30,19 +31,18 @@ INPUTS = {"x": _draw_int, "xs": _draw_list, "s": _draw_string}
 
 def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...]]) -> tuple[Form[Program], ...]:
     """Templates with this input: the question, the expression that solves it, its meaning, and the ranges of two numbers."""
-    return tuple(_make_template(name, *row) for row in rows)
+    forms = []
+    for said, written, meaning, *ranges in rows:
+        drawn = (*ranges, *(FIRST, SMALL)[len(ranges) :])
+        forms.append(Form(drawn, partial(_make_program, name, said, written, meaning)))
+    return tuple(forms)
 
 
-def _make_template(
-    name: str, said: str, written: str, meaning: Meaning, k: range = FIRST, m: range = SMALL
-) -> Form[Program]:
-    def make(first: int, second: int) -> Program:
-        asked = f"Write f ( {name} ) that returns {said.format(k=first, m=second)} ."
-        calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, first, second))
-        solution = f"def f ( {name} ) : return {written.format(k=first, m=second)}"
-        return Program(asked, Checks("f", calls), solution, f"return {written.format(k=first, m=second)} .")
-
-    return Form((k, m), make)
+def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program:
+    asked = f"Write f ( {name} ) that returns {said.format(k=k, m=m)} ."
+    calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, k, m))
+    solution = written.format(k=k, m=m)
+    return Program(asked, Checks("f", calls), f"def f ( {name} ) : return {solution}", f"return {solution} .")
 
 
 TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {

@@ -6,6 +6,7 @@ same year, every city has ten residents by birth and every country ten cities: q
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from fedagentgym.base.streams import stream
@@ -52,19 +53,28 @@ FIRM_HEADS = split_words("Nor Vex Lum Ard Quo Syn Tri Orb Kel Zin Pax Dyn Hel Ma
 FIRM_TAILS = split_words("vex tron corp dyne tech works labs soft line gate")
 
 
+COUNTS: Mapping[str, int] = {"person": PEOPLE, "work": WORKS, "city": CITIES, "country": COUNTRIES, "firm": FIRMS}
+NAMES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "person": (FIRST, LAST),
+    "work": ([f"The {adjective}" for adjective in ADJECTIVES], NOUNS),
+    "city": (CITY_HEADS, CITY_TAILS),
+    "country": (COUNTRY_HEADS, COUNTRY_TAILS),
+    "firm": (FIRM_HEADS, FIRM_TAILS),
+}
+"""The first and the second parts of names; those of people and works are words of their own."""
+
+
 class KnowledgeBase:
-    """Entities are numbers of their kind; the methods give names, relations and pages."""
+    """Entities are numbers of their kind; the methods give names, relations and pages.
+
+    `residents` are the people born in each city, `employees` those of each firm, `cities` those of each country.
+    """
 
     def __init__(self, seed: int) -> None:
         def permute(what: str, count: int) -> list[int]:
             return [int(number) for number in stream(seed, "knowledge", what).permutation(count)]
 
-        self._person, self._work = permute("person", PEOPLE), permute("work", WORKS)
-        self._city, self._country, self._firm = (
-            permute("city", CITIES),
-            permute("country", COUNTRIES),
-            permute("firm", FIRMS),
-        )
+        self._codes = {kind: permute(kind, count) for kind, count in COUNTS.items()}
         self._born, self._made, self._founded = (
             permute("born", PEOPLE),
             permute("made", WORKS),
@@ -77,49 +87,24 @@ class KnowledgeBase:
         )
         self._circle, self._founder = permute("teacher", PEOPLE), permute("founder", PEOPLE)
         self._place_in_circle = {person: place for place, person in enumerate(self._circle)}
-        self._workers: list[list[int]] = [[] for _ in range(FIRMS)]
+        self.employees: list[list[int]] = [[] for _ in range(FIRMS)]
         for person, place in enumerate(self._founder):
-            self._workers[place % FIRMS].append(person)
-        self._residents: list[list[int]] = [[] for _ in range(CITIES)]
+            self.employees[place % FIRMS].append(person)
+        self.residents: list[list[int]] = [[] for _ in range(CITIES)]
         for person, place in enumerate(self._home):
-            self._residents[place % CITIES].append(person)
-        self._cities_of: list[list[int]] = [[] for _ in range(COUNTRIES)]
+            self.residents[place % CITIES].append(person)
+        self.cities: list[list[int]] = [[] for _ in range(COUNTRIES)]
         for city, place in enumerate(self._land):
-            self._cities_of[place % COUNTRIES].append(city)
+            self.cities[place % COUNTRIES].append(city)
 
-    # names
-    def get_person_name(self, one: int) -> str:
-        code = self._person[one]
-        return f"{FIRST[code % len(FIRST)]} {LAST[code // len(FIRST)]}"
-
-    def get_work_title(self, one: int) -> str:
-        code = self._work[one]
-        return f"The {ADJECTIVES[code % len(ADJECTIVES)]} {NOUNS[code // len(ADJECTIVES)]}"
-
-    def get_city_name(self, one: int) -> str:
-        code = self._city[one]
-        return CITY_HEADS[code % len(CITY_HEADS)] + CITY_TAILS[code // len(CITY_HEADS)]
-
-    def get_country_name(self, one: int) -> str:
-        code = self._country[one]
-        return COUNTRY_HEADS[code % len(COUNTRY_HEADS)] + COUNTRY_TAILS[code // len(COUNTRY_HEADS)]
-
-    def get_firm_name(self, one: int) -> str:
-        code = self._firm[one]
-        return f"{FIRM_HEADS[code % len(FIRM_HEADS)]}{FIRM_TAILS[code // len(FIRM_HEADS)]}"
+    def get_name(self, kind: str, one: int) -> str:
+        (heads, tails), code = NAMES[kind], self._codes[kind][one]
+        between = " " if kind in ("person", "work") else ""
+        return f"{heads[code % len(heads)]}{between}{tails[code // len(heads)]}"
 
     # relations
     def get_birthplace(self, person: int) -> int:
         return self._home[person] % CITIES
-
-    def list_residents(self, city: int) -> list[int]:
-        return self._residents[city]
-
-    def list_employees(self, firm: int) -> list[int]:
-        return self._workers[firm]
-
-    def list_cities(self, country: int) -> list[int]:
-        return self._cities_of[country]
 
     def get_country(self, city: int) -> int:
         return self._land[city] % COUNTRIES
@@ -144,46 +129,38 @@ class KnowledgeBase:
     def get_seat(self, firm: int) -> int:
         return self._land[firm] % CITIES
 
-    def get_birth_date(self, person: int) -> tuple[int, int]:
-        return 1600 + self._born[person] // 12, self._born[person] % 12
-
-    def get_completion_date(self, work: int) -> tuple[int, int]:
-        return 1650 + self._made[work] // 12, self._made[work] % 12
-
     def get_founding_year(self, firm: int) -> int:
         return 1750 + self._founded[firm]
 
     def get_profession(self, person: int) -> str:
         return PROFESSIONS[(self._born[person] + self._home[person]) % len(PROFESSIONS)]
 
-    def get_work_kind(self, work: int) -> str:
-        return KINDS[self._made[work] % len(KINDS)]
+    def get_date(self, kind: str, one: int) -> tuple[int, int]:
+        """Year and month in which a person was born or a work was finished; the months are counted from 0 on."""
+        year, month = divmod(self._born[one] if kind == "person" else self._made[one], 12)
+        return year + (1600 if kind == "person" else 1650), month
 
-    # pages
-    def write_person_page(self, one: int) -> Fact:
-        name, (year, month) = self.get_person_name(one), self.get_birth_date(one)
-        born = f"{name} was born in {self.get_city_name(self.get_birthplace(one))} in {MONTHS[month]} {year}."
-        known = f"{name} is known as {_add_article(self.get_profession(one))}"
-        taught = f"was taught by {self.get_person_name(self.get_teacher(one))}"
-        return Fact(name, f"{born} {known}, {taught} and works for {self.get_firm_name(self.get_employer(one))}.")
-
-    def write_work_page(self, one: int) -> Fact:
-        title, (year, month) = self.get_work_title(one), self.get_completion_date(one)
-        made = f"{_add_article(self.get_work_kind(one))} by {self.get_person_name(self.get_author(one))}"
-        return Fact(title, f"{title} is {made}, finished in {MONTHS[month]} {year}.")
-
-    def write_city_page(self, one: int) -> Fact:
-        return Fact(
-            self.get_city_name(one),
-            f"{self.get_city_name(one)} is a city in {self.get_country_name(self.get_country(one))}.",
-        )
-
-    def write_firm_page(self, one: int) -> Fact:
-        name = self.get_firm_name(one)
-        founded = f"{self.get_person_name(self.get_founder(one))} in {self.get_founding_year(one)}"
-        return Fact(
-            name, f"{name} was founded by {founded} and has its seat in {self.get_city_name(self.get_seat(one))}."
-        )
+    def write_page(self, kind: str, one: int) -> Fact:
+        """The page about a person, a work, a city or a firm."""
+        name = self.get_name(kind, one)
+        if kind == "person":
+            year, month = self.get_date(kind, one)
+            born = f"{name} was born in {self.get_name('city', self.get_birthplace(one))} in {MONTHS[month]} {year}."
+            known = f"{name} is known as {_add_article(self.get_profession(one))}"
+            taught = f"was taught by {self.get_name('person', self.get_teacher(one))}"
+            text = f"{born} {known}, {taught} and works for {self.get_name('firm', self.get_employer(one))}."
+        elif kind == "work":
+            year, month = self.get_date(kind, one)
+            what = _add_article(KINDS[self._made[one] % len(KINDS)])
+            author = self.get_name("person", self.get_author(one))
+            text = f"{name} is {what} by {author}, finished in {MONTHS[month]} {year}."
+        elif kind == "firm":
+            founded = f"{self.get_name('person', self.get_founder(one))} in {self.get_founding_year(one)}"
+            seat = self.get_name("city", self.get_seat(one))
+            text = f"{name} was founded by {founded} and has its seat in {seat}."
+        else:
+            text = f"{name} is a city in {self.get_name('country', self.get_country(one))}."
+        return Fact(name, text)
 
 
 def _add_article(noun: str) -> str:

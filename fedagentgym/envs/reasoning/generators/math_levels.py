@@ -14,10 +14,9 @@ from fedagentgym.envs.reasoning.generators.math_numbers import (
     NUMBER_WORDS,
     SERIES,
     SYSTEMS,
-    make_problem,
     to_latex,
 )
-from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, make_problem, split_words
 
 # ---- number theory --------------------------------------------------------------------------------------------------
 

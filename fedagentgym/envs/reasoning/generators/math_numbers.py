@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, make_problem, split_words
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ida", "Jon", "Kim", "Leo")
 THINGS = ("apples", "books", "stamps", "marbles", "tickets", "pencils", "coins", "shells", "cards", "buttons")
-
-
-def make_problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
-    return MathProblem(text, (str(answer),), steps, formal)
 
 
 def to_latex(value: Fraction | int) -> str:

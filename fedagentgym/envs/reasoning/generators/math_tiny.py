@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import gcd, lcm
 
-from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, split_words
+from fedagentgym.envs.reasoning.generators.problems import Form, MathProblem, make_problem, split_words
 
 SMALL = range(20)
 UNITS = range(10)
@@ -36,120 +36,116 @@ CHOICES = (
 )
 
 
-def _make_problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
-    return MathProblem(text, (str(answer),), steps, formal)
-
-
 def _add(a: int, b: int) -> MathProblem:
-    return _make_problem(f"What is {a} + {b} ?", a + b, f"{a} + {b} = {a + b}", f"{a}+{b}")
+    return make_problem(f"What is {a} + {b} ?", a + b, f"{a} + {b} = {a + b}", f"{a}+{b}")
 
 
 def _subtract(pair: tuple[int, int]) -> MathProblem:
     a, b = pair
-    return _make_problem(f"What is {a} - {b} ?", a - b, f"{a} - {b} = {a - b}", f"{a}-{b}")
+    return make_problem(f"What is {a} - {b} ?", a - b, f"{a} - {b} = {a - b}", f"{a}-{b}")
 
 
 def _add_twice(a: int, b: int, c: int) -> MathProblem:
     steps = f"{a} + {b} = {a + b} . {a + b} + {c} = {a + b + c}"
-    return _make_problem(f"What is {a} + {b} + {c} ?", a + b + c, steps, f"{a}+{b}+{c}")
+    return make_problem(f"What is {a} + {b} + {c} ?", a + b + c, steps, f"{a}+{b}+{c}")
 
 
 def _subtract_add(pair: tuple[int, int], c: int) -> MathProblem:
     a, b = pair
     steps = f"{a} - {b} = {a - b} . {a - b} + {c} = {a - b + c}"
-    return _make_problem(f"What is {a} - {b} + {c} ?", a - b + c, steps, f"{a}-{b}+{c}")
+    return make_problem(f"What is {a} - {b} + {c} ?", a - b + c, steps, f"{a}-{b}+{c}")
 
 
 def _multiply_add(pair: tuple[int, int], c: int) -> MathProblem:
     a, b = pair
     steps = f"{a} * {b} = {a * b} . {a * b} + {c} = {a * b + c}"
-    return _make_problem(f"What is {a} * {b} + {c} ?", a * b + c, steps, f"{a}*{b}+{c}")
+    return make_problem(f"What is {a} * {b} + {c} ?", a * b + c, steps, f"{a}*{b}+{c}")
 
 
 def _add_fractions(parts: tuple[int, int, int]) -> MathProblem:
     a, b, d = parts
     text = f"What is {a} / {d} + {b} / {d} ?"
-    return _make_problem(text, f"{a + b}/{d}", f"{a} + {b} = {a + b}", f"Rational({a},{d})+Rational({b},{d})")
+    return make_problem(text, f"{a + b}/{d}", f"{a} + {b} = {a + b}", f"Rational({a},{d})+Rational({b},{d})")
 
 
 def _subtract_fractions(parts: tuple[int, int, int]) -> MathProblem:
     a, b, d = parts
     text = f"What is {a} / {d} - {b} / {d} ?"
-    return _make_problem(text, f"{a - b}/{d}", f"{a} - {b} = {a - b}", f"Rational({a},{d})-Rational({b},{d})")
+    return make_problem(text, f"{a - b}/{d}", f"{a} - {b} = {a - b}", f"Rational({a},{d})-Rational({b},{d})")
 
 
 def _equation_sum(pair: tuple[int, int]) -> MathProblem:
     x, a = pair
     text = f"x + {a} = {x + a} . What is x ?"
-    return _make_problem(text, x, f"{x + a} - {a} = {x}", f"solve(x+{a}-{x + a},x)[0]")
+    return make_problem(text, x, f"{x + a} - {a} = {x}", f"solve(x+{a}-{x + a},x)[0]")
 
 
 def _equation_difference(x: int, a: int) -> MathProblem:
     text = f"x - {a} = {x} . What is x ?"
-    return _make_problem(text, x + a, f"{x} + {a} = {x + a}", f"solve(x-{a}-{x},x)[0]")
+    return make_problem(text, x + a, f"{x} + {a} = {x + a}", f"solve(x-{a}-{x},x)[0]")
 
 
 def _equation_product(x: int, a: int) -> MathProblem:
-    return _make_problem(f"{a} * x = {a * x} . What is x ?", x, f"{a * x} / {a} = {x}", f"solve({a}*x-{a * x},x)[0]")
+    return make_problem(f"{a} * x = {a * x} . What is x ?", x, f"{a * x} / {a} = {x}", f"solve({a}*x-{a * x},x)[0]")
 
 
 def _equation_two_sums(parts: tuple[int, int, int]) -> MathProblem:
     x, a, b = parts
     total = x + a + b
     steps = f"{total} - {b} = {x + a} . {x + a} - {a} = {x}"
-    return _make_problem(f"x + {a} + {b} = {total} . What is x ?", x, steps, f"solve(x+{a}+{b}-{total},x)[0]")
+    return make_problem(f"x + {a} + {b} = {total} . What is x ?", x, steps, f"solve(x+{a}+{b}-{total},x)[0]")
 
 
 def _equation_up_and_down(parts: tuple[int, int, int]) -> MathProblem:
     x, a, b = parts
     total = x + a - b
     steps = f"{total} + {b} = {x + a} . {x + a} - {a} = {x}"
-    return _make_problem(f"x + {a} - {b} = {total} . What is x ?", x, steps, f"solve(x+{a}-{b}-{total},x)[0]")
+    return make_problem(f"x + {a} - {b} = {total} . What is x ?", x, steps, f"solve(x+{a}-{b}-{total},x)[0]")
 
 
 def _equation_both(pair: tuple[int, int], b: int) -> MathProblem:
     a, x = pair
     total = a * x + b
     text = f"{a} * x + {b} = {total} . What is x ?"
-    return _make_problem(text, x, f"{total} - {b} = {a * x} . {a * x} / {a} = {x}", f"solve({a}*x+{b}-{total},x)[0]")
+    return make_problem(text, x, f"{total} - {b} = {a * x} . {a * x} / {a} = {x}", f"solve({a}*x+{b}-{total},x)[0]")
 
 
 def _system_sum_difference(pair: tuple[int, int]) -> MathProblem:
     x, y = pair
     text = f"x + y = {x + y} and x - y = {x - y} . What is x ?"
     steps = f"{x + y} + {x - y} = {2 * x} . {2 * x} / 2 = {x}"
-    return _make_problem(text, x, steps, f"solve([x+y-{x + y},x-y-{x - y}],[x,y])[x]")
+    return make_problem(text, x, steps, f"solve([x+y-{x + y},x-y-{x - y}],[x,y])[x]")
 
 
 def _system_given_sum(pair: tuple[int, int]) -> MathProblem:
     y, x = pair
     text = f"x + y = {x + y} and x = {x} . What is y ?"
-    return _make_problem(text, y, f"{x + y} - {x} = {y}", f"solve([x+y-{x + y},x-{x}],[x,y])[y]")
+    return make_problem(text, y, f"{x + y} - {x} = {y}", f"solve([x+y-{x + y},x-{x}],[x,y])[y]")
 
 
 def _system_chain(x: int, a: int) -> MathProblem:
     text = f"x = {x} and y = x + {a} . What is x + y ?"
     steps = f"{x} + {a} = {x + a} . {x} + {x + a} = {2 * x + a}"
-    return _make_problem(text, 2 * x + a, steps, f"(x+y).subs(solve([x-{x},y-x-{a}],[x,y]))")
+    return make_problem(text, 2 * x + a, steps, f"(x+y).subs(solve([x-{x},y-x-{a}],[x,y]))")
 
 
 def _system_up_up(x: int, a: int, b: int) -> MathProblem:
     text = f"x = {x} and y = x + {a} and z = y + {b} . What is z ?"
     steps = f"{x} + {a} = {x + a} . {x + a} + {b} = {x + a + b}"
-    return _make_problem(text, x + a + b, steps, f"solve([x-{x},y-x-{a},z-y-{b}],[x,y,z])[z]")
+    return make_problem(text, x + a + b, steps, f"solve([x-{x},y-x-{a},z-y-{b}],[x,y,z])[z]")
 
 
 def _system_up_down(parts: tuple[int, int, int]) -> MathProblem:
     x, a, b = parts
     text = f"x = {x} and y = x + {a} and z = y - {b} . What is z ?"
     steps = f"{x} + {a} = {x + a} . {x + a} - {b} = {x + a - b}"
-    return _make_problem(text, x + a - b, steps, f"solve([x-{x},y-x-{a},z-y+{b}],[x,y,z])[z]")
+    return make_problem(text, x + a - b, steps, f"solve([x-{x},y-x-{a},z-y+{b}],[x,y,z])[z]")
 
 
 def _remainder(a: int, b: int) -> MathProblem:
     text = f"What is the remainder of {a} / {b} ?"
     steps = f"{a // b} * {b} = {a // b * b} . {a} - {a // b * b} = {a % b}"
-    return _make_problem(text, a % b, steps, f"[r for r in range({b}) if ({a}-r)%{b}==0][0]")
+    return make_problem(text, a % b, steps, f"[r for r in range({b}) if ({a}-r)%{b}==0][0]")
 
 
 def _remainder_of_sum(a: int, b: int, c: int) -> MathProblem:
@@ -157,104 +153,104 @@ def _remainder_of_sum(a: int, b: int, c: int) -> MathProblem:
     text = f"What is the remainder of ( {a} + {b} ) / {c} ?"
     below = total // c * c
     steps = f"{a} + {b} = {total} . {total} - {below} = {total - below}"
-    return _make_problem(text, total % c, steps, f"[r for r in range({c}) if ({a}+{b}-r)%{c}==0][0]")
+    return make_problem(text, total % c, steps, f"[r for r in range({c}) if ({a}+{b}-r)%{c}==0][0]")
 
 
 def _divisor(a: int, b: int) -> MathProblem:
     g = gcd(a, b)
     text = f"What is the greatest common divisor of {a} and {b} ?"
     steps = f"{a} / {g} = {a // g} . {b} / {g} = {b // g}"
-    return _make_problem(text, g, steps, f"max(g for g in range(1,20) if {a}%g==0 and {b}%g==0)")
+    return make_problem(text, g, steps, f"max(g for g in range(1,20) if {a}%g==0 and {b}%g==0)")
 
 
 def _multiple(a: int, b: int) -> MathProblem:
     m = lcm(a, b)
     text = f"What is the least common multiple of {a} and {b} ?"
     steps = f"{m} / {a} = {m // a} . {m} / {b} = {m // b}"
-    return _make_problem(text, m, steps, f"min(m for m in range(1,400) if m%{a}==0 and m%{b}==0)")
+    return make_problem(text, m, steps, f"min(m for m in range(1,400) if m%{a}==0 and m%{b}==0)")
 
 
 def _next_multiple(a: int, b: int) -> MathProblem:
     found = (a // b + 1) * b
     text = f"What is the first multiple of {b} above {a} ?"
-    return _make_problem(text, found, f"{found // b} * {b} = {found}", f"min(m for m in range({a}+1,60) if m%{b}==0)")
+    return make_problem(text, found, f"{found // b} * {b} = {found}", f"min(m for m in range({a}+1,60) if m%{b}==0)")
 
 
 def _pairs(a: int, b: int, things: tuple[str, str]) -> MathProblem:
     one, other = things
     text = f"There are {a} {one} and {b} {other} . How many ways to pick one of each ?"
-    return _make_problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
+    return make_problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
 
 
 def _either(a: int, b: int, things: tuple[str, str]) -> MathProblem:
     one, other = things
     text = f"There are {a} {one} and {b} {other} . How many ways to pick only one ?"
-    return _make_problem(text, a + b, f"{a} + {b} = {a + b}", f"len([*range({a}),*range({b})])")
+    return make_problem(text, a + b, f"{a} + {b} = {a + b}", f"len([*range({a}),*range({b})])")
 
 
 def _how_many(pair: tuple[int, int]) -> MathProblem:
     b, a = pair
     text = f"How many numbers are there from {a} to {b} ?"
     steps = f"{b} - {a} = {b - a} . {b - a} + 1 = {b - a + 1}"
-    return _make_problem(text, b - a + 1, steps, f"len(range({a},{b}+1))")
+    return make_problem(text, b - a + 1, steps, f"len(range({a},{b}+1))")
 
 
 def _perimeter(a: int, b: int) -> MathProblem:
     text = f"A rectangle is {a} by {b} . What is its perimeter ?"
     steps = f"{a} + {b} = {a + b} . 2 * {a + b} = {2 * (a + b)}"
-    return _make_problem(text, 2 * (a + b), steps, f"{a}+{b}+{a}+{b}")
+    return make_problem(text, 2 * (a + b), steps, f"{a}+{b}+{a}+{b}")
 
 
 def _area(a: int, b: int) -> MathProblem:
     text = f"A rectangle is {a} by {b} . What is its area ?"
-    return _make_problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
+    return make_problem(text, a * b, f"{a} * {b} = {a * b}", f"len([1 for i in range({a}) for j in range({b})])")
 
 
 def _path(a: int, b: int, c: int) -> MathProblem:
     text = f"A path has parts of {a} , {b} and {c} . What is its length ?"
     steps = f"{a} + {b} = {a + b} . {a + b} + {c} = {a + b + c}"
-    return _make_problem(text, a + b + c, steps, f"{a}+{b}+{c}")
+    return make_problem(text, a + b + c, steps, f"{a}+{b}+{c}")
 
 
 def _third_side(sides: tuple[int, int, int]) -> MathProblem:
     a, b, c = sides
     text = f"A triangle has sides {a} , {b} and x . Its perimeter is {a + b + c} . What is x ?"
     steps = f"{a} + {b} = {a + b} . {a + b + c} - {a + b} = {c}"
-    return _make_problem(text, c, steps, f"solve({a}+{b}+x-{a + b + c},x)[0]")
+    return make_problem(text, c, steps, f"solve({a}+{b}+x-{a + b + c},x)[0]")
 
 
 def _triangle(sides: tuple[int, int, int]) -> MathProblem:
     a, b, c = sides
     text = f"A triangle has sides {a} , {b} and {c} . What is its perimeter ?"
     steps = f"{a} + {b} = {a + b} . {a + b} + {c} = {a + b + c}"
-    return _make_problem(text, a + b + c, steps, f"{a}+{b}+{c}")
+    return make_problem(text, a + b + c, steps, f"{a}+{b}+{c}")
 
 
 def _series_up(a: int, d: int) -> MathProblem:
     terms = [a + d * k for k in range(4)]
     text = f"What comes next : {terms[0]} , {terms[1]} , {terms[2]} ?"
     steps = f"{terms[1]} - {terms[0]} = {d} . {terms[2]} + {d} = {terms[3]}"
-    return _make_problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
+    return make_problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
 
 
 def _series_down(a: int, d: int) -> MathProblem:
     terms = [a + d * k for k in (3, 2, 1, 0)]
     text = f"What comes next : {terms[0]} , {terms[1]} , {terms[2]} ?"
     steps = f"{terms[0]} - {terms[1]} = {d} . {terms[2]} - {d} = {terms[3]}"
-    return _make_problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
+    return make_problem(text, terms[3], steps, f"interpolate([{terms[0]},{terms[1]},{terms[2]}],x).subs(x,4)")
 
 
 def _series_more(a: int, d: int, e: int) -> MathProblem:
     text = f"The first number is {a} , the next is {d} more and the last is {e} more . What is the last ?"
     steps = f"{a} + {d} = {a + d} . {a + d} + {e} = {a + d + e}"
-    return _make_problem(text, a + d + e, steps, f"sum([{a},{d},{e}])")
+    return make_problem(text, a + d + e, steps, f"sum([{a},{d},{e}])")
 
 
 def _series_sum(a: int, d: int) -> MathProblem:
     terms = [a, a + d, a + 2 * d]
     text = f"What is the sum of {terms[0]} , {terms[1]} and {terms[2]} ?"
     steps = f"{terms[0]} + {terms[1]} = {2 * a + d} . {2 * a + d} + {terms[2]} = {sum(terms)}"
-    return _make_problem(text, sum(terms), steps, f"summation({a}+{d}*x,(x,0,2))")
+    return make_problem(text, sum(terms), steps, f"summation({a}+{d}*x,(x,0,2))")
 
 
 TINY_FORMS: dict[str, tuple[Form[MathProblem], ...]] = {

@@ -33,6 +33,11 @@ class MathProblem(NamedTuple):
     formal: str = ""
 
 
+def make_problem(text: str, answer: object, steps: str, formal: str) -> MathProblem:
+    """A generated problem with one answer."""
+    return MathProblem(text, (str(answer),), steps, formal)
+
+
 class Fact(NamedTuple):
     """A text and its title."""
 
@@ -100,11 +105,6 @@ def draw_text(source: Stream) -> str:
 
 def draw_natural(source: Stream) -> int:
     return source.integers(25) + 1
-
-
-def format_numbered_steps(parts: Sequence[str]) -> str:
-    """Steps as one numbered paragraph."""
-    return " ".join(f"({number}) {part}." for number, part in enumerate(parts, start=1))
 
 
 P = TypeVar("P")

@@ -26,11 +26,8 @@ Pair = tuple[str, str]
 def _make_question(text: str, answer: str, facts: Sequence[Fact], support: Sequence[Fact]) -> Question:
     """The facts in an order that follows from the task itself, so that it is the same whenever the task is made."""
     shown = stream(0, "order", text, *(fact.text for fact in facts)).shuffled(facts)
-    return Question(text, (answer,), tuple(shown), tuple(fact.title for fact in support), _join_texts(support))
-
-
-def _join_texts(facts: Sequence[Fact]) -> str:
-    return " ".join(fact.text for fact in facts)
+    said = " ".join(fact.text for fact in support)
+    return Question(text, (answer,), tuple(shown), tuple(fact.title for fact in support), said)
 
 
 def _make_home_fact(person: str, city: str) -> Fact:
@@ -65,16 +62,10 @@ def _friend_city(people: Pair, cities: Pair, third: int) -> Question:
     return _make_question(text, cities[0], [friend, stranger, *homes], [friend, homes[0]])
 
 
-def _older(people: Pair, ages: tuple[int, int]) -> Question:
+def _compare_ages(people: Pair, ages: tuple[int, int], word: str) -> Question:
     facts = [Fact(person, f"{person} is {age} years old .") for person, age in zip(people, ages, strict=True)]
-    answer = people[0] if ages[0] > ages[1] else people[1]
-    return _make_question(f"Who is older , {people[0]} or {people[1]} ?", answer, facts, facts)
-
-
-def _younger(people: Pair, ages: tuple[int, int]) -> Question:
-    facts = [Fact(person, f"{person} is {age} years old .") for person, age in zip(people, ages, strict=True)]
-    answer = people[0] if ages[0] < ages[1] else people[1]
-    return _make_question(f"Who is younger , {people[0]} or {people[1]} ?", answer, facts, facts)
+    answer = people[0] if (ages[0] > ages[1]) == (word == "older") else people[1]
+    return _make_question(f"Who is {word} , {people[0]} or {people[1]} ?", answer, facts, facts)
 
 
 def _same_city(people: Pair, cities: Pair, same: bool, third: int) -> Question:
@@ -91,7 +82,10 @@ TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
         Form((ORDERED_PEOPLE, ORDERED_CITIES, ORDERED_BOOKS), _author_city),
         Form((ORDERED_PEOPLE, ORDERED_CITIES, range(10)), _friend_city),
     ),
-    "comparison": (Form((ORDERED_PEOPLE, ORDERED_AGES), _older), Form((ORDERED_PEOPLE, ORDERED_AGES), _younger)),
+    "comparison": (
+        Form((ORDERED_PEOPLE, ORDERED_AGES, ("older",)), _compare_ages),
+        Form((ORDERED_PEOPLE, ORDERED_AGES, ("younger",)), _compare_ages),
+    ),
     "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, (True, False), range(10)), _same_city),),
 }
 TINY_QA_WORDS = split_words(

@@ -125,7 +125,7 @@ class Loaded:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def count_tasks(self) -> dict[str, int]:
-        """How many tasks each split has."""
+        """The number of tasks of each split."""
         return dict(Counter(task.split for task in self.tasks))
 
 
