@@ -29,7 +29,7 @@ from fedagentgym.envs.verifiers.math_text import (
 from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
 from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
 from fedagentgym.envs.verifiers.mathematics.rules import Rules, contradicts_itself
-from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra
+from fedagentgym.envs.verifiers.mathematics.syntax import NeedsAlgebra
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge
 
 RULES = "rules"

@@ -6,6 +6,7 @@ equivalent if one is a constant times the other, or if both have the same soluti
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -22,8 +23,7 @@ from fedagentgym.envs.verifiers.mathematics.numbers import (
     without_units,
 )
 from fedagentgym.envs.verifiers.mathematics.regions import expression
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr, parse
-from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra, NotAnExpression
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr, NeedsAlgebra, NotAnExpression, difference, parse
 from fedagentgym.envs.verifiers.mathematics.values import (
     DIGITS,
     MOST_DIGITS,
@@ -48,25 +48,21 @@ def points(symbols: frozenset[str]) -> tuple[dict[str, Fraction], ...]:
     return tuple(found)
 
 
-def has_imaginary_unit(expr: Expr) -> bool:
-    return any(node.head == "i" for node in expr.walk())
-
-
 def equal_expressions(gold: Expr, answer: Expr, ignore_degrees: bool = False) -> bool:
     """Do both have the same value wherever both have one? `\\log` may mean either of its two usual bases, on both sides."""
     if "infty" in gold.symbols() | answer.symbols():
         return gold == answer
     settings: list[tuple[bool, Fraction | None]] = [(False, None)]
-    if any(node.head == "log" and len(node.parts) == 1 for tree in (gold, answer) for node in tree.walk()):
+    if any(node.head == "log" and len(node.parts) == 1 for node in (*gold.walk(), *answer.walk())):
         settings.append((True, None))
     if ignore_degrees:
         settings += [(natural, Fraction(1)) for natural, _ in tuple(settings)]
-    return any(_equal(gold, answer, natural, degree) for natural, degree in settings)
+    return any(_agree(gold, answer, natural, degree) for natural, degree in settings)
 
 
-def _equal(gold: Expr, answer: Expr, natural: bool, degree: Fraction | None) -> bool:
+def _agree(gold: Expr, answer: Expr, natural: bool, degree: Fraction | None) -> bool:
     symbols = gold.symbols() | answer.symbols()
-    complex_allowed = not symbols or has_imaginary_unit(gold) or has_imaginary_unit(answer)
+    complex_allowed = not symbols or gold.has("i") or answer.has("i")
     compared = 0
     for point in points(symbols) if symbols else ({},):
         digits = DIGITS
@@ -96,15 +92,11 @@ _ZERO = Fraction(0)
 Relation = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def _difference(left: Expr, right: Expr) -> Expr:
-    return Expr("+", (left, Expr("negative", (right,))))
-
-
 def same_equations(gold: Sequence[str], answer: Sequence[str]) -> bool:
     """Is one equation a constant times the other?"""
     trees = [expression(side) for side in (*gold, *answer)]
     known = [tree for tree in trees if tree is not None]
-    return len(known) == 4 and factor_between(_difference(*known[:2]), _difference(*known[2:])) is not None
+    return len(known) == 4 and factor_between(difference(*known[:2]), difference(*known[2:])) is not None
 
 
 def factor_between(gold: Expr, answer: Expr) -> Value | None:
@@ -132,18 +124,18 @@ def is_general_form_of(name: str, value: Expr, left: Expr, right: Expr) -> bool:
     """Is `left = right` the equation `name = value` with everything on one side?"""
     for side, zero in ((left, right), (right, left)):
         if zero == Expr("number", number=_ZERO) and side.symbols() == {name}:
-            return factor_between(_difference(Expr("symbol", name=name), value), side) is not None
+            return factor_between(difference(Expr("symbol", name=name), value), side) is not None
     return False
 
 
 def solved_for(name: str, value: Expr, left: Expr, right: Expr) -> bool:
     """Is `left = right` linear in the name, with this value as its solution?"""
-    difference, evaluator, compared = _difference(left, right), Evaluator(), 0
-    if name not in difference.symbols() or name in value.symbols():
+    equation, evaluator, compared = difference(left, right), Evaluator(), 0
+    if name not in equation.symbols() or name in value.symbols():
         return False
-    for point in points(difference.symbols() | value.symbols()):
+    for point in points(equation.symbols() | value.symbols()):
         try:
-            at = [evaluator.value(difference, {**point, name: Fraction(place)}) for place in (0, 1, 3)]
+            at = [evaluator.value(equation, {**point, name: Fraction(place)}) for place in (0, 1, 3)]
             solution = evaluator.value(value, point)
             slope = evaluator.add(at[1], evaluator.multiply(Fraction(-1), at[0]))
             linear = evaluator.add(at[0], evaluator.multiply(Fraction(3), slope))
@@ -164,17 +156,15 @@ def same_inequalities(gold: Relation, answer: Relation) -> bool:
     if wanted is None or given is None or len(wanted) != len(given):
         return False
     for sign, tree in wanted:
-        found = next((step for step in given if step[0] == sign and _is_positive_multiple(tree, step[1], sign)), None)
-        if found is None:
+        for step in given:
+            factor = factor_between(tree, step[1]) if step[0] == sign else None
+            real = None if factor is None else Evaluator().real(factor)
+            if real is not None and (real > 0 or sign == "\\ne"):
+                given.remove(step)
+                break
+        else:
             return False
-        given.remove(found)
     return True
-
-
-def _is_positive_multiple(gold: Expr, answer: Expr, sign: str) -> bool:
-    factor = factor_between(gold, answer)
-    real = None if factor is None else Evaluator().real(factor)
-    return real is not None and (real > 0 or sign == "\\ne")
 
 
 def _steps(relation: Relation) -> list[tuple[str, Expr]] | None:
@@ -187,7 +177,7 @@ def _steps(relation: Relation) -> list[tuple[str, Expr]] | None:
             return None
         if re.match(r"<|\\le", sign):
             left, right = right, left
-        found.append(({"<": ">", "\\le": "\\ge"}.get(sign, sign), _difference(left, right)))
+        found.append(({"<": ">", "\\le": "\\ge"}.get(sign, sign), difference(left, right)))
     return found
 
 
@@ -200,18 +190,19 @@ def equal_scalars(gold: str, answer: str, algebra: Callable[[str, str], bool]) -
     if wanted is not None and given is not None:
         return same_number(wanted, given)
     try:
-        return _equal_readings(gold, wanted, answer, given)
+        gold_trees, answer_trees = _trees(gold, wanted, letters=False), _trees(answer, given, letters=True)
+        for left, right in itertools.product(gold_trees, answer_trees):
+            if equal_expressions(left, right, ignore_degrees=left.has("degree") or right.has("degree")):
+                return True
+            if (left.head == "percent") != (right.head == "percent"):
+                bare = [tree.parts[0] if tree.head == "percent" else tree for tree in (left, right)]
+                if equal_expressions(bare[0], bare[1]):
+                    return True
+            if _are_decimals(wanted, right) or _are_decimals(given, left):
+                return True
+        return False
     except NeedsAlgebra:
         return algebra(gold, answer)
-
-
-def _equal_readings(gold: str, wanted: Number | None, answer: str, given: Number | None) -> bool:
-    gold_trees, answer_trees = _trees(gold, wanted, letters=False), _trees(answer, given, letters=True)
-    for left in gold_trees:
-        for right in answer_trees:
-            if _equal_trees(left, right, wanted, given):
-                return True
-    return False
 
 
 def _trees(text: str, plain: Number | None, letters: bool) -> list[Expr]:
@@ -236,34 +227,20 @@ def _trees(text: str, plain: Number | None, letters: bool) -> list[Expr]:
     return found
 
 
-def _equal_trees(gold: Expr, answer: Expr, wanted: Number | None, given: Number | None) -> bool:
-    marked = [any(node.head == "degree" for node in tree.walk()) for tree in (gold, answer)]
-    if equal_expressions(gold, answer, ignore_degrees=any(marked)):
-        return True
-    percent = [tree.head == "percent" for tree in (gold, answer)]
-    if percent[0] != percent[1]:
-        bare = (gold.parts[0] if percent[0] else gold, answer.parts[0] if percent[1] else answer)
-        if equal_expressions(*bare):
-            return True
-    return _are_decimals(wanted, answer) or _are_decimals(given, gold)
-
-
 def _are_decimals(decimal: Number | None, exact: Expr) -> bool:
     """Is a plain number the decimals of an irrational constant?"""
     if decimal is None or decimal.places < 6 or exact.symbols():
         return False
-    value = real_constant(exact)
-    if value is None or isinstance(value, Fraction):
-        return value is not None and is_decimal_of(decimal.value, decimal.places, value)
+    try:
+        value = Evaluator().real(constant(exact))
+    except Undefined:
+        return False
+    if value is None:
+        return False
+    if isinstance(value, Fraction):
+        return is_decimal_of(decimal.value, decimal.places, value)
     shown = decimal.value / 100 if decimal.percent else decimal.value
     return is_decimal_of(shown, decimal.places + 2 * decimal.percent, as_fraction(value))
-
-
-def real_constant(expr: Expr) -> Fraction | mpmath.mpf | None:
-    try:
-        return Evaluator().real(constant(expr))
-    except Undefined:
-        return None
 
 
 def as_fraction(value: Fraction | mpmath.mpf) -> Fraction:
@@ -297,11 +274,4 @@ def _term(text: str) -> Expr | None:
 
 
 def _zeros(terms: Sequence[Expr]) -> list[bool]:
-    return [_is_zero(term) for term in terms]
-
-
-def _is_zero(term: Expr) -> bool:
-    if term.symbols():
-        return False
-    value: Value = constant(term)
-    return Evaluator().same(value, Fraction(0))
+    return [not term.symbols() and Evaluator().same(constant(term), _ZERO) for term in terms]

@@ -145,12 +145,17 @@ def number(text: str) -> Number | None:
     if text[:1].isalpha():
         text = _LEADING.sub("", text, count=1)
         if (spelled := _SPELLED.fullmatch(text)) is not None:
-            return Number(Fraction(_spelled_value(spelled)))
+            tens, unit, ones = (word and word.lower() for word in spelled.group("tens", "unit", "ones"))
+            small = _ONES.split().index(ones or unit or "zero")
+            return Number(Fraction(small + (10 * _TENS.split().index(tens) + 20 if tens else 0)))
     if assigned := _ASSIGNED.match(text):
         if _SPELLED.fullmatch(assigned[0].partition("=")[0].strip()) is not None:
             return None
         text = text[assigned.end() :]
-    found = _NUMBER.match(text) or _first_number(text)
+    found = _NUMBER.match(text)
+    if found is None and (digit := re.search(r"[0-9.\\]", text)) is not None:
+        signed = digit.start() > 0 and text[digit.start() - 1] in "-+"
+        found = _NUMBER.match(text, digit.start() - signed)
     if found is None or not _is_words(text[: found.start()], before=True):
         return None
     value = _value(found)
@@ -177,27 +182,9 @@ def number(text: str) -> Number | None:
     return Number(value * scale, percent is not None, places) if _is_words(rest, before=False) else None
 
 
-def _spelled_value(found: re.Match[str]) -> int:
-    ones = [*_ONES.split()]
-    if found["ones"]:
-        return ones.index(found["ones"].lower())
-    tens = 10 * (_TENS.split().index(found["tens"].lower()) + 2)
-    return tens + (ones.index(found["unit"].lower()) if found["unit"] else 0)
-
-
 def gold_number(text: str) -> Number | None:
     """As `number`, but a letter that touches the digits is a variable: in a gold, 2h is twice h."""
     return None if _GLUED_LETTER.fullmatch(text) else number(text)
-
-
-def _first_number(text: str) -> re.Match[str] | None:
-    digit = re.search(r"[0-9.\\]", text)
-    if digit is None:
-        return None
-    start = digit.start()
-    if start and text[start - 1] in "-+":
-        start -= 1
-    return _NUMBER.match(text, start)
 
 
 def _is_words(text: str, before: bool) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import reduce
 
 from fedagentgym.envs.verifiers.mathematics.kinds import (
     Answer,
@@ -20,22 +22,25 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     Reals,
     Scalar,
     Together,
+    Union,
+    as_region,
     as_set,
-    intersect_sets,
-    join,
-    subtract_sets,
-    unite_sets,
+    is_surely_interval,
+    numbers_of,
+    union_of,
 )
 from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.regions import (
     EMPTY,
     REALS,
     Region,
+    complement,
     expression,
     half_line,
     infinity,
     intersect,
     solve,
+    unite,
 )
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined
 
@@ -43,9 +48,7 @@ _BRACKET = re.compile(r"\\[{}]|[(\[{})\]\u27e8\u27e9]|\\begin|\\end")
 _OPENING = frozenset(("(", "[", "{", "\\{", "\u27e8", "\\begin"))
 
 
-def split_outside(
-    text: str, separator: re.Pattern[str], separators: bool = False, keep_empty: bool = False
-) -> list[str]:
+def _split(text: str, separator: re.Pattern[str], separators: bool = False, keep_empty: bool = False) -> list[str]:
     """The parts of a text between separators outside of brackets, or those separators themselves.
 
     A half-open interval has brackets that do not fit each other, so only their number counts.
@@ -53,7 +56,17 @@ def split_outside(
     found = list(separator.finditer(text))
     if not found:
         return [] if separators else [text]
-    depths = _depths(text)
+    # the bracket depth of every character; the French ]0,1[ opens with a closing bracket
+    depths, depth = [], 0  # type: list[int], int
+    for bracket in _BRACKET.finditer(text):
+        depths += [depth] * (bracket.start() - len(depths))
+        opens = bracket[0] in _OPENING
+        if opens and bracket[0] == "[" and depth == 1 and text.startswith("]"):
+            opens = False
+        elif bracket[0] == "]" and depth == 0:
+            opens = True
+        depth = depth + 1 if opens else max(0, depth - 1)
+    depths += [depth] * (len(text) - len(depths) + 1)
     outside = [each for each in found if depths[each.start()] == 0 and each.end() > each.start()]
     if separators:
         return [each[0].strip() for each in outside]
@@ -66,22 +79,7 @@ def split_outside(
     return parts if keep_empty else [part for part in parts if part] or [""]
 
 
-def _depths(text: str) -> list[int]:
-    """The bracket depth of every character; the French ]0,1[ opens with a closing bracket."""
-    depths, depth, position = [], 0, 0
-    for found in _BRACKET.finditer(text):
-        depths += [depth] * (found.start() - position)
-        position = found.start()
-        opens = found[0] in _OPENING
-        if opens and found[0] == "[" and depth == 1 and text.startswith("]"):
-            opens = False
-        elif found[0] == "]" and depth == 0:
-            opens = True
-        depth = depth + 1 if opens else max(0, depth - 1)
-    return depths + [depth] * (len(text) - position + 1)
-
-
-def encloses(text: str) -> bool:
+def _encloses(text: str) -> bool:
     """Does the first bracket of the text close with the last one?"""
     depth = 0
     for found in _BRACKET.finditer(text):
@@ -119,6 +117,7 @@ _RATIO_OF_NAMES = re.compile(rf"{_LETTER}(?:\s*:\s*{_LETTER})+")
 _POINT = re.compile(r"(?:(?:the )?point\s*[A-Z]?|[A-Z])\s*(?=\([^()]*[0-9][^()]*,[^()]*\)$)")
 _PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\\mp(?![a-z])")
 _PLUS_OR_MINUS, _MINUS_PLUS = re.compile(r"\\pm(?![a-z])"), re.compile(r"\\mp(?![a-z])")
+_COLON = re.compile(r"\s*:\s*|\s+to\s+")
 _BUILDER = re.compile(rf"\s*(?P<name>{_LETTER})\s*(?:\\in\s*(?P<domain>[^|:]+?))?\s*[|:]\s*(?P<condition>.+)")
 _BASE = re.compile(
     r"\(?\s*(?P<digits>[0-9][0-9A-Fa-f]*|[A-F][0-9A-Fa-f]*[0-9][0-9A-Fa-f]*|[A-Fa-f]{2,8}(?=_\{?16(?![0-9]))|\\overline\s*\{[0-9A-Fa-f]+\})\s*\)?"
@@ -156,18 +155,18 @@ def read(text: str, depth: int = 0) -> Answer:
         raise TooManyParts
     if special := _special(text):
         return special
-    parts = split_outside(text, _OR)
+    parts = _split(text, _OR)
     if len(parts) > 1:
-        return join(text, [read(part, depth + 1) for part in parts], alternatives=True)
+        return _join(text, [read(part, depth + 1) for part in parts], alternatives=True)
     if _THOUSANDS.fullmatch(text):
         return Scalar(text)
     if ", " in text or "; " in text:
         text = _COMMA_IN_NUMBER.sub("", text)
-    parts = split_outside(text, _AND)
+    parts = _split(text, _AND)
     if len(parts) > 1:
         if len(parts) > MOST_PARTS:
             raise TooManyParts
-        return join(text, [read(part, depth + 1) for part in parts], alternatives=False)
+        return _join(text, [read(part, depth + 1) for part in parts], alternatives=False)
     return _read_one(text, depth)
 
 
@@ -185,69 +184,50 @@ def _special(text: str) -> Answer | None:
         hour, minute = int(found["hour"]) % 12 + 12 * (found["half"] in "pP"), int(found["minute"] or 0)
         return Clock(text, 60 * hour + minute)
     if found := _BASE.fullmatch(text):
-        return _based(text, found)
+        written_base = found["base"] or found["said"]
+        digits = re.sub(r"[^0-9A-Fa-f]", "", found["digits"].replace("\\overline", "")).upper().lstrip("0") or "0"
+        base = int(written_base) if written_base.isdigit() else _BASES.get(written_base)
+        if base == 10 and digits.isdigit():
+            return Scalar(digits)
+        return None if base is None else Based(text, digits, base)
     if "mod" in text and (found := _CONGRUENCE.fullmatch(text)):
         return Congruence(text, found["name"] or "", found["rest"], found["modulus"])
     return None
 
 
-def _based(text: str, found: re.Match[str]) -> Answer | None:
-    written_base = found["base"] or found["said"]
-    digits = re.sub(r"[^0-9A-Fa-f]", "", found["digits"].replace("\\overline", "")).upper().lstrip("0") or "0"
-    if written_base.isdigit():
-        base = int(written_base)
-    elif written_base in _BASES:
-        base = _BASES[written_base]
-    else:
-        return None
-    if base == 10 and digits.isdigit():
-        return Scalar(digits)
-    return Based(text, digits, base)
-
-
 def _read_one(text: str, depth: int) -> Answer:
     """An answer without commas, `and` or `or` outside of brackets."""
-    if split_outside(text, _RELATION, separators=True):
-        return _relation(text, depth)
-    for separator, combine in ((_UNION, unite_sets), (_INTERSECTION, intersect_sets), (_DIFFERENCE, subtract_sets)):
-        pieces = split_outside(text, separator)
+    if signs := _split(text, _RELATION, separators=True):
+        return _relation(text, tuple(signs), depth)
+    for separator, combine in ((_UNION, _unite_sets), (_INTERSECTION, _intersect_sets), (_DIFFERENCE, _subtract_sets)):
+        pieces = _split(text, separator)
         if len(pieces) > 1 and all(pieces):
             return combine(text, [read(piece, depth + 1) for piece in pieces])
-    if text.startswith("\\{") and text.endswith("\\}") and encloses(text):
+    if text.startswith("\\{") and text.endswith("\\}") and _encloses(text):
         return _braces(text, text[2:-2], depth)
-    if text.startswith("{") and text.endswith("}") and encloses(text):
-        inner = split_outside(text[1:-1], _AND)
+    if text.startswith("{") and text.endswith("}") and _encloses(text):
+        inner = _split(text[1:-1], _AND)
         return _braces(text, text[1:-1], depth) if len(inner) > 1 else read(text[1:-1], depth + 1)
     text = _POINT.sub("", text)
     if text[:1] in ("(", "[", "]", "\u27e8") and text[-1:] in (")", "]", "[", "\u27e9") and len(text) > 2:
-        items = split_outside(text[1:-1], _AND)
-        if len(items) > 1 and (encloses(text) or text[0] == "]" or text[-1] == "["):
+        items = _split(text[1:-1], _AND)
+        if len(items) > 1 and (_encloses(text) or text[0] == "]" or text[-1] == "["):
             if len(items) > MOST_PARTS:
                 raise TooManyParts
-            return Bracketed(text, _brackets(text), tuple(read(item, depth + 1) for item in items))
-        if len(items) == 1 and text[0] == "(" and text[-1] == ")" and encloses(text):
+            brackets = "()" if text[0] == "\u27e8" else text[0].replace("]", "(") + text[-1].replace("[", ")")
+            return Bracketed(text, brackets, tuple(read(item, depth + 1) for item in items))
+        if len(items) == 1 and text[0] == "(" and text[-1] == ")" and _encloses(text):
             return read(text[1:-1], depth + 1)
-    if len(_PLUS_MINUS.findall(text)) and not text.startswith("\\begin"):
-        return _both_signs(text)
-    if len(terms := split_outside(text, re.compile(r"\s*:\s*|\s+to\s+"))) > 1 and all(terms):
+    if _PLUS_MINUS.search(text) and not text.startswith("\\begin"):
+        # both values; with `\mp` beside it the signs belong together
+        both = [
+            _MINUS_PLUS.sub(minus_plus, _PLUS_OR_MINUS.sub(plus_minus, text))
+            for plus_minus, minus_plus in (("+", "-"), ("-", "+"))
+        ]
+        return Listing(text, tuple(Scalar(value.strip().removeprefix("+").strip()) for value in both))
+    if len(terms := _split(text, _COLON)) > 1 and all(terms):
         return Ratio(text, tuple(terms))
     return Scalar(text)
-
-
-def _brackets(text: str) -> str:
-    opening, closing = text[0], text[-1]
-    if opening == "\u27e8":
-        return "()"
-    return ("(" if opening == "]" else opening) + (")" if closing == "[" else closing)
-
-
-def _both_signs(text: str) -> Answer:
-    """`a \\pm b` is both values; with `\\mp` beside it the signs belong together."""
-    both = []
-    for plus_minus, minus_plus in (("+", "-"), ("-", "+")):
-        found = _MINUS_PLUS.sub(minus_plus, _PLUS_OR_MINUS.sub(plus_minus, text))
-        both.append(Scalar(found.strip().removeprefix("+").strip()))
-    return Listing(text, tuple(both))
 
 
 def _braces(text: str, inner: str, depth: int) -> Answer:
@@ -262,13 +242,10 @@ def _braces(text: str, inner: str, depth: int) -> Answer:
         if isinstance(condition, Named) and condition.name == found["name"]:
             return as_set(text, condition.of)
         return Scalar(text)
-    items = _written_out(split_outside(inner, _AND))
+    items = _written_out(_split(inner, _AND))
     if len(items) > MOST_PARTS:
         raise TooManyParts
-    found_items: list[Answer] = []
-    for item in (read(item, depth + 1) for item in items):
-        found_items += list(item.items) if isinstance(item, Listing) else [item]
-    return Braces(text, tuple(found_items))
+    return Braces(text, _flat([read(item, depth + 1) for item in items]))
 
 
 def _written_out(items: list[str]) -> list[str]:
@@ -288,9 +265,8 @@ def _written_out(items: list[str]) -> list[str]:
 # ---- relations ------------------------------------------------------------------------------------------------------
 
 
-def _relation(text: str, depth: int) -> Answer:
-    sides = tuple(side.strip() for side in split_outside(text, _RELATION, keep_empty=True))
-    signs = tuple(_signs_outside(text))
+def _relation(text: str, signs: tuple[str, ...], depth: int) -> Answer:
+    sides = tuple(side.strip() for side in _split(text, _RELATION, keep_empty=True))
     if len(sides) != len(signs) + 1 or len(sides) > 8:
         return Scalar(text)
     if signs[0] == "\\approx" and not sides[0] and len(sides) == 2:
@@ -306,18 +282,12 @@ def _relation(text: str, depth: int) -> Answer:
     return Scalar(text)
 
 
-def _signs_outside(text: str) -> list[str]:
-    return split_outside(text, _RELATION, separators=True)
+_FUNCTION = re.compile(r"(?:sin|cos|tan|log|ln|sqrt|exp|pi)\b|\\(?:sin|cos|tan|log|ln|sqrt|exp|frac)\b")
 
 
-def is_name(text: str) -> bool:
-    return (
-        _NAME.fullmatch(text) is not None and text not in _NO_NAME and not _is_function(text) and number(text) is None
-    )
-
-
-def _is_function(text: str) -> bool:
-    return re.match(r"(?:sin|cos|tan|log|ln|sqrt|exp|pi)\b|\\(?:sin|cos|tan|log|ln|sqrt|exp|frac)\b", text) is not None
+def _is_name(text: str) -> bool:
+    named = _NAME.fullmatch(text) is not None and text not in _NO_NAME and _FUNCTION.match(text) is None
+    return named and number(text) is None
 
 
 def _equation(text: str, sides: tuple[str, ...], signs: tuple[str, ...], depth: int) -> Answer:
@@ -333,12 +303,12 @@ def _equation(text: str, sides: tuple[str, ...], signs: tuple[str, ...], depth: 
         return Named(text, sides[0], right, sides[1])
     if _RATIO_OF_NAMES.fullmatch(sides[0]) and len(sides) == 2:
         return Named(text, sides[0], read(sides[1], depth + 1), sides[1])
-    if is_name(sides[0]):
+    if _is_name(sides[0]):
         value = sides[1] + "".join(f" {sign} {side}" for sign, side in zip(signs[1:], sides[2:], strict=True))
         return Named(text, _plain_name(sides[0]), read(value, depth + 1), value)
-    if len(sides) > 2 and is_name(sides[-1]) and signs[-1] == "=":
+    if len(sides) > 2 and _is_name(sides[-1]) and signs[-1] == "=":
         sides, signs = sides[:-1], signs[:-1]
-    elif len(sides) == 2 and is_name(sides[1]) and signs[0] == "=":
+    elif len(sides) == 2 and _is_name(sides[1]) and signs[0] == "=":
         return Named(text, _plain_name(sides[1]), read(sides[0], depth + 1), sides[0])
     return Equation(text, sides, signs)
 
@@ -350,35 +320,99 @@ def _plain_name(name: str) -> str:
 
 def _inequality(text: str, sides: tuple[str, ...], signs: tuple[str, ...]) -> Answer:
     """A region when every step can be solved for the same unknown, else the inequality unchanged."""
-    if len(signs) == 1 and signs[0] == "\\ne" and _PLUS_MINUS.match(sides[1]):
+    if signs == ("\\ne",) and _PLUS_MINUS.match(sides[1]):
         bound = _PLUS_MINUS.sub("", sides[1])
-        sides, signs = (sides[1], sides[0], bound), ("\\ne", "\\ne")
-        sides = (f"-({bound})", sides[1], bound)
-    region: Region = REALS
-    names: set[str] = set()
+        sides, signs = (f"-({bound})", sides[0], bound), ("\\ne", "\\ne")
+    region, names = REALS, set()  # type: Region, set[str]
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        solved = _solve(left, sign, right)
-        if solved is None:
+        trees, infinite = [expression(left), expression(right)], [infinity(left), infinity(right)]
+        step: Region | None = None
+        try:
+            if infinite != [None, None]:
+                known = trees[0] if infinite[0] is None else trees[1]
+                outer = infinite[0] if infinite[0] is not None else infinite[1]
+                below = (sign in ("<", "\\le")) == (infinite[1] is not None)
+                if known is not None and known.head == "symbol" and sign != "\\ne" and outer is not None:
+                    step = REALS if (outer > 0) == below else EMPTY
+                    names |= known.symbols()
+            elif trees[0] is not None and trees[1] is not None:
+                step = solve(trees[0], sign, trees[1])
+                names |= trees[0].symbols() | trees[1].symbols()
+        except (Undefined, TooLarge):
+            pass
+        if step is None:
             return Inequality(text, sides, signs)
-        names |= solved[1]
-        region = intersect(region, solved[0])
+        region = intersect(region, step)
     return Reals(text, region, names.pop()) if len(names) == 1 else Inequality(text, sides, signs)
 
 
-def _solve(left: str, sign: str, right: str) -> tuple[Region, frozenset[str]] | None:
-    trees = [expression(left), expression(right)]
-    infinite = [infinity(left), infinity(right)]
-    try:
-        if infinite[0] is not None or infinite[1] is not None:
-            known = trees[0] if infinite[0] is None else trees[1]
-            outer = infinite[0] if infinite[0] is not None else infinite[1]
-            below = (sign in ("<", "\\le")) == (infinite[1] is not None)
-            if known is None or known.head != "symbol" or sign == "\\ne" or outer is None:
-                return None
-            return (REALS if (outer > 0) == below else EMPTY), known.symbols()
-        if trees[0] is None or trees[1] is None:
-            return None
-        region = solve(trees[0], sign, trees[1])
-    except (Undefined, TooLarge):
-        return None
-    return None if region is None else (region, trees[0].symbols() | trees[1].symbols())
+# ---- several answers side by side -----------------------------------------------------------------------------------
+
+
+def _join(text: str, items: Sequence[Answer], alternatives: bool) -> Answer:
+    """One answer of several that stand beside each other, or are `alternatives` of which one is true."""
+    # `x \in \mathbb{R}` beside other conditions on x is one of them
+    items = [
+        Reals(item.text, item.of.region, item.name)
+        if isinstance(item, Named) and item.element and isinstance(item.of, Reals)
+        else item
+        for item in items
+    ]
+    first, *rest = items
+    # `x \ne 1, 2` leaves out both numbers
+    if isinstance(first, Reals) and "\\ne" in first.text and all(isinstance(item, Scalar) for item in rest):
+        excluded = numbers_of(rest)
+        if excluded is not None:
+            return Reals(text, intersect(first.region, complement(excluded)), first.name)
+    conditions = [item for item in items if isinstance(item, Reals) and item.name]
+    if len(conditions) == len(items):
+        if len({item.name for item in conditions}) > 1:
+            return Listing(text, tuple(items))
+        common = reduce(intersect, [item.region for item in conditions])
+        united = unite([piece for item in conditions for piece in item.region])
+        return Reals(text, united if alternatives or not common else common, conditions[0].name)
+    if any(isinstance(item, Named) and not item.element for item in items):
+        return _join_names(text, items)
+    flat = _flat(items)
+    if any(is_surely_interval(item) for item in flat) and (region := union_of(flat)) is not None:
+        return Reals(text, region)
+    return Listing(text, flat)
+
+
+def _join_names(text: str, items: Sequence[Answer]) -> Answer:
+    """`x = 1, y = 2` are values of different names, `x = 1, x = 2` and `x = 1, 2` are alternatives of one."""
+    named = [item for item in items if isinstance(item, Named)]
+    names = {item.name for item in named}
+    if len(named) == len(items) and len(names) == len(items):
+        return Together(text, tuple(named))
+    if isinstance(items[0], Named) and len(names) == 1 and all(isinstance(item, Named | Scalar) for item in items):
+        values = _flat([item.of if isinstance(item, Named) else item for item in items])
+        return Named(text, named[0].name, Listing(text, values), text)
+    return Listing(text, tuple(items))
+
+
+def _flat(items: Iterable[Answer]) -> tuple[Answer, ...]:
+    """The items, with those of listings among them in their place."""
+    return tuple(part for item in items for part in (item.items if isinstance(item, Listing) else (item,)))
+
+
+def _unite_sets(text: str, items: Sequence[Answer]) -> Answer:
+    united = union_of(items, points=True)
+    if united is None:
+        return Union(text, tuple(items))
+    braces = [item for item in items if isinstance(item, Braces)]
+    if len(braces) == len(items):
+        return Braces(text, tuple(part for item in braces for part in item.items))
+    return Reals(text, united)
+
+
+def _intersect_sets(text: str, items: Sequence[Answer]) -> Answer:
+    regions = [region for item in items if (region := as_region(item, points=True)) is not None]
+    return Reals(text, reduce(intersect, regions, REALS)) if len(regions) == len(items) else Scalar(text)
+
+
+def _subtract_sets(text: str, items: Sequence[Answer]) -> Answer:
+    regions = [region for item in items if (region := as_region(item, points=True)) is not None]
+    if len(regions) < len(items):
+        return Scalar(text)
+    return Reals(text, reduce(intersect, [regions[0], *map(complement, regions[1:])]))

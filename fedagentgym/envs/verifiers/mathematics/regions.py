@@ -15,17 +15,8 @@ from typing import TypeAlias
 import mpmath
 
 from fedagentgym.envs.verifiers.mathematics.numbers import number, without_units
-from fedagentgym.envs.verifiers.mathematics.syntax import Expr, parse
-from fedagentgym.envs.verifiers.mathematics.tokens import NeedsAlgebra, NotAnExpression
-from fedagentgym.envs.verifiers.mathematics.values import (
-    DIGITS,
-    Evaluator,
-    TooLarge,
-    Undefined,
-    Value,
-    constant,
-    context,
-)
+from fedagentgym.envs.verifiers.mathematics.syntax import Expr, NeedsAlgebra, NotAnExpression, difference, parse
+from fedagentgym.envs.verifiers.mathematics.values import Evaluator, TooLarge, Undefined, constant
 
 End: TypeAlias = "Fraction | mpmath.mpf | float"
 INFINITE = float("inf")
@@ -54,15 +45,10 @@ def compare_ends(one: End, other: End) -> int:
         return -1 if float(one) < float(other) else 1
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return -1 if one < other else 1
-    evaluator = Evaluator(DIGITS)
+    evaluator = Evaluator()
     if evaluator.same(one, other):
         return 0
-    distance = _float(one) - _float(other)
-    return -1 if distance < 0 else 1
-
-
-def _float(end: Fraction | mpmath.mpf) -> mpmath.mpf:
-    return context().mpf(end.numerator) / end.denominator if isinstance(end, Fraction) else end
+    return -1 if evaluator.as_float(one) < evaluator.as_float(other) else 1
 
 
 def _starts_before(one: Interval, other: Interval) -> int:
@@ -73,15 +59,13 @@ def _ends_before(one: Interval, other: Interval) -> int:
     return compare_ends(one.high, other.high) or int(one.high_closed) - int(other.high_closed)
 
 
-def is_empty(interval: Interval) -> bool:
-    order = compare_ends(interval.low, interval.high)
-    return order > 0 or (order == 0 and not (interval.low_closed and interval.high_closed))
-
-
 def unite(pieces: Sequence[Interval]) -> Region:
     """The union as separate intervals in order."""
     found: list[Interval] = []
-    for piece in sorted((piece for piece in pieces if not is_empty(piece)), key=cmp_to_key(_starts_before)):
+    for piece in sorted(pieces, key=cmp_to_key(_starts_before)):
+        order = compare_ends(piece.low, piece.high)
+        if order > 0 or (order == 0 and not (piece.low_closed and piece.high_closed)):
+            continue
         if found:
             last = found[-1]
             order = compare_ends(piece.low, last.high)
@@ -104,8 +88,7 @@ def intersect(one: Region, other: Region) -> Region:
 
 
 def complement(region: Region) -> Region:
-    found, low, closed = [], -INFINITE, False
-    start: End = low
+    found, start, closed = [], -INFINITE, False  # type: list[Interval], End, bool
     for piece in region:
         found.append(Interval(start, closed, piece.low, not piece.low_closed))
         start, closed = piece.high, not piece.high_closed
@@ -120,55 +103,46 @@ def same_regions(one: Region, other: Region) -> bool:
     )
 
 
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "\\ne": "\\ne", "=": "="}
+
+
 def solve(left: Expr, sign: str, right: Expr) -> Region | None:
     """The region of an inequality in one unknown that is linear, or the absolute value of something linear; else None."""
     names = left.symbols() | right.symbols()
     if len(names) != 1:
         return None
+    name = next(iter(names))
     if right.head == "abs" and not left.symbols():
         left, sign, right = right, _TURNED[sign], left
-    if left.head == "abs" and not right.symbols():
-        return _solve_absolute(left.parts[0], sign, right)
-    return _solve_linear(left, sign, right, next(iter(names)))
-
-
-_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "\\ne": "\\ne", "=": "="}
-
-
-def _solve_absolute(inner: Expr, sign: str, bound: Expr) -> Region | None:
-    name = next(iter(inner.symbols()))
-    value = end(constant(bound))
-    if value is None or isinstance(value, float):
+    if left.head != "abs" or right.symbols():
+        return _solve_linear(left, sign, right, name)
+    inner, value = left.parts[0], Evaluator().real(constant(right))
+    if value is None:
         return None
-    minus = Expr("negative", (bound,))
     if value < 0:
         return REALS if sign in (">", "\\ge", "\\ne") else EMPTY
-    above, below = _solve_linear(inner, sign, bound, name), _solve_linear(inner, _TURNED[sign], minus, name)
+    above = _solve_linear(inner, sign, right, name)
+    below = _solve_linear(inner, _TURNED[sign], Expr("negative", (right,)), name)
     if above is None or below is None:
         return None
-    if sign in ("<", "\\le", "\\ne"):
-        return intersect(above, below)
-    return unite(above + below)
+    return intersect(above, below) if sign in ("<", "\\le", "\\ne") else unite(above + below)
 
 
 def _solve_linear(left: Expr, sign: str, right: Expr, name: str) -> Region | None:
-    evaluator = Evaluator(DIGITS)
-    difference = Expr("+", (left, Expr("negative", (right,))))
+    evaluator, sides = Evaluator(), difference(left, right)
     try:
-        at = [evaluator.value(difference, {name: Fraction(place)}) for place in (0, 1, 3, -5)]
-        start, slope = at[0], evaluator.add(at[1], evaluator.multiply(Fraction(-1), at[0]))
-        for place, value in ((3, at[2]), (-5, at[3])):
+        start, one, three, below = (evaluator.value(sides, {name: Fraction(place)}) for place in (0, 1, 3, -5))
+        slope = evaluator.add(one, evaluator.multiply(Fraction(-1), start))
+        for place, value in ((3, three), (-5, below)):
             if not evaluator.same(value, evaluator.add(start, evaluator.multiply(Fraction(place), slope))):
                 return None
         real = evaluator.real(slope)
         if real is None or evaluator.same(real, Fraction(0)):
             return None
-        root = end(evaluator.divide(evaluator.multiply(Fraction(-1), start), slope))
+        root = evaluator.real(evaluator.divide(evaluator.multiply(Fraction(-1), start), slope))
     except Undefined:
         return None
-    if root is None:
-        return None
-    return half_line(root, sign if real > 0 else _TURNED[sign])
+    return None if root is None else half_line(root, sign if real > 0 else _TURNED[sign])
 
 
 def half_line(bound: End, sign: str) -> Region:
@@ -179,11 +153,6 @@ def half_line(bound: End, sign: str) -> Region:
         return (Interval(bound, sign == "\\ge" and not isinstance(bound, float), INFINITE, False),)
     point = (Interval(bound, True, bound, True),)
     return point if sign == "=" else complement(point)
-
-
-def end(value: Value) -> End | None:
-    """A bound from a value, if that is real."""
-    return Evaluator(DIGITS).real(value)
 
 
 def infinity(text: str) -> float | None:
@@ -201,7 +170,7 @@ def bound(text: str) -> End | None:
     if tree is None or tree.symbols():
         return None
     try:
-        return end(constant(tree))
+        return Evaluator().real(constant(tree))
     except (Undefined, TooLarge):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -35,10 +36,11 @@ from fedagentgym.envs.verifiers.mathematics.kinds import (
     as_region,
     as_set,
     is_surely_interval,
+    union_of,
 )
 from fedagentgym.envs.verifiers.mathematics.numbers import number
 from fedagentgym.envs.verifiers.mathematics.reading import read
-from fedagentgym.envs.verifiers.mathematics.regions import bound, expression, same_regions, unite
+from fedagentgym.envs.verifiers.mathematics.regions import bound, expression, same_regions
 from fedagentgym.envs.verifiers.mathematics.values import TooLarge, Undefined
 
 Algebra = Callable[[str, str], bool]
@@ -67,19 +69,20 @@ class Rules:
         if isinstance(answer, Scalar):
             return equal_scalars(gold.text, answer.text, self.algebra)
         if isinstance(answer, Named):
-            return self._value_of(gold, answer)
+            if answer.element and not isinstance(answer.of, Braces):
+                return gold == answer.of and gold.text.startswith("\\mathbb")
+            return self.equal(gold, answer.of)
         if isinstance(answer, Equation):
             return self._true_chain(gold, answer)
         if isinstance(answer, Braces):
             return len(answer.items) == 1 and self.equal(gold, answer.items[0])
-        if isinstance(answer, Bracketed):
-            return self._rows_of(gold, answer)
+        # a matrix may be written as a list of rows
+        if isinstance(answer, Bracketed) and gold.text.startswith("\\begin") and "(" not in answer.brackets:
+            rows = [row.items for row in answer.items if isinstance(row, Bracketed)]
+            if len(rows) == len(answer.items) and len({len(row) for row in rows}) == 1:
+                inner = r" \\ ".join(" & ".join(entry.text for entry in row) for row in rows)
+                return equal_scalars(gold.text, rf"\begin{{pmatrix}} {inner} \end{{pmatrix}}", self.algebra)
         return False
-
-    def _value_of(self, gold: Scalar, answer: Named) -> bool:
-        if answer.element and not isinstance(answer.of, Braces):
-            return gold == answer.of and gold.text.startswith("\\mathbb")
-        return self.equal(gold, answer.of)
 
     def _true_chain(self, gold: Scalar, answer: Equation) -> bool:
         """3 + 4 = 7 counts for 7; after an approximation sign decimals of the value before it may stand."""
@@ -91,16 +94,6 @@ class Rules:
             sides = [left] if not exact and number(left) is not None else [left, right]
             found = found or any(equal_scalars(gold.text, side, self.algebra) for side in sides)
         return found
-
-    def _rows_of(self, gold: Scalar, answer: Bracketed) -> bool:
-        """A matrix written as a list of rows."""
-        if not gold.text.startswith("\\begin") or not all(isinstance(row, Bracketed) for row in answer.items):
-            return False
-        rows = [row.items for row in answer.items if isinstance(row, Bracketed)]
-        if len({len(row) for row in rows}) != 1 or "(" in answer.brackets:
-            return False
-        inner = r" \\ ".join(" & ".join(entry.text for entry in row) for row in rows)
-        return equal_scalars(gold.text, rf"\begin{{pmatrix}} {inner} \end{{pmatrix}}", self.algebra)
 
     def _equal_named(self, gold: Named, answer: Answer) -> bool:
         """A name and its value; the bare value counts too, another name does not."""
@@ -151,8 +144,8 @@ class Rules:
 
     def _equal_equation(self, gold: Equation, answer: Answer) -> bool:
         """An equivalent equation; a true chain of numbers is its value."""
-        last = expression(gold.sides[-1])
-        if last is not None and not any(_symbols(side) for side in gold.sides):
+        trees = [expression(side) for side in gold.sides]
+        if all(tree is not None and not tree.symbols() for tree in trees):
             return self.equal(Scalar(gold.sides[-1]), answer)
         if isinstance(answer, Equation):
             sides: tuple[str, ...] = answer.sides
@@ -178,8 +171,20 @@ class Rules:
         if isinstance(answer, Named):
             return self.equal(gold, answer.of)
         if isinstance(answer, Equation):
-            last = read(answer.sides[-1])
-            return isinstance(last, Based) and self.equal(gold, last) and _equal_in_bases(answer.sides)
+            # the last side of a true chain between numbers in different bases
+            last, values = read(answer.sides[-1]), []
+            if not (isinstance(last, Based) and self.equal(gold, last)):
+                return False
+            for side in answer.sides:
+                kind, plain = read(side), number(side)
+                if isinstance(kind, Based):
+                    try:
+                        values.append(int(kind.digits, kind.base) if kind.base <= 36 else None)
+                    except ValueError:
+                        return False
+                else:
+                    values.append(int(plain.value) if plain and plain.value.denominator == 1 else None)
+            return None not in values and len(set(values)) == 1
         return isinstance(answer, Based) and (gold.digits, gold.base) == (answer.digits, answer.base)
 
     def _equal_clock(self, gold: Clock, answer: Answer) -> bool:
@@ -265,9 +270,8 @@ class Rules:
         if isinstance(answer, Bracketed) and len(answer.items) > 2 and answer.brackets == "()":
             return self._one_by_one(gold.items, answer.items)
         if isinstance(answer, Reals):
-            regions = [as_region(item) for item in gold.items]
-            pieces = [piece for region in regions if region is not None for piece in region]
-            return None not in regions and same_regions(unite(pieces), answer.region)
+            region = union_of(gold.items)
+            return region is not None and same_regions(region, answer.region)
         return False
 
     def _equal_reals(self, gold: Reals, answer: Answer) -> bool:
@@ -277,12 +281,12 @@ class Rules:
         if isinstance(answer, Named) and gold.name and answer.name != gold.name:
             return False
         if isinstance(answer, Listing):
-            regions = [as_region(item) for item in answer.items]
-            pieces = [piece for region in regions if region is not None for piece in region]
-            return None not in regions and same_regions(gold.region, unite(pieces))
-        if isinstance(answer, Named) and not answer.element:
-            answer = answer.of
-        region = as_region(answer, points=len(gold.region) > 0 and all(one.low == one.high for one in gold.region))
+            region = union_of(answer.items)
+        else:
+            if isinstance(answer, Named) and not answer.element:
+                answer = answer.of
+            points = len(gold.region) > 0 and all(one.low == one.high for one in gold.region)
+            region = as_region(answer, points=points)
         return region is not None and same_regions(gold.region, region)
 
     def _equal_union(self, gold: Union, answer: Answer) -> bool:
@@ -326,11 +330,6 @@ def _in_order(values: Sequence[Named]) -> list[Answer]:
     return [value.of for value in values]
 
 
-def _symbols(text: str) -> bool:
-    tree = expression(text)
-    return tree is None or bool(tree.symbols())
-
-
 def _is_rounded(exact: str, decimals: str) -> bool:
     """Return whether this is a plain number that equals the value before it, rounded to this many places."""
     shown, value = number(decimals), bound(exact)
@@ -339,22 +338,6 @@ def _is_rounded(exact: str, decimals: str) -> bool:
     error = (shown.value - as_fraction(value)) * 10**shown.places
     cut_off = abs(shown.value) <= abs(as_fraction(value)) and abs(error) < 1
     return abs(error) <= Fraction(1, 2) or cut_off
-
-
-def _equal_in_bases(sides: Sequence[str]) -> bool:
-    """Is a chain between numbers in different bases true?"""
-    values = []
-    for side in sides:
-        kind = read(side)
-        if isinstance(kind, Based):
-            try:
-                values.append(int(kind.digits, kind.base) if kind.base <= 36 else None)
-            except ValueError:
-                return False
-        else:
-            plain = number(side)
-            values.append(int(plain.value) if plain and plain.value.denominator == 1 else None)
-    return None not in values and len(set(values)) == 1
 
 
 _EQUAL = re.compile(r"&?\s*(?<![<>\\])[:=]?=\s*&?")
@@ -370,11 +353,8 @@ def contradicts_itself(text: str) -> bool:
     """
     sides = [_SENTENCE.sub("", _TIMES.sub(" * ", side.strip())).strip() for side in _EQUAL.split(text)]
     known = [side for side in sides if (tree := expression(side)) is not None and not tree.symbols()]
-    return any(_are_unequal(left, right) for left, right in itertools.pairwise(known))
-
-
-def _are_unequal(left: str, right: str) -> bool:
-    try:
-        return not equal_scalars(left, right, lambda *_: True)
-    except (Undefined, TooLarge):
-        return False
+    for left, right in itertools.pairwise(known):
+        with contextlib.suppress(Undefined, TooLarge):
+            if not equal_scalars(left, right, lambda *_: True):
+                return True
+    return False

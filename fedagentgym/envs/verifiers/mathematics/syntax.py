@@ -1,4 +1,4 @@
-"""Expressions in LaTeX or plain text, parsed into trees.
+"""Expressions in LaTeX or plain text, cut into tokens and parsed into trees.
 
 The parser is small on purpose: it accepts the notation of answers, and refuses everything else, so that a
 text which is not an expression is never mistaken for one.
@@ -12,19 +12,95 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from fedagentgym.envs.verifiers.mathematics.tokens import (
-    ABOVE,
-    END,
-    FUNCTIONS,
-    GREEK,
-    TWO_ARGUMENTS,
-    NotAnExpression,
-    Token,
-    several_arguments,
-    tokenize,
+DEEPEST = 60
+
+_SAME = (
+    "sin", "cos", "tan", "sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "cis",
+    "exp", "ln", "log", "abs", "sgn", "sqrt",
+)  # fmt: skip
+FUNCTIONS = {name: name for name in _SAME} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log"}
+TWO_ARGUMENTS = frozenset(("binom", "tbinom", "dbinom"))
+SEVERAL_ARGUMENTS = frozenset(("max", "min", "gcd", "lcm"))
+SERIES = frozenset(("sum", "prod", "int", "iint", "oint", "lim"))
+ABOVE = frozenset(("vec", "bar", "hat", "tilde", "overline", "overrightarrow", "widehat"))
+GREEK = {
+    "\u03b1": "alpha", "\u03b2": "beta", "\u03b3": "gamma", "\u03b4": "delta", "\u03b5": "epsilon",
+    "\u03b6": "zeta", "\u03b7": "eta", "\u03b8": "theta", "\u03ba": "kappa", "\u03bb": "lambda", "\u03bc": "mu",
+    "\u03bd": "nu", "\u03be": "xi", "\u03c0": "pi", "\u03c1": "rho", "\u03c3": "sigma", "\u03c4": "tau",
+    "\u03c6": "phi", "\u03c7": "chi", "\u03c8": "psi", "\u03c9": "omega", "\u0393": "Gamma", "\u0394": "Delta",
+    "\u0398": "Theta", "\u039b": "Lambda", "\u03a3": "Sigma", "\u03a6": "Phi", "\u03a8": "Psi", "\u03a9": "Omega",
+    "\u221e": "infty", "\u03d5": "varphi", "\u03f5": "varepsilon", "\u2113": "ell", "\u22a4": "top",
+}  # fmt: skip
+
+
+class NotAnExpression(Exception):
+    """The text is not an expression that the parser accepts."""
+
+
+class NeedsAlgebra(Exception):
+    """The text holds a sum, an integral or a limit, which only computer algebra evaluates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    text: str
+
+
+END = Token("end", "")
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<repeating>[0-9]*\.[0-9]*\\(?:overline|bar)\s*\{\s*[0-9]+\s*\}
+                | [0-9]*\.[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?(?:[0-9]*\\dot\s*\{?\s*[0-9]\s*\}?)?)
+  | (?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)? | [0-9]+(?:\.[0-9]*)? | \.[0-9]+)
+  | (?P<begin>\\begin\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array\s*\}\s*\{[lcr|\s]*)\s*\})
+  | (?P<end>\\end\s*\{\s*(?:[pbBv]?matrix|smallmatrix|array)\s*\})
+  | (?P<command>\\(?:[A-Za-z]+|\\|\{|\}|\|))
+  | (?P<word>[A-Za-z]+)
+  | (?P<greek>[\u0391-\u03c9])
+  | (?P<sign>\*\*|[-+*/^_(){}\[\]|!%&,'\u00b0])
+  )""",
+    re.VERBOSE,
 )
 
-DEEPEST = 60
+
+_FUNCTION_OF_LETTER = re.compile(r"(sin|cos|tan|sec|csc|cot|ln|log)([a-z])")
+
+
+def tokenize(text: str) -> Iterator[Token]:
+    position, text = 0, text.rstrip()
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None or found.lastgroup is None:
+            raise NotAnExpression(text[position : position + 20])
+        position = found.end()
+        kind, token = found.lastgroup, found[found.lastgroup]
+        if kind == "command" and token[1:] in SERIES:
+            raise NeedsAlgebra(token)
+        if kind == "command":
+            yield Token("command", token[1:])
+        elif kind == "greek":
+            yield Token("command", GREEK.get(token, token))
+        elif kind != "word":
+            yield Token(kind, "^" if token == "**" else token)
+        # a word is a function, a constant, or letters that are multiplied
+        elif token in FUNCTIONS or token in TWO_ARGUMENTS or token in GREEK.values() or token in SEVERAL_ARGUMENTS:
+            yield Token("command", token)
+        elif token in ("inf", "infinity", "Infinity", "oo"):
+            yield Token("command", "infty")
+        elif glued := _FUNCTION_OF_LETTER.fullmatch(token):
+            yield Token("command", glued[1])
+            yield Token("letter", glued[2])
+        elif token.startswith("pi") and len(token) == 3:
+            yield Token("command", "pi")
+            yield Token("letter", token[2])
+        elif len(token) <= 4:
+            for letter in token:
+                yield Token("letter", letter)
+        else:
+            raise NotAnExpression(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +122,17 @@ class Expr:
     def symbols(self) -> frozenset[str]:
         return frozenset(node.name for node in self.walk() if node.head == "symbol")
 
+    def has(self, head: str) -> bool:
+        return any(node.head == head for node in self.walk())
+
+
+def negative(expr: Expr) -> Expr:
+    return Expr("number", number=-expr.number) if expr.head == "number" else Expr("negative", (expr,))
+
+
+def difference(left: Expr, right: Expr) -> Expr:
+    return Expr("+", (left, Expr("negative", (right,))))
+
 
 _REPEATING_IN_BRACKETS = re.compile(r"(-?\s*[0-9]+\.[0-9]*)\(([0-9]+)\)")
 _REPEATING_WITH_DOTS = re.compile(r"(-?\s*[0-9]+\.[0-9]*?)([0-9])\2\2+\s*(?:\.\.\.|\\[lc]?dots|\u2026)")
@@ -60,10 +147,15 @@ def parse(text: str, tight: bool = False) -> Expr:
     """
     if found := _REPEATING_IN_BRACKETS.fullmatch(text) or _REPEATING_WITH_DOTS.fullmatch(text):
         text = rf"{found[1]}\overline{{{found[2]}}}"
-    return _Parser(list(tokenize(text)), tight).whole()
+    parser = _Parser(list(tokenize(text)), tight)
+    tree = parser.sum()
+    if parser.peek() is not END:
+        raise NotAnExpression(parser.peek().text)
+    return tree
 
 
 _NO_FACTOR = frozenset(("cdot", "times", "ast", "div", "{", "}", "|", "\\", "rfloor", "rceil"))
+_CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 class _Parser:
@@ -72,12 +164,6 @@ class _Parser:
     def __init__(self, tokens: list[Token], tight: bool) -> None:
         self.tokens, self.position, self.tight = tokens, 0, tight
         self.depth, self.bars = 0, 0
-
-    def whole(self) -> Expr:
-        found = self.sum()
-        if self.peek() is not END:
-            raise NotAnExpression(self.peek().text)
-        return found
 
     # ---- tokens -----------------------------------------------------------------------------------------------------
 
@@ -93,10 +179,13 @@ class _Parser:
         token = self.peek()
         return token.kind == kind and token.text in texts
 
+    def take(self, *texts: str, kind: str = "sign") -> str:
+        """The next token if it is one of these, else nothing."""
+        return self.next().text if self.sees(*texts, kind=kind) else ""
+
     def expect(self, text: str, kind: str = "sign") -> None:
-        if not self.sees(text, kind=kind):
+        if not self.take(text, kind=kind):
             raise NotAnExpression(f"{text} is missing")
-        self.position += 1
 
     # ---- sums and products ------------------------------------------------------------------------------------------
 
@@ -105,50 +194,43 @@ class _Parser:
         if self.depth > DEEPEST:
             raise NotAnExpression("too deep")
         terms = [self.product()]
-        while self.sees("+", "-"):
-            minus = self.next().text == "-"
+        while sign := self.take("+", "-"):
             term = self.product()
-            terms.append(_negative(term) if minus else term)
+            terms.append(negative(term) if sign == "-" else term)
         self.depth -= 1
         return terms[0] if len(terms) == 1 else Expr("+", tuple(terms))
 
     def product(self) -> Expr:
         left = self.signed()
         while True:
-            if self.sees("*") or self.sees("cdot", "times", "ast", kind="command"):
-                self.next()
+            if self.take("*") or self.take("cdot", "times", "ast", kind="command"):
                 left = Expr("*", (left, self.signed()))
-            elif self.sees("/") or self.sees("div", kind="command"):
-                self.next()
+            elif self.take("/") or self.take("div", kind="command"):
                 right = self.signed()
                 while self.tight and self.starts_factor():
                     right = Expr("*", (right, self.power()))
                 left = Expr("/", (left, right))
             elif self.starts_factor():
-                left = self.beside(left)
+                if self.peek().kind in ("number", "repeating") and self.tokens[self.position - 1].kind == "number":
+                    raise NotAnExpression("two numbers in a row")
+                fraction = self.sees("frac", kind="command")
+                right = self.power()
+                # after a whole number a fraction of numbers makes a mixed number
+                mixed = fraction and left.head == "number" and left.number.denominator == 1 and right.head == "/"
+                mixed = mixed and all(part.head == "number" for part in right.parts)
+                left = Expr("+" if mixed else "*", (left, right))
             else:
                 return left
 
-    def beside(self, left: Expr) -> Expr:
-        """A factor without a sign before it; after a whole number a fraction of numbers makes a mixed number."""
-        if self.peek().kind in ("number", "repeating") and self.tokens[self.position - 1].kind == "number":
-            raise NotAnExpression("two numbers in a row")
-        fraction = self.sees("frac", kind="command")
-        right = self.power()
-        mixed = fraction and left.head == "number" and left.number.denominator == 1 and right.head == "/"
-        if mixed and all(part.head == "number" for part in right.parts):
-            return Expr("+", (left, right))
-        return Expr("*", (left, right))
-
     def signed(self) -> Expr:
         minus, count = False, 0
-        while self.sees("+", "-"):
-            minus ^= self.next().text == "-"
+        while sign := self.take("+", "-"):
+            minus ^= sign == "-"
             count += 1
             if count > 3:
                 raise NotAnExpression("signs")
         found = self.power()
-        return _negative(found) if minus else found
+        return negative(found) if minus else found
 
     def starts_factor(self) -> bool:
         token = self.peek()
@@ -158,43 +240,33 @@ class _Parser:
             return token.text in "({[" or (token.text == "|" and not self.bars)
         return token.kind == "command" and token.text not in _NO_FACTOR
 
-    # ---- powers and what stands behind a factor ----------------------------------------------------------------------
+    # ---- powers -----------------------------------------------------------------------------------------------------
 
     def power(self) -> Expr:
-        return self.behind(self.factor())
-
-    def behind(self, base: Expr) -> Expr:
-        while True:
-            if self.sees("!"):
-                self.next()
-                base = Expr("factorial", (base,))
-            elif self.sees("\u00b0"):
-                self.next()
-                base = Expr("degree", (base,))
-            elif self.sees("%"):
-                self.next()
-                base = Expr("percent", (base,))
-            elif self.sees("^"):
-                self.next()
-                exponent = self.exponent()
-                turned = base.head == "matrix" and exponent.name in ("T", "top")
-                base = _transposed(base) if turned else Expr("^", (base, exponent))
+        """A factor with what stands behind it: powers, and the signs for factorials, degrees and percent."""
+        base = self.factor()
+        while sign := self.take("!", "\u00b0", "%", "^"):
+            if sign != "^":
+                base = Expr({"!": "factorial", "\u00b0": "degree", "%": "percent"}[sign], (base,))
+                continue
+            exponent = self.exponent()
+            if base.head == "matrix" and exponent.name in ("T", "top"):
+                columns = zip(*(row.parts for row in base.parts), strict=True)
+                base = Expr("matrix", tuple(Expr("row", column) for column in columns))
             else:
-                return base
+                base = Expr("^", (base, exponent))
+        return base
 
     def exponent(self) -> Expr:
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotAnExpression("too deep")
-        minus = False
-        if self.sees("+", "-"):
-            minus = self.next().text == "-"
+        minus = self.take("+", "-") == "-"
         found = self.factor()
-        if self.sees("^"):
-            self.next()
+        if self.take("^"):
             found = Expr("^", (found, self.exponent()))
         self.depth -= 1
-        return _negative(found) if minus else found
+        return negative(found) if minus else found
 
     # ---- factors ----------------------------------------------------------------------------------------------------
 
@@ -202,20 +274,28 @@ class _Parser:
         token = self.next()
         if token.kind == "number":
             return Expr("number", number=Fraction(token.text.replace(",", "").rstrip(".")))
-        if token.kind == "repeating":
-            return Expr("number", number=_repeating(token.text))
+        if token.kind == "repeating":  # 0.1\overline{6} or 0.\dot{1}4\dot{2}
+            whole, _, rest = token.text.partition(".")
+            fixed, _, marked = rest.partition("\\")
+            again = "".join(re.findall(r"[0-9]", marked))
+            start = Fraction(int(whole or "0")) + (Fraction(int(fixed), 10 ** len(fixed)) if fixed else 0)
+            return Expr("number", number=start + Fraction(int(again), (10 ** len(again) - 1) * 10 ** len(fixed)))
         if token.kind == "letter":
             return self.symbol(token.text)
         if token.kind == "begin":
             return self.matrix(token.text)
         if token.kind == "command":
             return self.command(token.text)
-        if token.kind == "sign" and token.text in "({[":
+        if token.kind == "sign" and token.text in _CLOSING:
             found = self.inside()
-            self.expect(")}]"["({[".index(token.text)])
+            self.expect(_CLOSING[token.text])
             return found
         if token.kind == "sign" and token.text == "|":
-            return self.absolute()
+            self.bars += 1
+            found = self.sum()
+            self.bars -= 1
+            self.expect("|")
+            return Expr("abs", (found,))
         raise NotAnExpression(token.text)
 
     def inside(self) -> Expr:
@@ -225,25 +305,12 @@ class _Parser:
         self.bars = outer
         return found
 
-    def absolute(self) -> Expr:
-        self.bars += 1
-        found = self.sum()
-        self.bars -= 1
-        self.expect("|")
-        return Expr("abs", (found,))
-
     def symbol(self, name: str) -> Expr:
-        if self.sees("_"):
-            self.next()
+        if self.take("_"):
             name += "_" + self.raw_argument()
-        while self.sees("'"):
-            self.next()
+        while self.take("'"):
             name += "'"
-        if name == "e":
-            return Expr("e")
-        if name == "i":
-            return Expr("i")
-        return Expr("symbol", name=name)
+        return Expr(name) if name in ("e", "i") else Expr("symbol", name=name)
 
     def raw_argument(self) -> str:
         """The text of a subscript."""
@@ -251,11 +318,10 @@ class _Parser:
         if not (token.kind == "sign" and token.text == "{"):
             return token.text
         texts = []
-        while not self.sees("}"):
+        while not self.take("}"):
             if self.peek() is END:
                 raise NotAnExpression("a brace is missing")
             texts.append(self.next().text)
-        self.next()
         return "".join(texts)
 
     def command(self, name: str) -> Expr:
@@ -266,11 +332,22 @@ class _Parser:
         if name in TWO_ARGUMENTS:
             return Expr("binom", (self.argument(), self.argument()))
         if name == "sqrt":
-            return self.root()
+            if not self.take("["):
+                return Expr("sqrt", (self.factor(),))
+            degree = self.inside()
+            self.expect("]")
+            return Expr("root", (self.factor(), degree))
         if name in FUNCTIONS:
             return self.function(FUNCTIONS[name])
-        if several_arguments(name):
-            return Expr(name, self.arguments())
+        if name in SEVERAL_ARGUMENTS:
+            opening = self.next().text
+            arguments = [self.inside()]
+            while self.take(","):
+                arguments.append(self.inside())
+            if opening not in ("(", "{"):
+                raise NotAnExpression("(")
+            self.expect(_CLOSING[opening])
+            return Expr(name, tuple(arguments))
         if name in ("lfloor", "lceil"):
             found = self.inside()
             self.expect("r" + name[1:], kind="command")
@@ -289,30 +366,15 @@ class _Parser:
             return Expr("number", number=Fraction(token.text[0]))
         return self.factor()
 
-    def root(self) -> Expr:
-        if self.sees("["):
-            self.next()
-            degree = self.inside()
-            self.expect("]")
-            return Expr("root", (self.factor(), degree))
-        return Expr("sqrt", (self.factor(),))
-
     def function(self, name: str) -> Expr:
         """`sin 2x`, `sin(x)`, `sin^2 x`, `sin^{-1} x`, `log_2 8`."""
         base: tuple[Expr, ...] = ()
-        exponent: Expr | None = None
-        if self.sees("_"):
-            self.next()
+        if self.take("_"):
             base = (self.factor(),)
             if name != "log":
                 raise NotAnExpression("_")
-        if self.sees("^"):
-            self.next()
-            exponent = self.exponent()
-        if self.sees("(", "{", "["):
-            argument = self.factor()
-        else:
-            argument = self.bare_argument()
+        exponent = self.exponent() if self.take("^") else None
+        argument = self.factor() if self.sees("(", "{", "[") else self.bare_argument()
         inverse = exponent is not None and exponent.head == "number" and exponent.number == -1
         if inverse and name in ("sin", "cos", "tan"):
             return Expr("arc" + name, (argument,))
@@ -323,63 +385,27 @@ class _Parser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotAnExpression("too deep")
-        minus = self.sees("-")
-        if minus:
-            self.next()
+        minus = self.take("-")
         found = self.power()
         while self.starts_factor() and not self.sees("(", "[") and self.peek().text not in FUNCTIONS:
             found = Expr("*", (found, self.power()))
-        if self.sees("/") and found.head in ("pi", "*", "number"):
-            self.next()
+        if found.head in ("pi", "*", "number") and self.take("/"):
             found = Expr("/", (found, self.power()))
         self.depth -= 1
-        return _negative(found) if minus else found
-
-    def arguments(self) -> tuple[Expr, ...]:
-        close = {"(": ")", "{": "}"}.get(self.next().text)
-        found = [self.inside()]
-        while self.sees(","):
-            self.next()
-            found.append(self.inside())
-        if close is None:
-            raise NotAnExpression("(")
-        self.expect(close)
-        return tuple(found)
+        return negative(found) if minus else found
 
     def matrix(self, begin: str) -> Expr:
-        rows, row = [], [self.inside()]
+        rows = [[self.inside()]]
         while self.peek().kind != "end":
-            if self.sees("&"):
-                self.next()
-                row.append(self.inside())
-            elif self.sees("\\", kind="command"):
-                self.next()
+            if self.take("&"):
+                rows[-1].append(self.inside())
+            elif self.take("\\", kind="command"):
                 if self.peek().kind == "end":
                     break
-                rows.append(Expr("row", tuple(row)))
-                row = [self.inside()]
+                rows.append([self.inside()])
             else:
                 raise NotAnExpression("a matrix that does not end")
         self.next()
-        rows.append(Expr("row", tuple(row)))
-        if len({len(each.parts) for each in rows}) != 1:
+        if len({len(row) for row in rows}) != 1:
             raise NotAnExpression("rows of different lengths")
-        return Expr("det" if "vmatrix" in begin else "matrix", tuple(rows))
-
-
-def _transposed(matrix: Expr) -> Expr:
-    columns = zip(*(row.parts for row in matrix.parts), strict=True)
-    return Expr("matrix", tuple(Expr("row", column) for column in columns))
-
-
-def _negative(expr: Expr) -> Expr:
-    return Expr("number", number=-expr.number) if expr.head == "number" else Expr("negative", (expr,))
-
-
-def _repeating(text: str) -> Fraction:
-    """The value of 0.1\\overline{6} or 0.\\dot{1}4\\dot{2}."""
-    whole, _, rest = text.partition(".")
-    fixed, _, marked = rest.partition("\\")
-    again = "".join(re.findall(r"[0-9]", marked))
-    start = Fraction(int(whole or "0")) + (Fraction(int(fixed), 10 ** len(fixed)) if fixed else 0)
-    return start + Fraction(int(again), (10 ** len(again) - 1) * 10 ** len(fixed))
+        return Expr("det" if "vmatrix" in begin else "matrix", tuple(Expr("row", tuple(row)) for row in rows))

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from functools import reduce
+from typing import TypeAlias, TypeGuard
 
 import mpmath
 from mpmath.libmp import NoConvergence
@@ -73,23 +74,31 @@ class Evaluator:
 
     def _value(self, expr: Expr, point: Point) -> Value:
         head = expr.head
-        if head == "number":
-            return self._checked(expr.number)
-        if head == "symbol":
-            if expr.name not in point:
-                raise Undefined
-            return point[expr.name]
-        if head == "pi":
-            return +self.mp.pi
-        if head == "e":
-            return +self.mp.e
-        if head == "i":
-            return self.mp.mpc(0, 1)
-        if head in ("matrix", "det"):
-            return self._matrix(expr, point)
-        if head in ("sin", "cos", "tan", "sec", "csc", "cot", "cis"):
-            return self._checked(self._trigonometric(head, expr.parts[0], point))
-        values = [self._value(part, point) for part in expr.parts]
+        match head:
+            case "number":
+                return self._checked(expr.number)
+            case "symbol":
+                if expr.name not in point:
+                    raise Undefined
+                return point[expr.name]
+            case "pi":
+                return +self.mp.pi
+            case "e":
+                return +self.mp.e
+            case "i":
+                return self.mp.mpc(0, 1)
+            case "matrix" | "det":
+                rows = tuple(tuple(self._value(entry, point) for entry in row.parts) for row in expr.parts)
+                return Matrix(rows) if head == "matrix" else self._determinant(rows)
+            case "sin" | "cos" | "tan" | "sec" | "csc" | "cot" | "cis":
+                # a sign for degrees in an argument always means degrees
+                outer, self.degree = self.degree, None
+                try:
+                    values = [self._value(expr.parts[0], point)]
+                finally:
+                    self.degree = outer
+            case _:
+                values = [self._value(part, point) for part in expr.parts]
         return self._checked(self._apply(head, values))
 
     def _checked(self, value: Value) -> Value:
@@ -111,36 +120,29 @@ class Evaluator:
         return value
 
     def _apply(self, head: str, values: list[Value]) -> Value:
-        if head == "+":
-            total = values[0]
-            for value in values[1:]:
-                total = self.add(total, value)
-            return total
-        if head == "*":
-            return self.multiply(*values)
-        if head == "negative":
-            return self.multiply(Fraction(-1), values[0])
-        if head == "/":
-            return self.divide(*values)
-        if head == "^":
-            return self._power(*values)
-        if head == "percent":
-            return self.multiply(Fraction(1, 100), values[0])
-        if head == "degree":
-            return self._degrees(values[0])
+        match head:
+            case "+":
+                return reduce(self.add, values)
+            case "*":
+                return self.multiply(*values)
+            case "negative":
+                return self.multiply(Fraction(-1), values[0])
+            case "/":
+                return self.divide(*values)
+            case "^":
+                return self._power(*values)
+            case "percent":
+                return self.multiply(Fraction(1, 100), values[0])
+            case "degree":
+                return self.multiply(self.mp.pi / 180 if self.degree is None else self.degree, values[0])
         numbers = [value for value in values if not isinstance(value, Matrix)]
         if len(numbers) != len(values):
             raise Undefined
         return self._function(head, numbers)
 
-    def _degrees(self, value: Value) -> Value:
-        if self.degree is not None:
-            return self.multiply(self.degree, value)
-        return self.multiply(self.mp.pi / 180, value)
-
     # ---- arithmetic -------------------------------------------------------------------------------------------------
 
-    def _float(self, value: Value) -> mpmath.mpf | mpmath.mpc:
+    def as_float(self, value: Value) -> mpmath.mpf | mpmath.mpc:
         if isinstance(value, Matrix):
             raise Undefined
         return self.mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
@@ -153,7 +155,7 @@ class Evaluator:
             return Matrix(tuple(tuple(self.add(a, b) for a, b in zip(*rows, strict=True)) for rows in pairs))
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return left + right
-        return self._float(left) + self._float(right)
+        return self.as_float(left) + self.as_float(right)
 
     def multiply(self, left: Value, right: Value) -> Value:
         if isinstance(left, Matrix) and isinstance(right, Matrix):
@@ -164,7 +166,7 @@ class Evaluator:
             return Matrix(tuple(tuple(self.multiply(scale, value) for value in row) for row in matrix.rows))
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return left * right
-        return self._float(left) * self._float(right)
+        return self.as_float(left) * self.as_float(right)
 
     def divide(self, left: Value, right: Value) -> Value:
         if isinstance(right, Matrix):
@@ -177,139 +179,93 @@ class Evaluator:
         if isinstance(base, Matrix) or isinstance(exponent, Matrix):
             raise Undefined
         if isinstance(exponent, Fraction):
-            return self._rational_power(base, exponent)
-        self._limit_power(base, exponent)
-        return self.mp.power(self._float(base), self._float(exponent))
-
-    def _limit_power(self, base: Value, exponent: Value) -> None:
-        if not base:
-            return
-        size = abs(self.mp.log(abs(self._float(base)), 2))
-        if size * abs(self._float(exponent)) > MOST_BITS:
-            raise TooLarge
-
-    def _rational_power(self, base: Value, exponent: Fraction) -> Value:
-        if isinstance(base, Matrix):
-            raise Undefined
-        if not base:
-            if exponent <= 0:
-                if exponent == 0:
-                    return Fraction(1)
-                raise Undefined
-            return Fraction(0)
-        if exponent.denominator == 1:
-            if isinstance(base, Fraction):
+            if not base:
+                if exponent < 0:
+                    raise Undefined
+                return Fraction(1 if exponent == 0 else 0)
+            if isinstance(base, Fraction) and exponent.denominator == 1:
                 bits = max(base.numerator.bit_length(), base.denominator.bit_length())
                 if bits > 1 and bits * abs(exponent) > 2 * MOST_BITS:
                     raise TooLarge
                 return base ** int(exponent)
-            self._limit_power(base, exponent)
-            return base ** int(exponent)
-        if isinstance(base, Fraction) and (exact := _exact_root(base, exponent.denominator)) is not None:
-            return self._rational_power(exact, Fraction(exponent.numerator))
-        self._limit_power(base, exponent)
-        real = isinstance(base, Fraction | self.mp.mpf)
-        if real and base < 0 and exponent.denominator % 2:
-            size = self.mp.power(-self._float(base), self._float(exponent))
-            return -size if exponent.numerator % 2 else size
-        return self.mp.power(self._float(base), self._float(exponent))
+            if isinstance(base, Fraction) and (exact := _exact_root(base, exponent.denominator)) is not None:
+                return self._power(exact, Fraction(exponent.numerator))
+        if base and abs(self.mp.log(abs(self.as_float(base)), 2)) * abs(self.as_float(exponent)) > MOST_BITS:
+            raise TooLarge
+        if isinstance(exponent, Fraction):
+            if exponent.denominator == 1:
+                return base ** int(exponent)
+            if isinstance(base, Fraction | self.mp.mpf) and base < 0 and exponent.denominator % 2:
+                size = self.mp.power(-self.as_float(base), self.as_float(exponent))
+                return -size if exponent.numerator % 2 else size
+        return self.mp.power(self.as_float(base), self.as_float(exponent))
 
     # ---- functions --------------------------------------------------------------------------------------------------
 
-    def _trigonometric(self, head: str, argument: Expr, point: Point) -> Value:
-        """A sign for degrees in an argument always means degrees."""
-        outer, self.degree = self.degree, None
-        try:
-            value = self._value(argument, point)
-        finally:
-            self.degree = outer
-        if isinstance(value, Matrix):
-            raise Undefined
-        return self._function(head, [value])
-
     def _function(self, head: str, values: list[Value]) -> Value:
         first = values[0]
-        if head == "sqrt":
-            return self._rational_power(first, Fraction(1, 2))
-        if head == "root":
-            return self._power(first, self.divide(Fraction(1), values[1]))
-        if head == "abs":
-            return abs(first) if isinstance(first, Fraction) else abs(self._float(first))
-        if head in ("floor", "ceil"):
-            return self._rounded(first, up=head == "ceil")
-        if head == "log":
-            return self._logarithm(values)
-        if head in ("max", "min"):
-            ordered = sorted(values, key=self._real)
-            return ordered[-1] if head == "max" else ordered[0]
-        if head in ("gcd", "lcm"):
-            return Fraction((math.gcd if head == "gcd" else math.lcm)(*(self._whole(value) for value in values)))
-        if head == "binom":
-            return self._binomial(*values)
-        if head == "factorial":
-            return self._factorial(first)
-        if head == "sgn":
-            real = self._real(first)
-            return Fraction((real > 0) - (real < 0))
-        if head in ("exp", "sinh", "cosh", "tanh") and abs(self._float(first)) > MOST_BITS / 2:
-            raise TooLarge
-        if head == "cis":
-            return self.mp.expj(self._float(first))
-        name = _NAMES.get(head)
-        if name is None:
+        match head:
+            case "sqrt":
+                return self._power(first, Fraction(1, 2))
+            case "root":
+                return self._power(first, self.divide(Fraction(1), values[1]))
+            case "abs":
+                return abs(first) if isinstance(first, Fraction) else abs(self.as_float(first))
+            case "floor" | "ceil":
+                if isinstance(first, Fraction):
+                    return Fraction(math.ceil(first) if head == "ceil" else math.floor(first))
+                real = self._real(first)
+                near = self.mp.nint(real)
+                if abs(real - near) < self.mp.mpf(10) ** (-AGREEING):
+                    return Fraction(int(near))
+                return Fraction(int(self.mp.ceil(real) if head == "ceil" else self.mp.floor(real)))
+            case "log":
+                if self.natural and len(values) == 1:
+                    return self.mp.ln(self.as_float(first))
+                base = self.as_float(values[1]) if len(values) > 1 else self.mp.mpf(10)
+                return self.mp.ln(self.as_float(first)) / self.mp.ln(base)
+            case "max" | "min":
+                ordered = sorted(values, key=self._real)
+                return ordered[-1] if head == "max" else ordered[0]
+            case "gcd" | "lcm":
+                whole = [value.numerator for value in values if _is_whole(value)]
+                if len(whole) != len(values):
+                    raise Undefined
+                return Fraction(math.gcd(*whole) if head == "gcd" else math.lcm(*whole))
+            case "binom":
+                of, chosen = values
+                if _is_whole(of) and _is_whole(chosen):
+                    if not 0 <= of <= 4000 or chosen < 0:
+                        raise TooLarge
+                    return Fraction(math.comb(int(of), int(chosen)))
+                if max(abs(self.as_float(of)), abs(self.as_float(chosen))) > 1000:
+                    raise TooLarge
+                return self.mp.binomial(self.as_float(of), self.as_float(chosen))
+            case "factorial":
+                if abs(self.as_float(first)) > 1000:
+                    raise TooLarge
+                if not _is_whole(first):
+                    return self.mp.factorial(self.as_float(first))
+                if first < 0:
+                    raise Undefined
+                return Fraction(math.factorial(int(first)))
+            case "sgn":
+                real = self._real(first)
+                return Fraction((real > 0) - (real < 0))
+            case "cis":
+                return self.mp.expj(self.as_float(first))
+            case "exp" | "sinh" | "cosh" | "tanh" if abs(self.as_float(first)) > MOST_BITS / 2:
+                raise TooLarge
+        if head not in _NAMES:
             raise Undefined
-        function: Callable[[object], Value] = getattr(self.mp, name)
-        return function(self._float(first))
-
-    def _logarithm(self, values: list[Value]) -> Value:
-        base = self._float(values[1]) if len(values) > 1 else self.mp.mpf(10)
-        if self.natural and len(values) == 1:
-            return self.mp.ln(self._float(values[0]))
-        return self.mp.ln(self._float(values[0])) / self.mp.ln(base)
+        function: Callable[[object], Value] = getattr(self.mp, _NAMES[head])
+        return function(self.as_float(first))
 
     def _real(self, value: Value) -> mpmath.mpf:
-        number = self._float(value)
+        number = self.as_float(value)
         if isinstance(number, self.mp.mpc):
             raise Undefined
         return number
-
-    def _whole(self, value: Value) -> int:
-        if not isinstance(value, Fraction) or value.denominator != 1:
-            raise Undefined
-        return int(value)
-
-    def _rounded(self, value: Value, up: bool) -> Value:
-        if isinstance(value, Fraction):
-            return Fraction(math.ceil(value) if up else math.floor(value))
-        real = self._real(value)
-        near = self.mp.nint(real)
-        if abs(real - near) < self.mp.mpf(10) ** (-AGREEING):
-            return Fraction(int(near))
-        return Fraction(int(self.mp.ceil(real) if up else self.mp.floor(real)))
-
-    def _binomial(self, of: Value, chosen: Value) -> Value:
-        if isinstance(of, Fraction) and isinstance(chosen, Fraction) and of.denominator == chosen.denominator == 1:
-            if not 0 <= of <= 4000 or chosen < 0:
-                raise TooLarge
-            return Fraction(math.comb(int(of), int(chosen)))
-        if max(abs(self._float(of)), abs(self._float(chosen))) > 1000:
-            raise TooLarge
-        return self.mp.binomial(self._float(of), self._float(chosen))
-
-    def _factorial(self, of: Value) -> Value:
-        if abs(self._float(of)) > 1000:
-            raise TooLarge
-        if isinstance(of, Fraction) and of.denominator == 1:
-            if of < 0:
-                raise Undefined
-            return Fraction(math.factorial(int(of)))
-        return self.mp.factorial(self._float(of))
-
-    # ---- matrices ---------------------------------------------------------------------------------------------------
-
-    def _matrix(self, expr: Expr, point: Point) -> Value:
-        found = Matrix(tuple(tuple(self._value(entry, point) for entry in row.parts) for row in expr.parts))
-        return found if expr.head == "matrix" else self._determinant(found.rows)
 
     def _determinant(self, rows: tuple[tuple[Value, ...], ...]) -> Value:
         if any(len(row) != len(rows) for row in rows) or len(rows) > 4:
@@ -334,7 +290,7 @@ class Evaluator:
             return all(self.same(a, b) for rows in pairs for a, b in zip(*rows, strict=True))
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return left == right
-        one, other = self._float(left), self._float(right)
+        one, other = self.as_float(left), self.as_float(right)
         distance = abs(one - other)
         size = max(abs(one), abs(other))
         ten = self.mp.mpf(10)
@@ -367,28 +323,29 @@ def _shape(matrix: Matrix) -> tuple[int, int]:
     return len(matrix.rows), len(matrix.rows[0])
 
 
+def _is_whole(value: Value) -> TypeGuard[Fraction]:
+    return isinstance(value, Fraction) and value.denominator == 1
+
+
 def _exact_root(base: Fraction, degree: int) -> Fraction | None:
     """The rational root, if there is one; of a negative number only an odd one."""
     if degree > 64 or (base < 0 and degree % 2 == 0):
         return None
-    over, under = _whole_root(abs(base.numerator), degree), _whole_root(base.denominator, degree)
-    if over is None or under is None:
-        return None
-    return Fraction(-over if base < 0 else over, under)
-
-
-def _whole_root(number: int, degree: int) -> int | None:
-    if degree == 2:
-        root = math.isqrt(number)
-        return root if root * root == number else None
-    low, high = 0, 1 << (number.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high) // 2
-        if middle**degree < number:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low**degree == number else None
+    roots = []
+    for number in (abs(base.numerator), base.denominator):
+        low, high = 0, 1 << (number.bit_length() // degree + 1)
+        if degree == 2:
+            low = high = math.isqrt(number)
+        while low < high:
+            middle = (low + high) // 2
+            if middle**degree < number:
+                low = middle + 1
+            else:
+                high = middle
+        if low**degree != number:
+            return None
+        roots.append(low)
+    return Fraction(-roots[0] if base < 0 else roots[0], roots[1])
 
 
 def constant(expr: Expr) -> Value:
