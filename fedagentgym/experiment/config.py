@@ -11,7 +11,7 @@ import copy
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import describe_method, get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import get_algorithm_class, load_settings
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
@@ -32,9 +32,10 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.files import read_text
+from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
+from fedagentgym.experiment.sharded import check_sharding
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.backends import load_options
 from fedagentgym.federation.clients import FederationSettings
@@ -48,6 +49,7 @@ from fedagentgym.learning.settings import (
     WarmStartSettings,
 )
 
+PRESETS: Any = files("fedagentgym.experiment") / "presets"
 RESUMABLE: tuple[str, ...] = (
     *(f"federation.{key}" for key in ("backend", "workers", "device_per_worker", "deadline", "quorum", "options")),
     *(f"output.{key}" for key in ("keep_rounds", "trackers", "report")),
@@ -114,6 +116,20 @@ class RunConfig(Settings):
         given = expand_name(value)
         return {"name": "fedagent", **given} if isinstance(given, Mapping) else given
 
+    @cached_property
+    def method(self) -> Settings:
+        """The settings of the method, validated once: workers on other machines do it again for what they receive."""
+        return load_settings(get_algorithm_class(self.algorithm), self.algorithm)
+
+    @cached_property
+    def backend_options(self) -> dict[str, Any]:
+        """`federation.options` as the backend takes them."""
+        return load_options(self.federation.backend, self.federation.options)
+
+    def describe(self, scale: Scale | None = None) -> Card:
+        """The card of the method, by default without a scale of its federation."""
+        return get_algorithm_class(self.algorithm).describe(self.method, scale or Scale(self.learning))
+
     def spec(self, agent: AgentSettings | None = None) -> ExperimentSpec:
         """Return the part of the settings that a method and its workers need.
 
@@ -150,22 +166,11 @@ class RunConfig(Settings):
     @property
     def digest(self) -> str:
         """The digest of what is computed: everything but the name and settings that do not change the result."""
-        return digest_plain(self.plain(), self.federation.rounds)
+        return self.compute_digest(self.federation.rounds)
 
     def compute_digest(self, rounds: int) -> str:
-        """Compute the digest that this run would have with another number of rounds.
-
-        Args:
-            rounds: The number of rounds.
-
-        Returns:
-            The digest, a text that begins with `sha256:`.
-        """
+        """The digest that this run would have with another number of rounds."""
         return digest_plain(self.plain(), rounds)
-
-    def list_shorter(self) -> set[str]:
-        """The digests that this run had before it was extended."""
-        return {self.compute_digest(rounds) for rounds in self.federation.raised_from}
 
     def find_length_dependence(self) -> str | None:
         """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be extended."""
@@ -173,16 +178,17 @@ class RunConfig(Settings):
         return _find_decay({key: plain[key] for key in ("learning", "algorithm")})
 
 
-def digest_plain(plain: dict[str, Any], rounds: int) -> str:
-    """The digest of a resolved configuration as plain values, which are used up."""
-    plain["federation"] |= {"rounds": rounds}
-    plain["federation"].pop("raised_from", None)
-    plain.pop("name")
-    plain["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
+def digest_plain(plain: Mapping[str, Any], rounds: int) -> str:
+    """The digest of a resolved configuration with this number of rounds."""
+    kept = dict(plain)
+    kept.pop("name")
+    kept["output"] = {"sampled_episodes": plain["output"]["sampled_episodes"]}
+    kept["federation"] = {**plain["federation"], "rounds": rounds}
+    kept["federation"].pop("raised_from", None)
     for path in RESUMABLE:
         section, _, key = path.partition(".")
-        plain[section].pop(key, None)
-    return digest(plain)
+        kept[section] = {name: value for name, value in kept[section].items() if name != key}
+    return digest(kept)
 
 
 def _find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
@@ -239,9 +245,8 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
     """The configuration of plain values; whatever it needs of plugins is loaded already."""
     config = RunConfig.load(plain)
     added = tuple(plugin for plugin in plugins if plugin not in config.plugins)
-    algorithm = load_settings(get_algorithm_class(config.algorithm), config.algorithm)
     resolved = config.model_copy(
-        update={"algorithm": algorithm.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
+        update={"algorithm": config.method.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
     _check_config(resolved)
     agent, warm_start = resolved.agent, resolved.warm_start
@@ -256,9 +261,8 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
 def _read_source(source: str) -> Mapping[str, Any]:
     """The plain configuration of a file or preset, with the variants named after a colon laid over it."""
     name, _, named = source.partition(":")
-    found, where = _parse_source(name)
-    variants = _get_variants(found, where)
-    plain = {key: value for key, value in copy.deepcopy(found).items() if key != "variants"}
+    found, variants, where = _parse_source(name)
+    plain = copy.deepcopy(found)
     for variant in filter(None, named.split(",")):
         if variant not in variants:
             raise unknown_name_error(f"variant of {where}", variant, variants)
@@ -268,53 +272,43 @@ def _read_source(source: str) -> Mapping[str, Any]:
     return plain
 
 
-def _parse_source(name: str) -> tuple[Mapping[str, Any], str]:
-    """The content of a file or preset, and how messages name it."""
+def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]], str]:
+    """The configuration of a file or preset, its variants, and how messages name it."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):  # noqa: PTH113 - False for a name too long, where Path raises
-        return _parse_yaml(read_text(path), str(path)), str(path)
-    if name in list_presets():
-        return _parse_preset(name), f"preset {name}"
-    if (path / "config.yaml").is_file():
+        text, where = read_text(path), str(path)
+    elif name in list_presets():
+        text, where = read_preset(name), f"preset {name}"
+    elif (path / "config.yaml").is_file():
         raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {name}`")
-    guess = find_closest_name(name, list_presets())
-    hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
-    raise OptionError(f"there is no file and no preset {name!r}: {hint}")
-
-
-def _parse_yaml(text: str, where: str) -> Mapping[str, Any]:
-    from fedagentgym.base.files import parse_yaml
-
-    plain = parse_yaml(text, where)
+    else:
+        guess = find_closest_name(name, list_presets())
+        hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
+        raise OptionError(f"there is no file and no preset {name!r}: {hint}")
+    plain = _parse_yaml(text, where)
     if not isinstance(plain, Mapping):
         raise DataError(f"{where}: a configuration is a mapping of sections, found {type(plain).__name__}")
-    return plain
-
-
-@cache
-def _parse_preset(name: str) -> Mapping[str, Any]:
-    """A preset of the package, read once: parsing takes longer than all that is done with it."""
-    return _parse_yaml(read_preset(name), f"preset {name}")
-
-
-def _get_variants(plain: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
-    """`variants:` of a file: what each name lays over the configuration, chosen as FILE:NAME,NAME."""
     variants = plain.get("variants") or {}
     if not isinstance(variants, Mapping) or not all(isinstance(each, Mapping) for each in variants.values()):
         raise DataError(
             f"{where}: variants maps each name to settings, such as {{long: {{federation: {{rounds: 99}}}}}}"
         )
-    return {str(name): settings for name, settings in variants.items()}
+    found = {key: value for key, value in plain.items() if key != "variants"}
+    return found, {str(variant): settings for variant, settings in variants.items()}, where
+
+
+_parse_yaml = lru_cache(maxsize=64)(parse_yaml)
+"""Parsing a preset takes longer than all that is done with it. What it gives is copied before it is changed."""
 
 
 def list_variants(source: str) -> dict[str, Mapping[str, Any]]:
     """The variants that a file or preset offers, and the settings that each changes."""
-    return _get_variants(*_parse_source(source))
+    return _parse_source(source)[1]
 
 
 def _check_config(config: RunConfig) -> None:
     """Checks that involve several sections."""
-    load_options(config.federation.backend, config.federation.options)
+    _ = config.backend_options  # wrong ones are refused now
     for tracker in config.output.trackers:
         TRACKERS.get_target(tracker["name"])  # an unknown name is refused before a folder is made
     if config.partition.clients is not None:
@@ -324,54 +318,45 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
-    _check_sharding(config)
-    get_algorithm_class(config.algorithm)
-    at_clients = () if config.evaluation is None else config.evaluation.at_clients
+    check_sharding(config)
+    evaluation, ranking = config.evaluation, config.ranking
+    at_clients = () if evaluation is None else evaluation.at_clients
     if config.partition.is_held:
         from fedagentgym.algorithms.held import check_method
 
-        check_method(_describe(config), str(config.algorithm["name"]))
-        privacy = config.algorithm.get("privacy") or {"secret": False}
-        if at_clients and privacy.get("secret", True):
+        check_method(config.describe(), str(config.algorithm["name"]))
+        if at_clients and _is_secret(config):
             raise OptionError(
                 "evaluation.at_clients records what clients find on their own tasks, without noise: a private run leaves it out"
             )
-    elif "held_out" in at_clients and not _describe(config).trains_local_models:
+    elif "held_out" in at_clients and not config.describe().trains_local_models:
         raise OptionError(
             f"evaluation.at_clients: [held_out] evaluates models that clients train, but {config.algorithm['name']} trains none:"
             " leave it out"
         )
     if {OWN_WORLD, EVERY_WORLD} & set(at_clients):
         _check_worlds(config, "evaluation.at_clients: own_world and every_world play")
-    if config.ranking is not None:
-        _check_ranking(config)
+    if ranking is not None and ranking.own_worlds:
+        _check_worlds(config, "ranking.own_worlds plays")
+    if ranking is not None and ranking.round != "last":
+        # a round that nothing chooses, or that is chosen by the tasks that rank it
+        if evaluation is None:
+            raise OptionError("ranking.round: best is chosen by evaluations: set evaluation, or ranking.round: last")
+        if ranking.own_worlds:
+            raise OptionError(
+                "ranking.own_worlds plays with what clients keep, which is kept of the last round: leave out best"
+            )
+        if ranking.split in ([one.split for one in evaluation.sets] or [evaluation.split]):
+            raise OptionError(
+                "the split that ranks cannot be the one on which the round is chosen: set another ranking.split"
+            )
     if config.warm_start is not None and not starts_from_nothing(config.agent):
         require_model(config.agent)
 
 
-def _describe(config: RunConfig) -> Card:
-    """The card of the method."""
-    return describe_method(config.algorithm, Scale(config.learning))
-
-
-def _check_ranking(config: RunConfig) -> None:
-    """Refuse a ranked round that nothing chooses, or that is chosen by the tasks that rank it."""
-    ranking, evaluation = config.ranking, config.evaluation
-    assert ranking is not None
-    if ranking.own_worlds:
-        _check_worlds(config, "ranking.own_worlds plays")
-    if ranking.round == "last":
-        return
-    if evaluation is None:
-        raise OptionError("ranking.round: best is chosen by evaluations: set evaluation, or ranking.round: last")
-    if ranking.own_worlds:
-        raise OptionError(
-            "ranking.own_worlds plays with what clients keep, which is kept of the last round: leave out best"
-        )
-    if ranking.split in ([one.split for one in evaluation.sets] or [evaluation.split]):
-        raise OptionError(
-            "the split that ranks cannot be the one on which the round is chosen: set another ranking.split"
-        )
+def _is_secret(config: RunConfig) -> bool:
+    """True if what clients find leaves them only with noise."""
+    return bool((config.algorithm.get("privacy") or {"secret": False}).get("secret", True))
 
 
 def _check_worlds(config: RunConfig, subject: str) -> None:
@@ -381,13 +366,13 @@ def _check_worlds(config: RunConfig, subject: str) -> None:
         raise OptionError(
             f"{subject} in the clients' worlds, which are on their machines in this run: evaluate held_out"
         )
-    keeps_policies = _describe(config).keeps_policies
+    keeps_policies = config.describe().keeps_policies
     if keeps_policies and config.federation.backend == "flower":
         raise OptionError(
             f"{subject} with what clients keep, which stays on their machines in a deployment: with {name} evaluate held_out, or"
             " simulate"
         )
-    if keeps_policies and (config.algorithm.get("privacy") or {"secret": False}).get("secret", True):
+    if keeps_policies and _is_secret(config):
         raise OptionError(
             f"{subject} with what clients keep, which has no noise: a private run of {name} leaves them out"
         )
@@ -400,49 +385,16 @@ def check_participants(config: RunConfig, clients: int) -> None:
         raise OptionError(f"federation.clients_per_round is {per_round}, but there are {clients} clients")
 
 
-OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory: leave it out on a CPU"
-
-
-def _check_sharding(config: RunConfig) -> None:
-    """Check the settings for several devices: they need clients in this process and its ranks, with torch for rollouts."""
-    sharding = config.learning.sharding
-    if sharding is None or not sharding.is_needed:
-        return
-    if config.federation.backend != "in-process":
-        raise OptionError(
-            f"learning.sharding is for federation.backend=in-process, not for {config.federation.backend}"
-        )
-    if config.federation.workers > 0:
-        raise OptionError("learning.sharding is for clients in this process and its ranks: set federation.workers=0")
-    if config.federation.deadline is not None:
-        raise OptionError("learning.sharding: each rank would time a deadline by itself, leave out federation.deadline")
-    if ":" in config.agent.device:
-        raise OptionError(
-            f"learning.sharding gives each rank a GPU of its own: agent.device=cuda, not {config.agent.device}"
-        )
-    if sharding.offload and config.agent.device == "cpu":
-        raise OptionError(OFFLOAD_ON_CPU)
-    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
-        raise OptionError(
-            "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
-            " leave it out"
-        )
-
-
 def list_presets() -> tuple[str, ...]:
     """The configurations that come with the package."""
     return tuple(
-        sorted(
-            entry.name.removesuffix(".yaml")
-            for entry in _get_presets_folder().iterdir()
-            if entry.name.endswith(".yaml")
-        )
+        sorted(entry.name.removesuffix(".yaml") for entry in PRESETS.iterdir() if entry.name.endswith(".yaml"))
     )
 
 
 def read_preset(name: str) -> str:
     """The YAML of a preset, comments included."""
-    return str((_get_presets_folder() / f"{name}.yaml").read_text("utf-8"))
+    return str((PRESETS / f"{name}.yaml").read_text("utf-8"))
 
 
 def read_head(source: str) -> str:
@@ -451,7 +403,3 @@ def read_head(source: str) -> str:
     text = read_preset(name) if name in list_presets() else read_text(Path(name))
     lines = text.splitlines(keepends=True)
     return "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
-
-
-def _get_presets_folder() -> Any:
-    return files("fedagentgym.experiment") / "presets"

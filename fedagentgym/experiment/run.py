@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
@@ -28,7 +27,6 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.protocols import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import (
-    OFFLOAD_ON_CPU,
     RESUMABLE,
     ROUNDS,
     RunConfig,
@@ -39,10 +37,11 @@ from fedagentgym.experiment.config import (
 from fedagentgym.experiment.deployment import Deployment, DividedDeployment, HeldDeployment
 from fedagentgym.experiment.estimate.plan import check_fit
 from fedagentgym.experiment.result import RunResult
+from fedagentgym.experiment.sharded import join_ranks
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.backends import BACKENDS, Backend, load_options
+from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.checks import PrivacySettings
 from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
@@ -181,40 +180,6 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
                 return replace(opened.finish(observers, on_progress), folder=folder)
 
 
-@contextlib.contextmanager
-def join_ranks(config: RunConfig) -> Iterator[None]:
-    """For a sharded run: be one of the processes that torchrun started for it."""
-    place, sharding = devices.find_place(), config.learning.sharding
-    size = 1 if place is None else place.size
-    if sharding is None or not sharding.is_needed:
-        if size > 1:
-            raise OptionError(
-                f"torchrun started {size} processes, and nothing says that they share a run: set"
-                f" learning.sharding={{devices: {size}}}, or start one process"
-            )
-        yield
-        return
-    start = f"start torchrun --nproc-per-node {sharding.devices} -m fedagentgym train ..."
-    if place is None:
-        raise OptionError(f"learning.sharding needs a process for each of its devices: {start}")
-    if size != sharding.devices or size != place.machine_size:
-        raise OptionError(
-            f"learning.sharding.devices is {sharding.devices}, but torchrun started {size} processes,"
-            f" {place.machine_size} of them on this machine: {start}"
-        )
-    import torch
-
-    from fedagentgym.agents.model.loading import choose_device
-
-    kind = choose_device(config.agent.device).type
-    if sharding.offload and kind == "cpu":
-        raise OptionError(OFFLOAD_ON_CPU)
-    if kind == "cuda" and (there := torch.cuda.device_count()) < size:
-        raise OptionError(f"learning.sharding.devices is {size}, but there are {there} GPUs here")
-    with devices.join(place, kind):
-        yield
-
-
 def resume_own(
     config: RunConfig,
     changes: Sequence[str] = (),
@@ -306,7 +271,7 @@ class Run:
         runtime = Runtime(spec, client_split=client_split)
         if spec.evaluation is not None:
             runtime.evaluation_sets = sets
-        algorithm = make_algorithm(spec, runtime)
+        algorithm = get_algorithm_class(config.algorithm)(config.method, runtime)
         clients = len(algorithm.client_ids())
         algorithm.check_start(min(config.federation.clients_per_round or clients, clients))
         loaded = config.plugins if plugins is None else plugins
@@ -331,7 +296,8 @@ class Run:
             newest = rounds.read_note(numbers[-1])
         except FedAgentGymError:
             return inputs  # the check of the chain reports what is wrong with it
-        return extend_inputs(inputs, newest, self.config.list_shorter)
+        shorter = self.config.federation.raised_from  # before it was extended
+        return extend_inputs(inputs, newest, lambda: {self.config.compute_digest(rounds) for rounds in shorter})
 
     def _describe_sets(self) -> dict[str, Any]:
         """The named evaluation sets, if there are any."""
@@ -415,14 +381,13 @@ class Run:
         spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
         self.deployment.check_backend(federation.backend)
         recipe = ApplicationSpec(self.deployment.application, {"spec": spec}, self.plugins)
-        options = load_options(federation.backend, federation.options)
         backend: Backend = BACKENDS.get(federation.backend)(
             recipe,
             folder=self.folder / "states",
             workers=federation.workers,
             application=self.algorithm,
             device_per_worker=federation.device_per_worker,
-            **options,
+            **self.config.backend_options,
         )
         return backend
 

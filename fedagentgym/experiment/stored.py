@@ -7,7 +7,6 @@ for whatever only the user decides: code, agents that call servers, trackers, pr
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
-from fedagentgym.algorithms.base import get_algorithm_class, load_settings
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import format_path, parse_yaml, read_text
@@ -68,7 +66,7 @@ class StoredConfig:
 
     def _compute_digest(self, rounds: int) -> str:
         try:
-            return digest_plain(copy.deepcopy(dict(self.plain)), rounds)
+            return digest_plain(self.plain, rounds)
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{self.where} is not the configuration of a run as this version writes it") from None
 
@@ -161,9 +159,8 @@ def needs_trust(folder: Path) -> bool:
 def check_foreign_config(config: RunConfig, where: str, given: Sequence[str] = ()) -> None:
     """Refuse a configuration of others that decides what only the user of this machine does; `given` are the keys that the user
     set. Paths of data are allowed: it is read, and nothing is sent anywhere."""
-    parts = [config, load_settings(get_algorithm_class(config.algorithm), config.algorithm)]
     try:
-        for part in parts:
+        for part in (config, config.method):
             for _, agent in find_agents(part, where):
                 check_foreign_agent(agent, where)
         check_foreign_envs(config.env, config.evaluation, where, paths=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedagentgym.agents.settings import VllmOptions
-from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES, describe_method
+from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.experts import TASK_BYTES
 from fedagentgym.algorithms.runtime import Runtime
@@ -140,7 +140,7 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
         clients = len(Runtime(config.spec()).client_split)
     asked = min(config.federation.clients_per_round or clients, clients)
     scale = Scale(config.learning, clients, asked, count_rows(config.agent, config.env), config.partition.roles)
-    card = describe_method(config.algorithm, scale)
+    card = config.describe(scale)
     missing = [name for name in card.roles if not config.partition.roles.get(name)]
     if missing and config.partition.file is None:  # a split from a file contains its roles
         raise OptionError(
