@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,17 +15,13 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
-from fedagentgym.algorithms.worlds import measure_matrix, play_worlds, summarise_worlds
 from fedagentgym.base import devices
-from fedagentgym.base.encoding import canonical_json, digest, file_digest
+from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.base.files import read_text, write_atomic
+from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
-from fedagentgym.envs import open_env
-from fedagentgym.envs.protocols import runs_programs
-from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.config import (
     RESUMABLE,
     ROUNDS,
@@ -34,50 +30,24 @@ from fedagentgym.experiment.config import (
     load_config,
     resolve_config,
 )
+from fedagentgym.experiment.curve import evaluate_round
 from fedagentgym.experiment.deployment import Deployment, DividedDeployment, HeldDeployment
 from fedagentgym.experiment.estimate.plan import check_fit
+from fedagentgym.experiment.record import build_record, read_result
 from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.sharded import join_ranks
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
-from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.checks import PrivacySettings
-from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, extend_inputs, read_chain
+from fedagentgym.federation.commits import CONFIGURATION, CommitStore, extend_inputs, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
-from fedagentgym.federation.message import Message
 from fedagentgym.federation.progress import ProgressCallback
-from fedagentgym.federation.records import Record, best_rounds
 from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
-from fedagentgym.federation.states import StateStore
-from fedagentgym.learning.evaluation import OpenedSet, compute_policy_digest, evaluate, evaluate_sets
+from fedagentgym.learning.evaluation import OpenedSet
 from fedagentgym.learning.recipe import prepare_agent
-from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.runs.claims import (
-    describe_clients,
-    describe_env,
-    describe_evaluated,
-    describe_tasks,
-    make_point,
-    sum_spent,
-)
-from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder, to_yaml
-from fedagentgym.runs.record import (
-    Evaluated,
-    Evidence,
-    RunRecord,
-    SplitRecord,
-    TasksRecord,
-    describe_agent,
-    describe_made,
-)
-
-CHECKED = (
-    *("configuration", "client split", "records", "evaluations", "global states", "client states", "trajectories"),
-    "evaluation episodes",
-)
-"""Files that the chain of commits fixes by digest; `resume` and `export` check them."""
+from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder, to_yaml
 
 
 @overload
@@ -286,7 +256,7 @@ class Run:
     def inputs(self) -> dict[str, str]:
         """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
         inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest}
-        if described := self._describe_sets():
+        if described := self.describe_sets():
             inputs["evaluation sets"] = digest(described)
         rounds = CommitStore(self.folder / "rounds")
         numbers = rounds.list_notes()
@@ -299,7 +269,7 @@ class Run:
         shorter = self.config.federation.raised_from  # before it was extended
         return extend_inputs(inputs, newest, lambda: {self.config.compute_digest(rounds) for rounds in shorter})
 
-    def _describe_sets(self) -> dict[str, Any]:
+    def describe_sets(self) -> dict[str, Any]:
         """The named evaluation sets, if there are any."""
         evaluation = self.config.evaluation
         return {} if evaluation is None or not evaluation.sets else {one.name: one.describe() for one in self.sets}
@@ -317,13 +287,13 @@ class Run:
             devices.here().share(lambda: write_background(self.folder, self.runtime.client_split, self.sets, seed))
         backend = self.open_backend()
         try:
-            evaluation, privacy = self.config.evaluation, self.config.algorithm.get("privacy")
+            evaluation, privacy = self.config.evaluation, getattr(self.config.method, "privacy", None)
             plan = ServerConfig(
                 self.folder,
                 self.config.seed,
                 self.config.federation,
                 keep_rounds=self.config.output.keep_rounds,
-                evaluate=partial(self.evaluate, backend=backend) if evaluation is not None else None,
+                evaluate=partial(evaluate_round, self, backend) if evaluation is not None else None,
                 evaluate_every=evaluation.every if evaluation is not None else 1,
                 observers=[*observers, tracked] if first else (),
                 inputs=self.inputs,
@@ -339,7 +309,7 @@ class Run:
 
         def write_result() -> dict[str, Any]:
             """Play what ranks the run, and finish its folder."""
-            record = self.build_record(commit, records)
+            record = build_record(self, commit, records)
             plain = record.model_dump(mode="json")
             RunFolder(self.folder).write_record(record)
             if report:
@@ -350,31 +320,6 @@ class Run:
             return plain
 
         return RunResult(self.folder, devices.here().share(write_result))
-
-    def rank(self, records: Sequence[Record]) -> tuple[TasksRecord | None, Evaluated | None]:
-        """Play the tasks that rank the run, with the last round's policy or the best one's; every episode is recorded."""
-        ranking = self.config.ranking
-        if ranking is None:
-            return None, None
-        (number,) = best_rounds(records) if ranking.round == "best" else {records[-1]["round"]}
-        state = CommitStore(self.folder / "rounds").read(number).state
-        seed = derive(self.config.seed if ranking.seed is None else ranking.seed, "ranked")
-        env = open_env(self.config.env.id, **{**self.runtime.client_split.options, "split": ranking.split})
-        if ranking.tasks is not None and ranking.tasks > len(env.pool):
-            there = f"the split {ranking.split!r} has {len(env.pool)} tasks"
-            raise DataError(f"ranking.tasks: {there}, not {ranking.tasks}")
-        player = self.runtime.load_weights(self.algorithm.policy_parameters(state))
-        settings, policy = ranking.evaluation, compute_policy_digest(player)
-        about = {"split": ranking.split, "round": number, "policy": policy}
-        found = evaluate(player, env, settings, seed=seed, file=self.folder / RANKED, about=about)
-        ranked = describe_evaluated(found.to_plain(), number, policy)
-        if ranking.own_worlds:
-            played = list(play_worlds(self.algorithm, state, self.read_kept(number), settings, seed))
-            lines = (one.format_lines({"split": ranking.split, "round": number}) for one in played)
-            write_atomic(self.folder / WORLDS, "".join(lines))
-            own = summarise_worlds([(one.world, one.found.overall["success"].mean) for one in played])
-            ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: own}})
-        return describe_tasks(env, [group[0].task for group in found.groups], ranking), ranked
 
     def open_backend(self) -> Backend:
         federation = self.config.federation
@@ -390,105 +335,6 @@ class Run:
             **self.config.backend_options,
         )
         return backend
-
-    def evaluate(self, round_number: int, state: ServerState, *, backend: Backend) -> dict[str, Any]:
-        """Play the held-out tasks with the policy of a global state; every episode is recorded, those in the clients' own worlds
-        too. `held_out` are tasks in each client's own mixture, or those that the clients hold back themselves."""
-        settings = self.config.evaluation
-        assert settings is not None
-        agent = self.runtime.load_weights(self.algorithm.policy_parameters(state))
-        policy = compute_policy_digest(agent)
-        file = RunFolder(self.folder).get_evaluation(round_number)
-        seed = derive(self.config.seed, "evaluation")
-        about = {"round": round_number, "policy": policy}
-        found = evaluate_sets(agent, self.sets, settings, seed=seed, file=file, about=about)
-        plain = found.to_plain()
-        if "misconceptions" in self.agent_note:  # the procedures that the episodes of each category followed
-            from fedagentgym.learning.misconceptions import measure_beliefs
-
-            beliefs = {
-                one.name: {name: belief.to_plain() for name, belief in measured.items()}
-                for one in self.sets
-                if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
-            }
-            plain["beliefs"] = beliefs.get("", beliefs)
-        choice, by_client = found.describe_choice(), dict[str, Any]()
-        if "held_out" in settings.at_clients:
-            by_client["held_out"] = self.deployment.evaluate_held_out(
-                backend, round_number, state, self.config.federation.deadline, found
-            )
-        if OWN_WORLD in settings.at_clients:
-            lines, success = [read_text(file)], []
-            for played in play_worlds(self.algorithm, state, self.read_kept(round_number), settings, seed):
-                success.append((played.world, played.found.overall["success"].mean))
-                lines.append(played.format_lines({"round": round_number, "split": settings.split}))
-            write_atomic(file, "".join(lines))
-            own = by_client[OWN_WORLD] = summarise_worlds(success)
-            choice = choice or {"choice": own["mean"]}
-        if EVERY_WORLD in settings.at_clients:
-            matrix = measure_matrix(self.algorithm, state, self.read_kept(round_number), settings, seed)
-            by_client[EVERY_WORLD] = {"matrix": matrix}
-        if by_client:
-            plain["at_clients"] = by_client
-        mean = plain["overall"]["success"]["mean"]
-        return {"success": mean, **choice, "policy": policy, "digest": file_digest(file), **plain}
-
-    def read_kept(self, number: int) -> Callable[[int], Message]:
-        """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
-        heads = CommitStore(self.folder / "rounds").read_note(number).heads
-        store = StateStore(self.folder / "states")
-
-        def read(client: int) -> Message:
-            data = store.get(client, heads.get(client))
-            return Message() if data is None else Message.decode(data)
-
-        return read
-
-    def build_record(self, commit: Commit, records: Sequence[Record]) -> RunRecord:
-        """The record of the finished run; the tasks that rank it are played now."""
-        began = time.monotonic()
-        tasks, ranked = self.rank(records)
-        seconds = time.monotonic() - began + commit.record["seconds_total"]
-        evaluated = [(one["round"], one["evaluation"]) for one in records if "evaluation" in one]
-        found = [describe_evaluated(one, number, one["policy"]) for number, one in evaluated]
-        client_split, env = self.runtime.client_split, self.runtime.env
-        protections = describe_protections(start=True) if runs_programs(env) else None
-        success = {} if ranked is None else {name: one["success"]["mean"] for name, one in ranked.categories.items()}
-        return RunRecord(
-            kind="training",
-            name=self.config.name,
-            algorithm=str(self.config.algorithm["name"]),
-            seed=self.config.seed,
-            config_digest=self.config.digest,
-            env=describe_env(env, client_split.options, client_split, protections),
-            evaluation_sets=self._describe_sets(),
-            client_split=SplitRecord(digest=client_split.digest, clients=len(client_split)),
-            agent=describe_agent(self.config.agent, self.agent_note).model_copy(update={"kind": "model"}),
-            rounds=commit.round,
-            state=commit.state.digest,
-            curve=tuple(make_point(one, sum_spent(records, one.round or 0)) for one in found),
-            best_round=next(iter(best_rounds(records)), None),
-            final=found[-1] if found else None,
-            tasks=tasks,
-            ranked=ranked,
-            clients=describe_clients(client_split, success) if ranked is not None else (),
-            spent=sum_spent(records, commit.round),
-            labelled=len(self.algorithm.card.list_labelled(client_split)),
-            **describe_privacy(records, self.algorithm.card.assumed),
-            bytes=commit.record["bytes_total"],
-            failures=sum(len(record["failures"]) for record in records),
-            evidence=Evidence(commit=commit.digest, rounds=len(records), checked=CHECKED),
-            made=describe_made(seconds + sum(one["seconds"] for _, one in evaluated)),
-        )
-
-
-def describe_privacy(records: Sequence[Record], assumed: Sequence[str]) -> dict[str, Any]:
-    """The privacy that the rounds spent, beside what the accountant assumes; nothing of a run that has none."""
-    for record in reversed(records):
-        if "privacy/epsilon" in (metrics := record["metrics"]):
-            found = {name: metrics[f"privacy/{name}"] for name in ("epsilon", "delta")}
-            return {"privacy": {**found, "assumed": list(assumed)}}
-    return {}
 
 
 def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
@@ -513,34 +359,6 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
     if unfit is not None:
         raise unfit
     return client_split, sets
-
-
-def read_result(folder: Path) -> RunRecord:
-    """The record of a finished run, if it matches the configuration and, where they are here, the commits in its folder."""
-    record, config = RunFolder(folder).record, read_stored_config(folder)
-    expected: dict[str, Any] = {"config_digest": config.digest}
-    if (chain := read_chain(folder)) is not None:
-        records, newest = chain.list_records(), chain.newest
-        expected |= {
-            "rounds": newest.round,
-            "state": newest.state_digest,
-            "bytes": newest.record["bytes_total"],
-            "spent": sum_spent(records, newest.round).model_dump(mode="json"),
-            "best_round": next(iter(best_rounds(records)), None),
-        }
-        if config.digest != newest.links.inputs.get(CONFIGURATION):
-            raise DataError(f"{folder / CONFIG} is not the configuration that this run was played with")
-        if evaluated := [(one["round"], one["evaluation"]) for one in records if "evaluation" in one]:
-            number, last = evaluated[-1]
-            expected["final"] = describe_evaluated(last, number, last["policy"]).model_dump(mode="json")
-    elif record.evidence is not None and not (folder / METRICS).is_file():
-        raise DataError(f"{folder / RECORD} belongs to a run without a committed round")
-    plain = record.model_dump(mode="json")
-    for name, value in expected.items():
-        if canonical_json(plain[name]) != canonical_json(value):
-            problem = "is not what the commits of the run say: one of the two was changed"
-            raise DataError(f"{folder / RECORD}: {name!r} {problem}")
-    return record
 
 
 def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:

@@ -18,7 +18,8 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.evaluation import check_episodes
-from fedagentgym.experiment.run import open_data, read_result, resume, train
+from fedagentgym.experiment.record import read_result
+from fedagentgym.experiment.run import open_data, resume, train
 from fedagentgym.federation.commits import read_chain
 from fedagentgym.learning.evaluation import evaluate, evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings

@@ -11,7 +11,8 @@ import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
-from fedagentgym.experiment.run import read_result, resume, train
+from fedagentgym.experiment.record import read_result
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.federation.commits import extend_inputs, read_chain
 from fedagentgym.testing.runs import SMALL_CONFIG
 

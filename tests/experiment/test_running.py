@@ -14,7 +14,8 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import open_data, read_result, resolve_agent, resume, train
+from fedagentgym.experiment.record import read_result
+from fedagentgym.experiment.run import open_data, resolve_agent, resume, train
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(

@@ -19,7 +19,8 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.export import export_policy
-from fedagentgym.experiment.run import read_result, resume, train
+from fedagentgym.experiment.record import read_result
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import Commit, read_chain
 from fedagentgym.federation.records import drop_times
