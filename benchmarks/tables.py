@@ -32,7 +32,8 @@ from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import finish_or_read, prepare_agents
+from fedagentgym.experiment.opened import prepare_agents
+from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.leaderboard.entries import slugify
 from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.folder import RECORD, RunFolder

@@ -27,7 +27,8 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.experiment.config import RunConfig, load_config
-from fedagentgym.experiment.run import finish_or_read, prepare_agents
+from fedagentgym.experiment.opened import prepare_agents
+from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.leaderboard.entries import Entry, list_baselines
 from fedagentgym.leaderboard.suite import Suite, check_budget, load_suite, make_config
 

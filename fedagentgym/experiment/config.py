@@ -35,7 +35,6 @@ from fedagentgym.base.errors import (
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
-from fedagentgym.experiment.sharded import check_sharding
 from fedagentgym.experiment.trackers import TRACKERS
 from fedagentgym.federation.backends import load_options
 from fedagentgym.federation.clients import FederationSettings
@@ -318,7 +317,7 @@ def _check_config(config: RunConfig) -> None:
         raise OptionError(
             "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
-    check_sharding(config)
+    _check_sharding(config)
     evaluation, ranking = config.evaluation, config.ranking
     at_clients = () if evaluation is None else evaluation.at_clients
     if config.partition.is_held:
@@ -383,6 +382,35 @@ def check_participants(config: RunConfig, clients: int) -> None:
     per_round = config.federation.clients_per_round
     if per_round is not None and per_round > clients:
         raise OptionError(f"federation.clients_per_round is {per_round}, but there are {clients} clients")
+
+
+OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory: leave it out on a CPU"
+
+
+def _check_sharding(config: RunConfig) -> None:
+    """Check the settings for several devices: they need clients in this process and its ranks, with torch for rollouts."""
+    sharding = config.learning.sharding
+    if sharding is None or not sharding.is_needed:
+        return
+    if config.federation.backend != "in-process":
+        raise OptionError(
+            f"learning.sharding is for federation.backend=in-process, not for {config.federation.backend}"
+        )
+    if config.federation.workers > 0:
+        raise OptionError("learning.sharding is for clients in this process and its ranks: set federation.workers=0")
+    if config.federation.deadline is not None:
+        raise OptionError("learning.sharding: each rank would time a deadline by itself, leave out federation.deadline")
+    if ":" in config.agent.device:
+        raise OptionError(
+            f"learning.sharding gives each rank a GPU of its own: agent.device=cuda, not {config.agent.device}"
+        )
+    if sharding.offload and config.agent.device == "cpu":
+        raise OptionError(OFFLOAD_ON_CPU)
+    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
+        raise OptionError(
+            "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
+            " leave it out"
+        )
 
 
 def list_presets() -> tuple[str, ...]:

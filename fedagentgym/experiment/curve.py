@@ -11,6 +11,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_text, write_atomic
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
+from fedagentgym.experiment.opened import Run
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.federation.message import Message
@@ -23,7 +24,6 @@ from fedagentgym.runs.folder import RANKED, WORLDS, RunFolder
 from fedagentgym.runs.record import Evaluated, TasksRecord
 
 if TYPE_CHECKING:
-    from fedagentgym.experiment.run import Run
     from fedagentgym.federation.backends import Backend
 
 

@@ -15,8 +15,8 @@ from fedagentgym.base.streams import derive
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
+from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.record import describe_privacy
-from fedagentgym.experiment.run import Run
 from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config
 from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.commits import CommitStore, read_chain

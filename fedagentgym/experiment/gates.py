@@ -18,7 +18,7 @@ import numpy as np
 from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.experiment.config import RunConfig
-from fedagentgym.experiment.run import open_data, resolve_agent
+from fedagentgym.experiment.opened import open_data, resolve_agent
 from fedagentgym.learning.advantages import compute_training_rewards, is_constant
 from fedagentgym.learning.trajectory import Group
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.protocols import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
 from fedagentgym.experiment.curve import rank
+from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.stored import read_stored_config
 from fedagentgym.federation.commits import CONFIGURATION, Commit, read_chain
 from fedagentgym.federation.records import Record, best_rounds
 from fedagentgym.runs.claims import describe_clients, describe_env, describe_evaluated, make_point, sum_spent
 from fedagentgym.runs.folder import CONFIG, METRICS, RECORD, RunFolder
 from fedagentgym.runs.record import Evidence, RunRecord, SplitRecord, describe_agent, describe_made
-
-if TYPE_CHECKING:
-    from fedagentgym.experiment.run import Run
 
 CHECKED = (
     *("configuration", "client split", "records", "evaluations", "global states", "client states", "trajectories"),

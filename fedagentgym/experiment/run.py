@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
-from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class
 from fedagentgym.algorithms.recipe import make_recipe
-from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import devices
-from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
@@ -26,13 +21,11 @@ from fedagentgym.experiment.config import (
     RESUMABLE,
     ROUNDS,
     RunConfig,
-    check_participants,
     load_config,
     resolve_config,
 )
 from fedagentgym.experiment.curve import evaluate_round
-from fedagentgym.experiment.deployment import Deployment, DividedDeployment, HeldDeployment
-from fedagentgym.experiment.estimate.plan import check_fit
+from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.record import build_record, read_result
 from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.sharded import join_ranks
@@ -40,13 +33,10 @@ from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, n
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.checks import PrivacySettings
-from fedagentgym.federation.commits import CONFIGURATION, CommitStore, extend_inputs, read_chain
+from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
-from fedagentgym.learning.evaluation import OpenedSet
-from fedagentgym.learning.recipe import prepare_agent
-from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder, to_yaml
 
 
@@ -147,7 +137,7 @@ def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: P
             opened = Run.open(chosen, place)
             write_atomic(place / CONFIG, to_yaml(chosen.plain()))
             with explain_interruption(lambda: describe_saved_rounds(place)):
-                return replace(opened.finish(observers, on_progress), folder=folder)
+                return replace(finish(opened, observers, on_progress), folder=folder)
 
 
 def resume_own(
@@ -205,7 +195,7 @@ def resume(
             write_atomic(place / CONFIG, to_yaml(config.plain()))
             (place / RECORD).unlink(missing_ok=True)
         with explain_interruption(lambda: describe_saved_rounds(place)):
-            return replace(opened.finish(observers, on_progress), folder=path)
+            return replace(finish(opened, observers, on_progress), folder=path)
 
 
 def describe_saved_rounds(folder: Path) -> str:
@@ -216,163 +206,65 @@ def describe_saved_rounds(folder: Path) -> str:
     return f"{saved}; resume with: {devices.here().program} resume {shlex.quote(str(folder))}{flag}"
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A configuration with everything that it names opened (`Run.open`): it is played with `finish`."""
+def finish(run: Run, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
+    """Run the remaining rounds, then write the record and the report."""
+    first = devices.here().rank == 0
+    here = merge(run.config.plain(), {"output": {"folder": str(run.folder)}})
+    tracked = TrackedRun(run.config.output.trackers if first else (), here)
+    report = run.config.output.report == "html"
+    if report:
+        from fedagentgym.experiment.report.background import write_background
 
-    config: RunConfig
-    folder: Path
-    spec: ExperimentSpec
-    runtime: Runtime
-    algorithm: BaseAlgorithm[Any]
-    sets: tuple[OpenedSet, ...]
-    agent_note: Mapping[str, Any]
-    plugins: tuple[str, ...] = ()
-    """The plugins that workers load: the configuration's, where the user has them."""
-    began: float = field(default_factory=time.monotonic)
-
-    @classmethod
-    def open(cls, config: RunConfig, folder: Path, plugins: tuple[str, ...] | None = None) -> Run:
-        """Open what a configuration names; data first, so that missing data is reported before any work."""
-        began = time.monotonic()
-        client_split, sets = devices.here().make_first(lambda: open_data(config))
-        agent, agent_note = devices.here().make_first(lambda: resolve_agent(config))
-        spec = config.spec(agent)
-        runtime = Runtime(spec, client_split=client_split)
-        if spec.evaluation is not None:
-            runtime.evaluation_sets = sets
-        algorithm = get_algorithm_class(config.algorithm)(config.method, runtime)
-        clients = len(algorithm.client_ids())
-        algorithm.check_start(min(config.federation.clients_per_round or clients, clients))
-        loaded = config.plugins if plugins is None else plugins
-        return cls(config, folder, spec, runtime, algorithm, sets, agent_note, loaded, began)
-
-    @cached_property
-    def deployment(self) -> Deployment:
-        """The server's side of where the tasks are."""
-        return (HeldDeployment if self.spec.partition.is_held else DividedDeployment)(self.algorithm)
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        """The digests of what the run is made from: a commit contains them, and a run resumes only with the same."""
-        inputs = {CONFIGURATION: self.config.digest, "client split": self.runtime.client_split.digest}
-        if described := self.describe_sets():
-            inputs["evaluation sets"] = digest(described)
-        rounds = CommitStore(self.folder / "rounds")
-        numbers = rounds.list_notes()
-        if not numbers:
-            return inputs
-        try:
-            newest = rounds.read_note(numbers[-1])
-        except FedAgentGymError:
-            return inputs  # the check of the chain reports what is wrong with it
-        shorter = self.config.federation.raised_from  # before it was extended
-        return extend_inputs(inputs, newest, lambda: {self.config.compute_digest(rounds) for rounds in shorter})
-
-    def describe_sets(self) -> dict[str, Any]:
-        """The named evaluation sets, if there are any."""
-        evaluation = self.config.evaluation
-        return {} if evaluation is None or not evaluation.sets else {one.name: one.describe() for one in self.sets}
-
-    def finish(self, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
-        """Run the remaining rounds, then write the record and the report."""
-        first = devices.here().rank == 0
-        here = merge(self.config.plain(), {"output": {"folder": str(self.folder)}})
-        tracked = TrackedRun(self.config.output.trackers if first else (), here)
-        report = self.config.output.report == "html"
-        if report:
-            from fedagentgym.experiment.report.background import write_background
-
-            seed = derive(self.config.seed, "evaluation")
-            devices.here().share(lambda: write_background(self.folder, self.runtime.client_split, self.sets, seed))
-        backend = self.open_backend()
-        try:
-            evaluation, privacy = self.config.evaluation, getattr(self.config.method, "privacy", None)
-            plan = ServerConfig(
-                self.folder,
-                self.config.seed,
-                self.config.federation,
-                keep_rounds=self.config.output.keep_rounds,
-                evaluate=partial(evaluate_round, self, backend) if evaluation is not None else None,
-                evaluate_every=evaluation.every if evaluation is not None else 1,
-                observers=[*observers, tracked] if first else (),
-                inputs=self.inputs,
-                on_progress=on_progress if first else None,
-                began=self.began,
-                hide_failures=privacy is not None,
-                private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
-            )
-            self.deployment.ask_all(backend, self.config.federation.deadline)
-            commit, records = run_rounds(self.algorithm, backend, plan)
-        finally:
-            backend.close()
-
-        def write_result() -> dict[str, Any]:
-            """Play what ranks the run, and finish its folder."""
-            record = build_record(self, commit, records)
-            plain = record.model_dump(mode="json")
-            RunFolder(self.folder).write_record(record)
-            if report:
-                from fedagentgym.experiment.report.page import write_report
-
-                write_report(self.folder, records)
-            tracked.finish(plain)
-            return plain
-
-        return RunResult(self.folder, devices.here().share(write_result))
-
-    def open_backend(self) -> Backend:
-        federation = self.config.federation
-        spec = make_recipe(self.spec) if federation.backend == "flower" else self.spec
-        self.deployment.check_backend(federation.backend)
-        recipe = ApplicationSpec(self.deployment.application, {"spec": spec}, self.plugins)
-        backend: Backend = BACKENDS.get(federation.backend)(
-            recipe,
-            folder=self.folder / "states",
-            workers=federation.workers,
-            application=self.algorithm,
-            device_per_worker=federation.device_per_worker,
-            **self.config.backend_options,
+        seed = derive(run.config.seed, "evaluation")
+        devices.here().share(lambda: write_background(run.folder, run.runtime.client_split, run.sets, seed))
+    backend = _open_backend(run)
+    try:
+        evaluation, privacy = run.config.evaluation, getattr(run.config.method, "privacy", None)
+        plan = ServerConfig(
+            run.folder,
+            run.config.seed,
+            run.config.federation,
+            keep_rounds=run.config.output.keep_rounds,
+            evaluate=partial(evaluate_round, run, backend) if evaluation is not None else None,
+            evaluate_every=evaluation.every if evaluation is not None else 1,
+            observers=[*observers, tracked] if first else (),
+            inputs=run.inputs,
+            on_progress=on_progress if first else None,
+            began=run.began,
+            hide_failures=privacy is not None,
+            private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
         )
-        return backend
+        run.deployment.ask_all(backend, run.config.federation.deadline)
+        commit, records = run_rounds(run.algorithm, backend, plan)
+    finally:
+        backend.close()
+
+    def write_result() -> dict[str, Any]:
+        """Play what ranks the run, and finish its folder."""
+        record = build_record(run, commit, records)
+        plain = record.model_dump(mode="json")
+        RunFolder(run.folder).write_record(record)
+        if report:
+            from fedagentgym.experiment.report.page import write_report
+
+            write_report(run.folder, records)
+        tracked.finish(plain)
+        return plain
+
+    return RunResult(run.folder, devices.here().share(write_result))
 
 
-def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
-    """The division of the run's tasks, and the evaluation environments. Missing data is reported before anything
-    loads, together with a model that does not fit."""
-    unfit: OptionError | None = None
-    try:
-        check_fit(config)
-    except OptionError as error:
-        unfit = error
-    try:
-        opened = Runtime(config.spec())
-        client_split = opened.client_split
-        check_participants(config, len(client_split))
-        sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
-        known = client_split.table.names
-        for one in sets:
-            if one.category is not None and one.category not in known:
-                raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
-    except DataError as missing:
-        raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
-    if unfit is not None:
-        raise unfit
-    return client_split, sets
-
-
-def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
-    """The agent to load, and a note of its origin; a warm start is made now unless it exists."""
-    options = {key: value for key, value in config.env.options.items() if key != "reward"}
-    return prepare_agent(config.agent, config.env.id, options, config.warm_start)
-
-
-def prepare_agents(configs: Iterable[RunConfig]) -> None:
-    """Make the agents from which runs start, each once, before several processes need them."""
-    made = []
-    for config in configs:
-        plain = config.plain()
-        start = (plain["env"]["id"], plain["env"]["options"], plain["warm_start"], plain["agent"])
-        if start not in made:
-            made.append(start)
-            resolve_agent(config)
+def _open_backend(run: Run) -> Backend:
+    federation = run.config.federation
+    spec = make_recipe(run.spec) if federation.backend == "flower" else run.spec
+    run.deployment.check_backend(federation.backend)
+    recipe = ApplicationSpec(run.deployment.application, {"spec": spec}, run.plugins)
+    backend: Backend = BACKENDS.get(federation.backend)(
+        recipe,
+        folder=run.folder / "states",
+        workers=federation.workers,
+        application=run.algorithm,
+        device_per_worker=federation.device_per_worker,
+        **run.config.backend_options,
+    )
+    return backend

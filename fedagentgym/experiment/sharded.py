@@ -1,44 +1,13 @@
-"""A run on several devices: what its settings need, and the processes that torchrun started for it."""
+"""The processes that torchrun started for a run on several devices."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fedagentgym.base import devices
 from fedagentgym.base.errors import OptionError
-
-if TYPE_CHECKING:
-    from fedagentgym.experiment.config import RunConfig
-
-OFFLOAD_ON_CPU = "learning.sharding.offload keeps weights out of a GPU's memory: leave it out on a CPU"
-
-
-def check_sharding(config: RunConfig) -> None:
-    """Check the settings for several devices: they need clients in this process and its ranks, with torch for rollouts."""
-    sharding = config.learning.sharding
-    if sharding is None or not sharding.is_needed:
-        return
-    if config.federation.backend != "in-process":
-        raise OptionError(
-            f"learning.sharding is for federation.backend=in-process, not for {config.federation.backend}"
-        )
-    if config.federation.workers > 0:
-        raise OptionError("learning.sharding is for clients in this process and its ranks: set federation.workers=0")
-    if config.federation.deadline is not None:
-        raise OptionError("learning.sharding: each rank would time a deadline by itself, leave out federation.deadline")
-    if ":" in config.agent.device:
-        raise OptionError(
-            f"learning.sharding gives each rank a GPU of its own: agent.device=cuda, not {config.agent.device}"
-        )
-    if sharding.offload and config.agent.device == "cpu":
-        raise OptionError(OFFLOAD_ON_CPU)
-    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
-        raise OptionError(
-            "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
-            " leave it out"
-        )
+from fedagentgym.experiment.config import OFFLOAD_ON_CPU, RunConfig
 
 
 @contextlib.contextmanager

@@ -45,7 +45,8 @@ from fedagentgym.experiment.evaluation_run import (
     sum_usage,
 )
 from fedagentgym.experiment.export import export_policy
-from fedagentgym.experiment.run import finish_or_read, prepare_agents
+from fedagentgym.experiment.opened import prepare_agents
+from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_config, is_own_plugin
 from fedagentgym.federation.commits import CommitStore, lock_folder
 from fedagentgym.federation.records import count_episodes, headline_bytes

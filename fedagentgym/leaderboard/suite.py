@@ -491,7 +491,7 @@ def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedSce
 
 def describe_replicates(suite: Suite) -> dict[int, Replicate]:
     """The worlds of all seeds as a suite's file lists them; missing agents are made."""
-    from fedagentgym.experiment.run import resolve_agent
+    from fedagentgym.experiment.opened import resolve_agent
 
     bare = suite.model_copy(update={"replicates": {}})
     opened = [open_scenario(bare, name) for name in suite.scenarios]

@@ -18,8 +18,9 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.evaluation import check_episodes
+from fedagentgym.experiment.opened import open_data
 from fedagentgym.experiment.record import read_result
-from fedagentgym.experiment.run import open_data, resume, train
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.federation.commits import read_chain
 from fedagentgym.learning.evaluation import evaluate, evaluate_sets, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
@@ -306,7 +307,7 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(*given: Any, **named: Any) -> None:
         raise AssertionError("an agent was made although data is missing")
 
-    monkeypatch.setattr("fedagentgym.experiment.run.resolve_agent", fail)
+    monkeypatch.setattr("fedagentgym.experiment.opened.resolve_agent", fail)
     wanted: list[dict[str, Any]] = [
         {"evaluation": {"sets": ["math500"]}},
         {"env": load_config("paper-webshop").plain()["env"]},
@@ -330,7 +331,7 @@ def test_nothing_starts_without_the_data(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_row_of_a_paper_names_original_data(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing that its environment does not take."""
     monkeypatch.setenv("FEDAGENTGYM_DATA", str(tmp_path / "none"))
-    monkeypatch.setattr("fedagentgym.experiment.run.check_fit", lambda config: None)
+    monkeypatch.setattr("fedagentgym.experiment.opened.check_fit", lambda config: None)
     for name in (preset, *(f"{preset}:{variant}" for variant in list_variants(preset))):
         with pytest.raises(DataError, match=r"fedagentgym data (add|fetch) "):
             open_data(load_config(name))

@@ -11,7 +11,7 @@ from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.gates import evaluate_gates, measure_gates, open_environments
-from fedagentgym.experiment.run import open_data
+from fedagentgym.experiment.opened import open_data
 from fedagentgym.learning.rollouts import collect
 
 pytest.importorskip("torch")

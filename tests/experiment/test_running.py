@@ -14,8 +14,9 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import RunConfig, load_config
+from fedagentgym.experiment.opened import open_data, resolve_agent
 from fedagentgym.experiment.record import read_result
-from fedagentgym.experiment.run import open_data, resolve_agent, resume, train
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
@@ -64,7 +65,7 @@ def test_seconds_are_those_of_the_start_the_rounds_and_the_evaluations(
         time.sleep(0.5)
         return resolve_agent(config)
 
-    monkeypatch.setattr("fedagentgym.experiment.run.resolve_agent", resolve_slowly)
+    monkeypatch.setattr("fedagentgym.experiment.opened.resolve_agent", resolve_slowly)
     slow = train(CONFIG, [f"output.folder={tmp_path / 'slow'}", "federation.rounds=1", "output.report=none"])
     first, second = (json.loads(line) for line in (slow.folder / "metrics.jsonl").read_text().splitlines())
     assert first["seconds"] > 0.5 and second["seconds_total"] == first["seconds"] + second["seconds"]

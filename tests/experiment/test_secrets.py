@@ -15,7 +15,8 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.export import export_policy
-from fedagentgym.experiment.run import Run, resume, train
+from fedagentgym.experiment.opened import Run
+from fedagentgym.experiment.run import resume, train
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.checks import SECRET, format_privacy
 from fedagentgym.learning import learner

@@ -147,7 +147,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.agents.model.sources.fetch_wheel", refuse)
     patch.setattr("fedagentgym.cli.hub.push_folder", refuse)
     patch.setattr("fedagentgym.cli.hub.pull_folder", refuse)
-    patch.setattr("fedagentgym.experiment.run.Run.finish", refuse)
+    patch.setattr("fedagentgym.experiment.run.finish", refuse)
     patch.setattr("fedagentgym.experiment.evaluation.run_evaluation", evaluate_few)
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)

@@ -29,7 +29,8 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import Run
+from fedagentgym.experiment.opened import Run
+from fedagentgym.experiment.run import finish
 from fedagentgym.federation.commits import CommitStore
 from fedagentgym.learning.forward import embed
 from fedagentgym.learning.learner import PolicyUpdate
@@ -323,7 +324,7 @@ def methods() -> None:
         plain = merge(merge(SMALL_CONFIG, changes), {"algorithm": {"name": method, **settings}})
         config = load_config(merge(plain, {"learning": {"sharding": {"devices": 2}}}))
         with tempfile.TemporaryDirectory() as kept, devices.here().own_folder(Path(kept), filled=False) as place:
-            Run.open(config, place).finish()
+            finish(Run.open(config, place))
             commits = CommitStore(place / "rounds")
             digest = commits.read(commits.list_rounds()[-1]).state.digest
         assert digest == devices.here().share(lambda: digest), name  # noqa: B023

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.devices import find_place
 from fedagentgym.base.errors import OptionError
-from fedagentgym.experiment import run as running
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.sharded import join_ranks
 from fedagentgym.learning.sharding import deal_batches
 
 from .ranks import finish, start_ranks
@@ -105,7 +105,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_sharded_run_and_torchrun_go_together(torchrun: Any) -> None:
     def refuse(sentence: str, sharding: dict[str, Any] | None = None) -> None:
         config = load_config({**RUN, "learning": {"sharding": sharding}})
-        with pytest.raises(OptionError, match=sentence), running.join_ranks(config):
+        with pytest.raises(OptionError, match=sentence), join_ranks(config):
             pass
 
     refuse("start torchrun --nproc-per-node 4 -m fedagentgym train", {"devices": 4})
@@ -124,5 +124,5 @@ def test_one_device_that_keeps_its_weights_shards_nothing() -> None:
     assert config.learning.sharding is not None
     assert not config.learning.sharding.is_needed
     assert config.digest == load_config(RUN).digest, "how many devices share an update may change when a run is resumed"
-    with running.join_ranks(config):
+    with join_ranks(config):
         pass

@@ -16,7 +16,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.run import resolve_agent
+from fedagentgym.experiment.opened import resolve_agent
 from fedagentgym.learning import pretrain, shipped
 from fedagentgym.learning.pretrain import PretrainResult, compute_recipe, pretrain_tiny
 from fedagentgym.learning.recipe import load_recipe

@@ -17,7 +17,7 @@ from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, load_config, read_preset
-from fedagentgym.experiment.run import open_data
+from fedagentgym.experiment.opened import open_data
 
 from .conftest import Workshop
 from .rows import SAMPLE, list_rows, name_published

@@ -16,7 +16,7 @@ from fedagentgym.envs.make import read_options
 from fedagentgym.envs.protocols import count_published
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
-from fedagentgym.experiment.run import open_data
+from fedagentgym.experiment.opened import open_data
 from fedagentgym.leaderboard.suite import count_tasks, list_suites, load_suite, to_yaml
 
 from .conftest import Workshop
