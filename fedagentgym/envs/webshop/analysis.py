@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 
@@ -33,7 +32,6 @@ def split_list(text: str) -> tuple[str, ...]:
 
 
 _RUNS = re.compile("v+c+")
-_DROP_SECOND = frozenset("lsz")
 
 _STEP_3 = {
     "a": (("ational", "ate"), ("tional", "tion")),
@@ -76,13 +74,40 @@ def stem(word: str) -> str:
     """
     if len(word) <= 2:
         return word
-    word = _strip_plural_and_participle(word)
+    # 1. Plurals; then -ed and -ing, after which an e comes back or a doubled letter is taken off.
+    if word[-1] == "s":
+        if word.endswith(("sses", "ies")):
+            word = word[:-2]
+        elif word[-2] != "s":
+            word = word[:-1]
+    if word.endswith("eed"):
+        word = word[:-1] if _measure(word[:-3]) > 0 else word
+    elif word.endswith(("ed", "ing")):
+        base = word[:-2] if word.endswith("ed") else word[:-3]
+        if "v" in _classify_letters(base):
+            word = base
+            if base.endswith(("at", "bl", "iz")):
+                word += "e"
+            elif _ends_double(base):
+                word = base if base[-1] in "lsz" else base[:-1]
+            elif _measure(base) == 1 and _ends_cvc(base):
+                word += "e"
+    # 2. to 4. A final y, and longer endings for shorter ones.
     if word[-1] == "y" and "v" in _classify_letters(word[:-1]):
         word = word[:-1] + "i"
     word = _replace(word, _STEP_3.get(word[-2:-1], ()))
     word = _replace(word, _STEP_4.get(word[-1], ()))
-    word = _strip_suffix(word)
-    return _tidy(word)
+    # 5. Endings that go from a longer stem; -ion only after s and t.
+    for suffix in _STEP_5.get(word[-2:-1], ()):
+        if word.endswith(suffix) and (suffix != "ion" or word.endswith(("sion", "tion"))):
+            base = word[: -len(suffix)]
+            word = base if _measure(base) > 1 else word
+            break
+    # 6. A final e, and one of two final l.
+    measure = _measure(word)
+    if word[-1] == "e" and (measure > 1 or (measure == 1 and not _ends_cvc(word[:-1]))):
+        word = word[:-1]
+    return word[:-1] if measure > 1 and word[-1] == "l" and _ends_double(word) else word
 
 
 def _classify_letters(word: str) -> str:
@@ -111,53 +136,11 @@ def _ends_cvc(word: str) -> bool:
     return len(word) > 2 and _classify_letters(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 
-def _strip_plural_and_participle(word: str) -> str:
-    if word[-1] == "s":
-        if word.endswith(("sses", "ies")):
-            word = word[:-2]
-        elif word[-2] != "s":
-            word = word[:-1]
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
-    for suffix in ("ed", "ing"):
-        if word.endswith(suffix):
-            base = word[: -len(suffix)]
-            return _restore_e(base) if "v" in _classify_letters(base) else word
-    return word
-
-
-def _restore_e(base: str) -> str:
-    if base.endswith(("at", "bl", "iz")):
-        return base + "e"
-    if _ends_double(base):
-        return base if base[-1] in _DROP_SECOND else base[:-1]
-    return base + "e" if _measure(base) == 1 and _ends_cvc(base) else base
-
-
 def _replace(word: str, rules: tuple[tuple[str, str], ...]) -> str:
     for suffix, new in rules:
         if word.endswith(suffix):
             base = word[: -len(suffix)]
             return base + new if _measure(base) > 0 else word
-    return word
-
-
-def _strip_suffix(word: str) -> str:
-    for suffix in _STEP_5.get(word[-2:-1], ()):
-        if word.endswith(suffix):
-            base = word[: -len(suffix)]
-            if suffix == "ion" and not base.endswith(("s", "t")):
-                continue
-            return base if _measure(base) > 1 else word
-    return word
-
-
-def _tidy(word: str) -> str:
-    measure = _measure(word)
-    if word[-1] == "e" and (measure > 1 or (measure == 1 and not _ends_cvc(word[:-1]))):
-        word = word[:-1]
-    if measure > 1 and word[-1] == "l" and _ends_double(word):
-        word = word[:-1]
     return word
 
 
@@ -187,43 +170,31 @@ _PICTOGRAPH = (
 )
 
 
-def _build_character_classes(*groups: tuple[str, ...]) -> list[str]:
-    """The characters of some groups of Unicode categories, each as ranges for use inside a character class."""
-    found: list[list[int]] = [[] for _ in groups]
-    number = {category: place for place, group in enumerate(groups) for category in group}
-    assigned = (range(UNASSIGNED_FROM), range(UNASSIGNED_TO, sys.maxunicode + 1))
-    for code in chain(*assigned):
-        place = number.get(unicodedata.category(chr(code)))
-        if place is not None:
-            found[place].append(code)
-    return ["".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _iter_runs(codes)) for codes in found]
-
-
-def _iter_runs(codes: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last number of every run of neighbours."""
-    starts = [place for place, code in enumerate(codes) if place == 0 or code != codes[place - 1] + 1]
-    for start, following in zip(starts, [*starts[1:], len(codes)], strict=True):
-        yield codes[start], codes[following - 1]
-
-
-_unicode_word: re.Pattern[str] | None = None
-
-
+@lru_cache(maxsize=1)
 def _get_word_pattern() -> re.Pattern[str]:
     """Compiled when the first text that is not ASCII comes: reading the tables of Unicode takes a while."""
-    global _unicode_word
-    if _unicode_word is None:
-        numbers, marks = _build_character_classes(("No",), ("Mn", "Mc", "Me", "Cf"))
-        extend = f"[{marks}{_SOUND_MARKS}]*"
-        letter = f"(?![{numbers}{_IDEOGRAPH}{_SOUND_MARKS}])[^\\W\\d_]"
-        lone = f"[{_IDEOGRAPH}]{extend}"
-        picture = f"[{_PICTOGRAPH}](?:[\U0001f3fb-\U0001f3ff])?{extend}(?:(?<=\u200d)[{_PICTOGRAPH}]{extend})*"
-        flags = "[\U0001f1e6-\U0001f1ff]{1,2}"
-        unit = f"(?:(?:{letter}|\\d|_){extend})"
-        after_letter = f"(?<=[^\\W\\d_])[{_MID_LETTER}{_MID_BOTH}](?={letter})"
-        after_digit = f"(?<=\\d)[{_MID_NUMBER}{_MID_BOTH}](?=\\d)"
-        _unicode_word = re.compile(f"{lone}|{picture}|{flags}|{unit}+(?:(?:{after_letter}|{after_digit}){unit}+)*")
-    return _unicode_word
+    # Number forms and marks, each as ranges of characters for use inside a character class.
+    kinds = {"No": 0, "Mn": 1, "Mc": 1, "Me": 1, "Cf": 1}
+    found: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for code in chain(range(UNASSIGNED_FROM), range(UNASSIGNED_TO, sys.maxunicode + 1)):
+        kind = kinds.get(unicodedata.category(chr(code)))
+        if kind is None:
+            continue
+        runs = found[kind]
+        if runs and runs[-1][1] == code - 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
+    numbers, marks = ("".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in runs) for runs in found)
+    extend = f"[{marks}{_SOUND_MARKS}]*"
+    letter = f"(?![{numbers}{_IDEOGRAPH}{_SOUND_MARKS}])[^\\W\\d_]"
+    lone = f"[{_IDEOGRAPH}]{extend}"
+    picture = f"[{_PICTOGRAPH}](?:[\U0001f3fb-\U0001f3ff])?{extend}(?:(?<=\u200d)[{_PICTOGRAPH}]{extend})*"
+    flags = "[\U0001f1e6-\U0001f1ff]{1,2}"
+    unit = f"(?:(?:{letter}|\\d|_){extend})"
+    after_letter = f"(?<=[^\\W\\d_])[{_MID_LETTER}{_MID_BOTH}](?={letter})"
+    after_digit = f"(?<=\\d)[{_MID_NUMBER}{_MID_BOTH}](?=\\d)"
+    return re.compile(f"{lone}|{picture}|{flags}|{unit}+(?:(?:{after_letter}|{after_digit}){unit}+)*")
 
 
 def tokenize(text: str) -> list[str]:

@@ -107,32 +107,25 @@ def open_folder(folder: Path) -> Bundle:
         raise DataError(
             f"{folder} has format {version!r}, this version reads {FORMAT}; remove it, it will be made anew"
         )
-    return Bundle({name: _map(folder, name, dtype, length) for name, dtype, length in described}, header)
-
-
-def _map(folder: Path, name: str, dtype: str, length: int) -> Array:
-    path = folder / f"{name}.bin"
-    if dtype not in DTYPES or "/" in name:
-        raise DataError(f"{folder / 'header.json'}: array {name!r} has the type {dtype!r}, which is not used here")
-    wanted = np.dtype(dtype).itemsize * length
-    found = path.stat().st_size if path.is_file() else -1
-    if found != wanted:
-        raise DataError(
-            f"{path} holds {found} bytes, its header says {wanted}; remove the folder, it will be made anew"
-        )
-    if not length:
-        return np.empty(0, dtype=dtype)
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
-
-
-def make_memory_bundle(arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> Bundle:
-    """A bundle that was never written."""
-    return Bundle({name: array for name, array in arrays.items() if not isinstance(array, int)}, dict(header))
+    arrays: dict[str, Array] = {}
+    for name, dtype, length in described:
+        path = folder / f"{name}.bin"
+        if dtype not in DTYPES or "/" in name:
+            raise DataError(f"{folder / 'header.json'}: array {name!r} has the type {dtype!r}, which is not used here")
+        wanted = np.dtype(dtype).itemsize * length
+        found = path.stat().st_size if path.is_file() else -1
+        if found != wanted:
+            raise DataError(
+                f"{path} holds {found} bytes, its header says {wanted}; remove the folder, it will be made anew"
+            )
+        empty = np.empty(0, dtype=dtype)
+        arrays[name] = np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,))) if length else empty
+    return Bundle(arrays, header)
 
 
 def store(folder: Path | None, arrays: Mapping[str, Array | int], header: Mapping[str, Any]) -> Bundle:
     """Keep a bundle in memory, or write it and map what was written."""
     if folder is None:
-        return make_memory_bundle(arrays, header)
+        return Bundle({name: array for name, array in arrays.items() if not isinstance(array, int)}, dict(header))
     save(folder, arrays, header)
     return open_folder(folder)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,7 @@ class Catalogue:
         """The product of a row, decoded (`product` caches the last thousand)."""
         asin, title, price_tag = json.loads(self._heads[row])
         description, bullets, options, attributes, product_category, image = json.loads(self._bodies[row])
+        low, high = float(self.low[row]), float(self.high[row])
         return Product(
             asin,
             title,
@@ -97,12 +98,8 @@ class Catalogue:
             self.category_names[self.category_codes[row]],
             product_category,
             image,
-            self._read_prices(row),
+            (low,) if isnan(high) else (low, high),
         )
-
-    def _read_prices(self, row: int) -> tuple[float, ...]:
-        low, high = float(self.low[row]), float(self.high[row])
-        return (low,) if isnan(high) else (low, high)
 
     def read_instructions(self, row: int) -> Instructions:
         raw = self._instructions[row]
@@ -115,17 +112,12 @@ class Catalogue:
         """All product numbers by row; for building an index, not for playing."""
         return [json.loads(self._heads[row])[0] for row in range(self.size)]
 
-    def find_category_rows(self, name: str) -> NDArray[np.int64]:
-        return _find_rows(self.category_codes, self.category_names, name)
-
-    def find_query_rows(self, text: str) -> NDArray[np.int64]:
-        return _find_rows(self.query_codes, self.query_names, text)
-
-
-def _find_rows(codes: NDArray[np.int32], names: tuple[str, ...], wanted: str) -> NDArray[np.int64]:
-    if wanted not in names:
-        return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(codes == names.index(wanted))
+    def find_rows(self, field: Literal["category", "query"], wanted: str) -> NDArray[np.int64]:
+        """The rows of the products of a category, or of a search category."""
+        names, codes = (
+            (self.category_names, self.category_codes) if field == "category" else (self.query_names, self.query_codes)
+        )
+        return np.flatnonzero(codes == names.index(wanted)) if wanted in names else np.empty(0, dtype=np.int64)
 
 
 def write_catalogue(
@@ -140,7 +132,9 @@ def write_catalogue(
     prices: list[tuple[float, ...]] = []
     for product, instruction in entries:
         heads.add(_encode_json([product.asin, product.title, product.price_tag]))
-        bodies.add(_encode_json(_make_body(product)))
+        options = [[name, values] for name, values in product.options.items()]
+        texts = (product.description, product.bullets, options, product.attributes)
+        bodies.add(_encode_json([*texts, product.product_category, product.image]))
         instructions.add(_encode_json(instruction) if instruction.text is not None or instruction.human else b"")
         category_codes.append(categories.setdefault(product.category, len(categories)))
         query_codes.append(queries.setdefault(product.query, len(queries)))
@@ -156,11 +150,6 @@ def write_catalogue(
     }
     described = {**header, "products": len(prices), "categories": list(categories), "queries": list(queries)}
     return Catalogue(arrays.store(folder, table, described))
-
-
-def _make_body(product: Product) -> list[Any]:
-    options = [[name, values] for name, values in product.options.items()]
-    return [product.description, product.bullets, options, product.attributes, product.product_category, product.image]
 
 
 def _encode_json(value: Any) -> bytes:

@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import log
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,12 @@ class Searcher:
         self._asin = asin
         self._documents = sum(segment.postings.size for segment in segments)
         total = sum(segment.postings.total_terms for segment in segments)
-        self._denominators = _compute_denominators(k1, b, np.float32(total / max(self._documents, 1)))
-        self._inverse = self._denominators[256:512] - np.float32(1)
+        # 1 + occurrences / (k1 * ((1 - b) + b * length / average)) for every code, in the order of operations of Lucene.
+        average = np.float32(total / max(self._documents, 1))
+        one, sharpness, slope = np.float32(1), np.float32(k1), np.float32(b)
+        inverse = one / (sharpness * ((one - slope) + slope * decode_lengths() / average))
+        self._denominators: Floats = (one + np.arange(256, dtype=np.float32)[:, None] * inverse[None, :]).ravel()
+        self._inverse = self._denominators[256:512] - one
         self._bounds: dict[tuple[int, int], float] = {}
         self._place = lru_cache(maxsize=REMEMBERED_TERMS)(self._find_spans)
 
@@ -116,45 +120,29 @@ class Searcher:
     ) -> Floats:
         gain: Floats = self._denominators.take(codes)
         if len(index.over_at):
-            self._correct(index, gain, codes, places)
+            # The true denominators where a document holds the term more often than a code can say.
+            wanted = np.arange(places.start, places.stop) if isinstance(places, slice) else places
+            at = np.minimum(np.searchsorted(index.over_at, wanted), len(index.over_at) - 1)
+            hit = np.flatnonzero(index.over_at[at] == wanted)
+            often = index.over[at[hit]].astype(np.float32)
+            gain[hit] = np.float32(1) + often * self._inverse[codes[hit] & 255]
         np.divide(weight, gain, out=gain)
         np.subtract(weight, gain, out=gain)
         return gain
 
-    def _correct(
-        self, index: Index, gain: Floats, codes: NDArray[np.uint16], places: slice | NDArray[np.int64]
-    ) -> None:
-        """Put the true denominators where a document holds the term more often than a code can say."""
-        wanted = np.arange(places.start, places.stop) if isinstance(places, slice) else places
-        at = np.searchsorted(index.over_at, wanted)
-        hit = np.flatnonzero(
-            (at < len(index.over_at)) & (index.over_at[np.minimum(at, len(index.over_at) - 1)] == wanted)
-        )
-        often = index.over[at[hit]].astype(np.float32)
-        gain[hit] = np.float32(1) + often * self._inverse[codes[hit] & 255]
-
     def _rank_segment(self, segment: Segment, chosen: list[_Term], k: int) -> tuple[Floats, NDArray[np.int64]]:
+        """The k best documents of a segment, best first, with their scores."""
         if not chosen:
             return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-        sums = np.zeros(segment.postings.size)
-        if segment.postings.size < READ_ALL_BELOW:
+        index, sums = segment.postings, np.zeros(segment.postings.size)
+        if index.size < READ_ALL_BELOW:
             for part in chosen:
-                self._add(segment.postings, part, sums)
+                self._add(index, part, sums)
             return _select_top(_mask_disallowed(segment, sums).astype(np.float32), None, k)
+        # Read terms by descending bound until the remaining ones cannot add a new document.
         chosen.sort(key=lambda part: -part.bound)
-        return self._rank_with_pruning(segment, chosen, sums, k)
-
-    def _add(self, index: Index, part: _Term, sums: NDArray[np.float64]) -> None:
-        places = slice(part.start, part.stop)
-        sums[index.documents[places]] += self._compute_gain(index, part.weight, index.codes[places], places)
-
-    def _rank_with_pruning(
-        self, segment: Segment, chosen: list[_Term], sums: NDArray[np.float64], k: int
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        """Read terms by descending bound until the remaining ones cannot add a new document."""
-        index, floor = segment.postings, 0.0
         rest, unread = sum(part.bound for part in chosen), sum(part.stop - part.start for part in chosen)
-        done = 0
+        floor, done = 0.0, 0
         while done < len(chosen) and rest >= floor - SLACK:
             self._add(index, chosen[done], sums)
             rest -= chosen[done].bound
@@ -166,11 +154,19 @@ class Searcher:
         floor = max(floor, _bound_kth_score(sums, k))
         documents = np.flatnonzero(sums > max(floor - max(rest, 0.0) - SLACK, 0.0))
         scores = sums[documents]
+        # Look the remaining terms up in the documents that can still be among the best k.
         for part in chosen[done:]:
-            documents, scores = _keep_within_reach(documents, scores, rest, k)
+            if len(scores) > k:
+                floor = np.partition(scores, len(scores) - k)[len(scores) - k]
+                kept = np.flatnonzero(scores >= floor - max(rest, 0.0) - SLACK)
+                documents, scores = documents[kept], scores[kept]
             self._look_up(index, part, documents, scores)
             rest -= part.bound
         return _select_top(scores.astype(np.float32), documents, k)
+
+    def _add(self, index: Index, part: _Term, sums: NDArray[np.float64]) -> None:
+        places = slice(part.start, part.stop)
+        sums[index.documents[places]] += self._compute_gain(index, part.weight, index.codes[places], places)
 
     def _look_up(self, index: Index, part: _Term, documents: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
         held = index.documents[part.start : part.stop]
@@ -183,24 +179,6 @@ class Searcher:
 def _mask_disallowed(segment: Segment, sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores with those of documents that may not be found set to zero."""
     return sums if segment.allowed is None else sums * segment.allowed
-
-
-def _compute_denominators(k1: float, b: float, average: np.float32) -> Floats:
-    """1 + occurrences / (k1 * ((1 - b) + b * length / average)) for every code, in the order of operations of Lucene."""
-    one, sharpness, slope = np.float32(1), np.float32(k1), np.float32(b)
-    inverse = one / (sharpness * ((one - slope) + slope * decode_lengths() / average))
-    return (one + np.arange(256, dtype=np.float32)[:, None] * inverse[None, :]).ravel()
-
-
-def _keep_within_reach(
-    documents: NDArray[np.int64], scores: NDArray[np.float64], rest: float, k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The documents that can still be among the best k when no more than `rest` can be added to any."""
-    if len(scores) <= k:
-        return documents, scores
-    floor = np.partition(scores, len(scores) - k)[len(scores) - k]
-    kept = np.flatnonzero(scores >= floor - max(rest, 0.0) - SLACK)
-    return documents[kept], scores[kept]
 
 
 def _bound_kth_score(sums: NDArray[np.float64], k: int) -> float:
@@ -277,15 +255,15 @@ class Shop:
         original fails: for `<a>`, and for `<c>` without a category."""
         mode, _, rest = query.partition(" ")
         if mode == "<r>":
-            return self._draw_random_rows(query, seed)
+            rows = np.arange(len(self)) if self.allowed is None else np.flatnonzero(self.allowed)
+            draws = stream(seed, "webshop", "random products", hash_term(query))
+            return [int(row) for row in rows[draws.choice(len(rows), min(RESULTS, len(rows)))]]
         if mode == "<a>" or (mode == "<c>" and not rest):
             return None
         if mode == "<c>":
-            return self._filter_allowed(
-                self.catalogue.find_category_rows(rest.partition(" ")[0].strip()), "category", rest
-            )
+            return self._find_rows("category", rest.partition(" ")[0].strip(), rest)
         if mode == "<q>":
-            return self._filter_allowed(self.catalogue.find_query_rows(rest.strip()), "query", rest.strip())
+            return self._find_rows("query", rest.strip(), rest.strip())
         found = self._found.get(query)
         if found is None:
             ranked = self.searcher.search(query, RESULTS)
@@ -295,13 +273,11 @@ class Shop:
                 self._found.popitem(last=False)
         return found
 
-    def _draw_random_rows(self, query: str, seed: int) -> list[int]:
-        rows = np.arange(len(self)) if self.allowed is None else np.flatnonzero(self.allowed)
-        chosen = stream(seed, "webshop", "random products", hash_term(query)).choice(len(rows), min(RESULTS, len(rows)))
-        return [int(row) for row in rows[chosen]]
-
-    def _filter_allowed(self, rows: NDArray[np.int64], field: str, wanted: str) -> list[int]:
+    def _find_rows(self, field: Literal["category", "query"], wanted: str, wanted_of_extra: str) -> list[int]:
+        rows = self.catalogue.find_rows(field, wanted)
         kept = rows if self.allowed is None else rows[self.allowed[rows]]
         first = len(self.catalogue)
-        added = [first + place for place, product in enumerate(self.extra) if getattr(product, field) == wanted]
+        added = [
+            first + place for place, product in enumerate(self.extra) if getattr(product, field) == wanted_of_extra
+        ]
         return [*kept.tolist(), *added]
