@@ -26,7 +26,7 @@ from fedagentgym.envs.webshop.expert import (
     list_shop_procedures,
 )
 from fedagentgym.envs.webshop.goals import Goal
-from fedagentgym.envs.webshop.pages import Piece, present_page
+from fedagentgym.envs.webshop.pages import present_page
 from fedagentgym.envs.webshop.reward import NounFunction, get_noun_function
 from fedagentgym.envs.webshop.site import Site, State, Transition
 from fedagentgym.envs.webshop.stock import (
@@ -237,7 +237,14 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
     def _make_view(self, move: Transition, action: str | None) -> tuple[State, View]:
         state = move.state
         pieces = self.site.build_page(state)
-        shown = self._render_page(state, pieces)
+        if self.options.observation == "text":
+            shown = pages.render_text(pieces)
+        elif self.options.observation == "html":
+            shown = pages.render_html(pieces, dict(state.options))
+        else:
+            shown = self.site.make_url(state)
+            if self.options.observation == "text_rich":
+                shown = pages.render_rich_text(pieces, shown, state.visited)
         if any(self._history):
             state, shown = self._add_history(state, shown, action)
         offer = self.site.get_page_actions(state)
@@ -255,14 +262,6 @@ class WebShopEnv(MisleadableEnv[WebShopOptions]):
         rewards = {ACCURACY: score}
         view = View(shown, offer.actions, score, score, score == 1.0, move.done, move.acted, rewards, extra)
         return state, view
-
-    def _render_page(self, state: State, pieces: list[Piece]) -> str:
-        if self.options.observation == "text":
-            return pages.render_text(pieces)
-        if self.options.observation == "html":
-            return pages.render_html(pieces, dict(state.options))
-        url = self.site.make_url(state)
-        return url if self.options.observation == "url" else pages.render_rich_text(pieces, url, state.visited)
 
     def _add_history(self, state: State, shown: str, action: str | None) -> tuple[State, str]:
         """The observation after the earlier ones, oldest first, joined as in the original."""

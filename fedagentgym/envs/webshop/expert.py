@@ -86,7 +86,12 @@ class WebShopExpert:
 
     def act(self, episode: Episode) -> str:
         state: State = episode.state
-        wish = self._wish = self._wish or self._read_wish(state.goal.instruction)
+        if self._wish is None:
+            self._wish = read_instruction(state.goal.instruction)
+            if self._obeyed is not None:
+                obeyed = tuple(option for option in self._wish.options if option[0] in self._obeyed)
+                self._wish = self._wish._replace(options=obeyed)
+        wish = self._wish
         page = self._site.build_page(state)
         if state.kind == "search_results":
             return self._act_on_results(state, page, wish, episode.turn)
@@ -96,12 +101,6 @@ class WebShopExpert:
             self._assess_product(state, page, wish)
             return f"click[{pages.PREVIOUS.lower()}]"
         return self._search(wish)
-
-    def _read_wish(self, instruction: str) -> ParsedInstruction:
-        wish = read_instruction(instruction)
-        if self._obeyed is None:
-            return wish
-        return wish._replace(options=tuple(option for option in wish.options if option[0] in self._obeyed))
 
     def _search(self, wish: ParsedInstruction) -> str:
         """First everything in the instruction, then the kind of product and its properties alone."""
@@ -115,13 +114,16 @@ class WebShopExpert:
         shown = [
             (piece.text, page[at + 1].text, page[at + 2].text) for at, piece in enumerate(page) if piece.kind == "link"
         ]
-        fresh = [entry for entry in shown if entry[0] not in self._seen and _parse_price(entry[2]) <= wish.cap]
         best = max(self._seen, key=lambda asin: self._seen[asin].merit, default="")
-        if fresh and not self._is_late(wish, turn) and len(self._seen) < MAX_PRODUCTS_VIEWED:
-            order = {entry[0]: place for place, entry in enumerate(shown)}
-            return (
-                f"click[{max(fresh, key=lambda e: _score_title(e[1], wish) - RANK_PENALTY * order[e[0]])[0].lower()}]"
-            )
+        if not self._is_late(wish, turn) and len(self._seen) < MAX_PRODUCTS_VIEWED:
+            merits: dict[str, float] = {}
+            for place, (asin, title, tag) in enumerate(shown):
+                price = _PRICE.search(tag)
+                if asin not in self._seen and (float(price[0]) if price else 0.0) <= wish.cap:
+                    named = len(wish.words & frozenset(analyze_text(title))) / (len(wish.words) or 1)
+                    merits[asin] = named - RANK_PENALTY * place
+            if merits:
+                return f"click[{max(merits, key=merits.__getitem__).lower()}]"
         if best:
             self._decided = best
             if any(asin == best for asin, _, _ in shown):
@@ -174,44 +176,28 @@ class WebShopExpert:
         return self._seen[asin]
 
 
-def _parse_price(tag: str) -> float:
-    """The lower end of a price tag."""
-    found = _PRICE.search(tag)
-    return float(found[0]) if found else 0.0
-
-
-def _score_title(title: str, wish: ParsedInstruction) -> float:
-    return len(wish.words & frozenset(analyze_text(title))) / len(wish.words) if wish.words else 0.0
-
-
 def _choose_options(page: list[Piece], wish: ParsedInstruction, instruction: str) -> dict[str, str]:
     """The value to choose for each option that the page offers and the instruction asks for."""
     offered: dict[str, list[str]] = {}
     for piece in page:
         if piece.kind == "option" and is_expressible(piece.text):
             offered.setdefault(piece.name, []).append(piece.text)
-    if not wish.options:
-        return _find_mentioned_options(offered, instruction)
     chosen: dict[str, str] = {}
+    if not wish.options:
+        # The longest value of each group whose words are all in the instruction; otherwise one with a colour of it.
+        said = frozenset(analyze_text(instruction))
+        for name, values in offered.items():
+            fitting = [value for value in values if (words := frozenset(analyze_text(value))) and words <= said]
+            tinted = [value for value in values if (color := normalize_color(value)) != value and color in said]
+            if fitting or tinted:
+                chosen[name] = max(fitting, key=len) if fitting else tinted[0]
+        return chosen
     for name, value in wish.options:
         for group in [name] if name in offered else [group for group in offered if group not in chosen]:
             best = max(offered[group], key=lambda text: (text == value, token_set_ratio(text, value)))
             if best == value or token_set_ratio(normalize_color(best), normalize_color(value)) > MATCH_THRESHOLD:
                 chosen[group] = best
                 break
-    return chosen
-
-
-def _find_mentioned_options(offered: dict[str, list[str]], instruction: str) -> dict[str, str]:
-    """Without named options, the longest value of each group whose words are all in the instruction; otherwise a
-    value with a colour of the instruction."""
-    said = frozenset(analyze_text(instruction))
-    chosen: dict[str, str] = {}
-    for name, values in offered.items():
-        fitting = [value for value in values if (words := frozenset(analyze_text(value))) and words <= said]
-        tinted = [value for value in values if (color := normalize_color(value)) != value and color in said]
-        if fitting or tinted:
-            chosen[name] = max(fitting, key=len) if fitting else tinted[0]
     return chosen
 
 

@@ -143,22 +143,21 @@ def _normalize_text(text: str) -> str | None:
 
 def render_html(pieces: Iterable[Piece], chosen: Mapping[str, str]) -> str:
     """A plain page with the same elements and texts as the original's: `btn`, `product-link` and radio inputs."""
-    rows = [_render_element(piece, chosen) for piece in pieces]
+    rows: list[str] = []
+    for kind, raw, name in pieces:
+        text = escape(raw)
+        if kind == "button":
+            if raw == "Search":
+                rows.append('<input id="search_input" type="text" name="search_query">')
+            rows.append(f'<button type="submit" class="btn">{text}</button>')
+        elif kind == "link":
+            rows.append(f'<a class="product-link">{text}</a>')
+        elif kind == "option":
+            checked = " checked" if chosen.get(name) == raw else ""
+            rows.append(f'<input type="radio" name="{escape(name)}" value="{text}"{checked}><label>{text}</label>')
+        else:
+            rows.append(f"<p>{text}</p>")
     return "<!DOCTYPE html>\n<html>\n<head>\n</head>\n<body>\n" + "\n".join(rows) + "\n</body>\n</html>"
-
-
-def _render_element(piece: Piece, chosen: Mapping[str, str]) -> str:
-    kind, raw, name = piece
-    text = escape(raw)
-    if kind == "button":
-        field = '<input id="search_input" type="text" name="search_query">\n' if raw == "Search" else ""
-        return f'{field}<button type="submit" class="btn">{text}</button>'
-    if kind == "link":
-        return f'<a class="product-link">{text}</a>'
-    if kind == "option":
-        checked = " checked" if chosen.get(name) == raw else ""
-        return f'<input type="radio" name="{escape(name)}" value="{text}"{checked}><label>{text}</label>'
-    return f"<p>{text}</p>"
 
 
 _BUTTONS = (BACK, PREVIOUS, NEXT, BUY, *SUB_PAGES, "Search")
@@ -176,7 +175,9 @@ def present_page(observation: str, actions: Sequence[str]) -> tuple[str, tuple[s
     """
     segments = observation.split(SEPARATOR)
     if segments[0] == _THANKS:
-        return _present_end(segments), tuple(actions)
+        # The page after a purchase is shown without the codes that it was made for.
+        score = next((after for text, after in pairwise(segments) if text.startswith("Your score")), "")
+        return f"{_THANKS}\nYour score: {score}" if score else _THANKS, tuple(actions)
     clicks = {match[1]: action for action in actions if (match := _CLICK.fullmatch(action)) is not None}
     labels = {action: name for name, action in clicks.items()}
     lines: list[str] = []
@@ -200,9 +201,3 @@ def present_page(observation: str, actions: Sequence[str]) -> tuple[str, tuple[s
         option = ""
     shown = "\n".join(lines).replace("Instruction:\n", "Instruction: ", 1)
     return shown, tuple(labels.get(action, action) for action in actions)
-
-
-def _present_end(segments: Sequence[str]) -> str:
-    """The page after a purchase without the codes that it was made for."""
-    score = next((after for text, after in pairwise(segments) if text.startswith("Your score")), "")
-    return f"{_THANKS}\nYour score: {score}" if score else _THANKS

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedagentgym.base.errors import MissingExtraError, OptionError
 from fedagentgym.envs.webshop.analysis import split_list
@@ -66,15 +66,13 @@ def exceeds(first: str, second: str, threshold: int) -> bool:
     with_mine = f"{common} {' '.join(sorted(mine - theirs))}".strip()
     with_theirs = f"{common} {' '.join(sorted(theirs - mine))}".strip()
     pairs = ((common, with_mine), (common, with_theirs), (with_mine, with_theirs))
-    return any(_bound_ratio(a, b) > threshold and _ratio(a, b) > threshold for a, b in pairs)
-
-
-def _bound_ratio(first: str, second: str) -> int:
-    """A bound of the ratio: all letters that both hold could match, in whatever order."""
-    if not first or not second:
-        return 0
-    shared = sum((Counter(first) & Counter(second)).values())
-    return round(100 * (2.0 * shared / (len(first) + len(second))))
+    for one, other in pairs:
+        # A bound of the ratio: all letters that both hold could match, in whatever order.
+        shared = sum((Counter(one) & Counter(other)).values())
+        bound = round(100 * (2.0 * shared / (len(one) + len(other)))) if one and other else 0
+        if bound > threshold and _ratio(one, other) > threshold:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1 << 14)
@@ -134,15 +132,13 @@ def _load_spacy_nouns() -> NounFunction:
         raise MissingExtraError(
             'nouns="spacy" needs spaCy and one of its English models; nouns="rule" needs neither'
         ) from None
-    for name in SPACY_MODELS:
-        if spacy.util.is_package(name):
-            return _make_noun_function(spacy.load(name, disable=["parser", "ner"]))
-    raise MissingExtraError(
-        f'nouns="spacy" needs an English model: run `python -m spacy download {SPACY_MODELS[-1]}`, or use nouns="rule"'
-    )
+    name = next((name for name in SPACY_MODELS if spacy.util.is_package(name)), None)
+    if name is None:
+        raise MissingExtraError(
+            f'nouns="spacy" needs an English model: run `python -m spacy download {SPACY_MODELS[-1]}`, or use nouns="rule"'
+        )
+    model = spacy.load(name, disable=["parser", "ner"])
 
-
-def _make_noun_function(model: Any) -> NounFunction:
     @lru_cache(maxsize=1 << 14)
     def extract_nouns(title: str) -> tuple[str, ...]:
         return tuple(token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN"))
@@ -248,11 +244,11 @@ def count_matched_attributes(product: Product, wanted: Iterable[str]) -> int:
 def count_matched_options(chosen: Iterable[str], wanted: Mapping[str, str] | Iterable[str]) -> int:
     """Return how many wanted options some chosen value meets."""
     values = [normalize_color(value) for value in chosen]
-    goals = (
-        [_reduce_pair(*pair) for pair in wanted.items()]
-        if isinstance(wanted, Mapping)
-        else map(normalize_color, wanted)
-    )
+    if isinstance(wanted, Mapping):
+        # A named option as the original compares it: a colour only if name or value is exactly one, else the printed pair.
+        goals = [next((color for color in COLORS if color in pair), str(pair)) for pair in wanted.items()]
+    else:
+        goals = [normalize_color(value) for value in wanted]
     return sum(any(exceeds(value, goal, MATCH_THRESHOLD) for value in values) for goal in goals)
 
 
@@ -264,8 +260,3 @@ def normalize_color(text: str) -> str:
     ('blue', 'red', 'xl')
     """
     return next((color for color in COLORS if color in text), text)
-
-
-def _reduce_pair(name: str, value: str) -> str:
-    """A named option as the original compares it: a colour only if name or value is exactly one, else the printed pair."""
-    return next((color for color in COLORS if color in (name, value)), str((name, value)))

@@ -147,11 +147,12 @@ class Site:
         name, argument = parse_action(action)
         if name == "search" and argument is not None:
             return self._search(state, argument, 1)
-        if name == "click" and argument is not None and argument != "search":
-            offer = self.get_page_actions(state)
-            if argument in offer.clickables:
-                return self._click(state, argument, offer)
-        return Transition(state, acted=False)
+        if name != "click" or argument is None or argument == "search":
+            return Transition(state, acted=False)
+        offer = self.get_page_actions(state)
+        if argument not in offer.clickables:
+            return Transition(state, acted=False)
+        return self._click(state, argument, offer.option_names.get(argument))
 
     def _search(self, state: State, query: str, number: int) -> Transition:
         """The results of a query; those of the query at hand are kept, so that turning a page does not search again."""
@@ -167,45 +168,30 @@ class Site:
         )
         return Transition(there, acted=True)
 
-    def _click(self, state: State, value: str, offer: PageActions) -> Transition:
+    def _click(self, state: State, value: str, option: str | None) -> Transition:
+        """The move of a click on something that the page offers; `option` is the name of the option whose value it is."""
         if value == pages.BUY.lower():
-            return self._buy(state)
+            bought: PurchaseReward | None = None
+            if state.goal.known:
+                product, price = self.shop.get_product(state.row), self.shop.get_price(state.row)
+                bought = compute_purchase_reward(product, price, dict(state.options), state.goal, self._nouns)
+            there = state._replace(kind="done", label="", reward=bought.total if bought else 0.0)
+            return Transition(there, acted=True, done=True, purchase=bought)
         if value == pages.BACK.lower():
             return Transition(State(state.goal, state.seed, past=state.past), acted=True)
         if value == pages.NEXT.lower() and state.kind == "search_results":
             return self._search(state, state.query, state.number + 1)
         if value == pages.PREVIOUS.lower():
-            return self._go_back(state)
+            address = self.make_url(state)
+            spelled = next((kind for kind in PAGE_KINDS if kind in address), "")
+            if spelled in ("search_results", "item_page"):
+                return self._search(state, state.query, state.number - (spelled == "search_results"))
+            return Transition(state._replace(kind="item_page", label=""), acted=True)
         if value in _SUB_PAGES and state.kind == "item_page":
             return Transition(state._replace(kind="item_sub_page", label=_SUB_PAGES[value]), acted=True)
-        name = offer.option_names.get(value)
-        if name is not None:
-            return Transition(state._replace(options=_set_option(state.options, name, value)), acted=True)
-        return self._open(state, value)
-
-    def _go_back(self, state: State) -> Transition:
-        address = self.make_url(state)
-        spelled = next((kind for kind in PAGE_KINDS if kind in address), "")
-        if spelled == "search_results":
-            return self._search(state, state.query, state.number - 1)
-        if spelled == "item_page":
-            return self._search(state, state.query, state.number)
-        return Transition(state._replace(kind="item_page", label=""), acted=True)
-
-    def _open(self, state: State, value: str) -> Transition:
-        row = next(row for row in self._get_page_rows(state)[1] if self.shop.get_head(row).asin.lower() == value)
-        visited = state.visited | {self.shop.get_head(row).asin}
-        return Transition(state._replace(kind="item_page", row=row, visited=visited), acted=True)
-
-    def _buy(self, state: State) -> Transition:
-        bought: PurchaseReward | None = None
-        if state.goal.known:
-            product, price = self.shop.get_product(state.row), self.shop.get_price(state.row)
-            bought = compute_purchase_reward(product, price, dict(state.options), state.goal, self._nouns)
-        reward = bought.total if bought else 0.0
-        return Transition(state._replace(kind="done", label="", reward=reward), acted=True, done=True, purchase=bought)
-
-
-def _set_option(options: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
-    chosen: Mapping[str, str] = {**dict(options), name: value}
-    return tuple(chosen.items())
+        if option is not None:
+            chosen = {**dict(state.options), option: value}
+            return Transition(state._replace(options=tuple(chosen.items())), acted=True)
+        rows = self._get_page_rows(state)[1]
+        row, asin = next((row, asin) for row in rows if (asin := self.shop.get_head(row).asin).lower() == value)
+        return Transition(state._replace(kind="item_page", row=row, visited=state.visited | {asin}), acted=True)
