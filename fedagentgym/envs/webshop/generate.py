@@ -56,19 +56,19 @@ class Department(NamedTuple):
     instructed: float
 
 
-def _parse_kind(line: str, sizes: str) -> ProductKind:
-    """A kind from `query | path | nouns | lowest price | highest price [| name of its sizes]`."""
-    query, path, nouns, low, high, *own = (part.strip() for part in line.split("|"))
-    place = " › ".join(part.strip() for part in path.split(">"))
-    return ProductKind(query, place, split_list(f"{nouns},")[:-1], int(low), int(high), own[0] if own else sizes)
-
-
 def _parse_department(plain: Mapping[str, Any]) -> Department:
+    """A department of the lexicon; each kind is a line `query | path | nouns | lowest price | highest price [| sizes]`."""
+    kinds: list[ProductKind] = []
+    for line in plain["kinds"]:
+        query, path, nouns, low, high, *own = (part.strip() for part in line.split("|"))
+        place = " › ".join(part.strip() for part in path.split(">"))
+        sizes = own[0] if own else plain["sizes"]
+        kinds.append(ProductKind(query, place, split_list(f"{nouns},")[:-1], int(low), int(high), sizes))
     words = ("attributes", "looks", "materials", "uses", "parts", "choices")
     return Department(
         name=plain["name"],
         share=plain["share"],
-        kinds=tuple(_parse_kind(line, plain["sizes"]) for line in plain["kinds"]),
+        kinds=tuple(kinds),
         instructed=plain["instructed"],
         **{name: split_list(plain[name]) for name in words},
     )
@@ -152,35 +152,26 @@ def generate_records(
         family = _make_family(WordStream(words[:WORDS_PER_PRODUCT]), family_number)
         for member in range(min(FAMILY_SIZE, products - FAMILY_SIZE * family_number)):
             draw = WordStream(words[WORDS_PER_PRODUCT * (member + 1) : WORDS_PER_PRODUCT * (member + 2)])
-            number = FAMILY_SIZE * family_number + member
-            yield _make_member(draw, family, member, _make_asin(number, shift), layout)
-
-
-def _make_asin(number: int, shift: int) -> str:
-    """A product number that no other product of the shop has."""
-    value = (number * ASIN_STEP + shift) % ASINS
-    letters = []
-    for _ in range(8):
-        value, digit = divmod(value, len(ALPHABET))
-        letters.append(ALPHABET[digit])
-    return "B0" + "".join(letters)
+            # A product number that no other product of the shop has.
+            value, asin = ((FAMILY_SIZE * family_number + member) * ASIN_STEP + shift) % ASINS, "B0"
+            for _ in range(8):
+                value, digit = divmod(value, len(ALPHABET))
+                asin += ALPHABET[digit]
+            yield _make_member(draw, family, member, asin, layout)
 
 
 def _make_family(draw: WordStream, number: int) -> _Family:
-    department = _choose_department((number * 0.6180339887498949) % 1.0)
+    # Shares are kept closely at every size, by a sequence that covers the unit interval evenly.
+    position, department = (number * 0.6180339887498949) % 1.0, DEPARTMENTS[-1]
+    for candidate in DEPARTMENTS:
+        position -= candidate.share
+        if position < 0:
+            department = candidate
+            break
     kind = draw.pick(department.kinds)
     chosen = draw.sample(department.attributes, 8)
     price = kind.low * (kind.high / kind.low) ** (draw.draw_below(1000) / 1000)
     return _Family(department, kind, draw.pick(kind.nouns), chosen[:4], chosen[4:], price)
-
-
-def _choose_department(position: float) -> Department:
-    """Shares are kept closely at every size, by a sequence that covers the unit interval evenly."""
-    for department in DEPARTMENTS:
-        position -= department.share
-        if position < 0:
-            return department
-    return DEPARTMENTS[-1]
 
 
 def _make_member(
@@ -205,7 +196,12 @@ def _make_member(
     }
     notes: dict[str, Any] = {"attributes": attributes}
     if layout.all_instructed or draw.draw_bool(family.department.instructed):
-        notes |= _write_instruction(draw, family.kind, attributes)
+        # The kind of product and some of its attributes, before or after its name.
+        wanted = draw.sample(attributes, 2 + draw.draw_below(len(attributes) - 1))
+        before = 1 + draw.draw_below(len(wanted) - 1)
+        opening = draw.pick(("Find me", "I am looking for", "Show me", "I want to buy"))
+        text = f"{opening} {', '.join(wanted[:before])} {family.kind.query} with {', '.join(wanted[before:])}"
+        notes |= {"instruction": text, "instruction_attributes": wanted}
     return record, notes
 
 
@@ -287,12 +283,3 @@ def _draw_price(draw: WordStream, around: float) -> str:
     price = around * (0.85 + draw.draw_below(300) / 1000)
     low = f"${int(price)}.{draw.pick(('99', '95', '49', '00', '89'))}"
     return f"{low}${int(price * 1.35) + 2}.99" if draw.draw_bool(0.1) else low
-
-
-def _write_instruction(draw: WordStream, kind: ProductKind, attributes: Sequence[str]) -> dict[str, Any]:
-    """An instruction: the kind of product and some of its attributes, before or after its name."""
-    wanted = draw.sample(attributes, 2 + draw.draw_below(len(attributes) - 1))
-    before = 1 + draw.draw_below(len(wanted) - 1)
-    opening = draw.pick(("Find me", "I am looking for", "Show me", "I want to buy"))
-    text = f"{opening} {', '.join(wanted[:before])} {kind.query} with {', '.join(wanted[before:])}"
-    return {"instruction": text, "instruction_attributes": wanted}

@@ -105,7 +105,13 @@ class Goals(Sequence[Goal]):
             cap = float(self._caps[native])
             return Goal(*known, text + format_cap(cap), tuple(attributes), cap, tuple(options), 1.0)
         instructions, cap = self._catalogue.read_instructions(row), float(self._caps[row])
-        chosen = _decode_combination(product.options, native - int(self._starts[row]))
+        # The number of the goal among the product's is a way to choose one value per option, option names in alphabetical
+        # order, the last one fastest.
+        number, chosen = native - int(self._starts[row]), dict[str, str]()
+        for name in sorted(product.options, reverse=True):
+            number, at = divmod(number, len(product.options[name]))
+            chosen[name] = product.options[name][at]
+        chosen = dict(reversed(chosen.items()))
         wanted = " with " + ", and ".join(f"{name}: {value}" for name, value in chosen.items()) if chosen else ""
         text = f"{instructions.text}{wanted}{format_cap(cap)}"
         return Goal(*known, text, instructions.attributes, cap, chosen, float(self._weights[row]))
@@ -116,22 +122,15 @@ def format_cap(cap: float) -> str:
     return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
 
 
-def _decode_combination(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
-    """The number-th way to choose one value per option, option names in alphabetical order, the last one fastest."""
-    chosen: dict[str, str] = {}
-    for name in sorted(options, reverse=True):
-        number, place = divmod(number, len(options[name]))
-        chosen[name] = options[name][place]
-    return dict(reversed(chosen.items()))
-
-
 def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: Path | None = None) -> Goals:
     """Draw prices, caps and the order of a seed. `fedagent` seeds the caps of synthetic goals anew and shuffles on with
     the same stream, `webshop` shuffles with a seed of its own."""
     source = random.Random(seed)
     for _ in range(DRAWS_BEFORE_PRICES[kind]):
         source.randint(0, 999_999)
-    prices = _draw_prices(catalogue, source)
+    prices = catalogue.low.copy()
+    for row in np.flatnonzero(~np.isnan(catalogue.high)).tolist():
+        prices[row] = source.uniform(float(catalogue.low[row]), float(catalogue.high[row]))
     if kind == "human":
         table, targets = _make_human_table(catalogue, prices, source)
     else:
@@ -143,13 +142,6 @@ def make_goals(catalogue: Catalogue, kind: str, order: str, seed: int, folder: P
     places = np.array(permutation, dtype=np.int32)
     table |= {"order": places, "category": catalogue.category_codes[targets[places]], "price": prices}
     return Goals(catalogue, arrays.store(folder, table, {"kind": kind, "order": order, "seed": seed}))
-
-
-def _draw_prices(catalogue: Catalogue, source: random.Random) -> NDArray[np.float64]:
-    prices = catalogue.low.copy()
-    for row in np.flatnonzero(~np.isnan(catalogue.high)).tolist():
-        prices[row] = source.uniform(float(catalogue.low[row]), float(catalogue.high[row]))
-    return prices
 
 
 def _draw_cap(price: float, source: random.Random) -> float:

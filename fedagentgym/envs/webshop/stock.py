@@ -120,14 +120,11 @@ def open_shop_data(choice: ShopChoice) -> ShopData:
         raise DataError(
             f"no WebShop data is imported ({folder}): run `fedagentgym data add webshop --from FOLDER` first"
         )
-    return _load_shop_data(choice._replace(data=str(folder)), _stat_files(folder))
-
-
-def _stat_files(folder: Path) -> Stamps:
-    """Names, sizes and times of the data files: when they change, cached data is no longer valid."""
+    # Names, sizes and times of the data files: when they change, cached data is no longer valid.
     record = folder / IMPORTED
     files = [record] if record.is_file() else find_files(folder).list_present()
-    return tuple((path.name, stamp_file(path)) for path in files)
+    stamps = tuple((path.name, stamp_file(path)) for path in files)
+    return _load_shop_data(choice._replace(data=str(folder)), stamps)
 
 
 @lru_cache(maxsize=8)
@@ -149,12 +146,15 @@ def _generate_shop_data(choice: ShopChoice) -> ShopData:
 @lru_cache(maxsize=8)
 def _load_shop_data(choice: ShopChoice, state: Stamps) -> ShopData:
     original = Path(str(choice.data))
+    folder: Path | None
     if (original / IMPORTED).is_file():
-        files, home = _read_import_record(original)
-        catalogue = Catalogue(open_folder(home / "catalogue"))
+        record = read_json(original / IMPORTED)
+        if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
+            raise DataError(f"{original / IMPORTED} is not a record of imported data: import the data again")
+        files, folder = record["files"], original
+        catalogue = Catalogue(open_folder(original / "catalogue"))
         if choice.products not in (None, len(catalogue)):
             raise OptionError(f"products={choice.products}: imported data is used whole ({len(catalogue)} products)")
-        folder: Path | None = home
     else:
         found = find_files(original)
         digests = _digest_files(original, state)
@@ -178,13 +178,6 @@ def _load_shop_data(choice: ShopChoice, state: Stamps) -> ShopData:
 @lru_cache(maxsize=8)
 def _digest_files(folder: Path, state: Stamps) -> dict[str, str]:
     return {name: file_digest(folder / name) for name, _ in state}
-
-
-def _read_import_record(folder: Path) -> tuple[dict[str, str], Path]:
-    record = read_json(folder / IMPORTED)
-    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
-        raise DataError(f"{folder / IMPORTED} is not a record of imported data: import the data again")
-    return record["files"], folder
 
 
 def _open_or_build_catalogue(entries: Entries, header: Mapping[str, Any], folder: Path | None) -> Catalogue:

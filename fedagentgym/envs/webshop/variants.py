@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ from fedagentgym.envs.webshop.generate import COLORS, SIZES
 from fedagentgym.envs.webshop.goals import NO_CAP, Goal
 from fedagentgym.envs.webshop.index import (
     FIELDS,
-    ORIGINAL_FIELDS,
-    Index,
     build_text_index,
     check_fields,
     hash_term,
@@ -67,49 +65,38 @@ def make_lookalikes(
 def _copy(
     original: Product, price: float, goals: Sequence[Goal], attacks: Sequence[str], source: Stream
 ) -> Product | None:
+    """The lookalike of a product, or None where an attack is not possible."""
     copy = original._replace(asin=PREFIX + original.asin, prices=(price,), price_tag=f"${round(price, 2)}")
     for attack in attacks:
-        attacked = (
-            _raise_price(copy, goals) if attack == "price" else _replace_option_values(copy, goals, attack, source)
-        )
-        if attacked is None:
-            return None
-        copy = attacked
-    return copy._replace(title=f"{copy.title}, {_join_goal_words(goals)}")
+        if attack == "price":
+            # A price above every cap. Goals without a cap cannot be failed on price.
+            highest = max(goal.price_upper for goal in goals)
+            if highest >= NO_CAP:
+                return None
+            above = round(max(highest * PRICE_FACTOR, copy.prices[0]), 2)
+            copy = copy._replace(prices=(above,), price_tag=f"${above}")
+        else:
+            options = _replace_option_values(copy, goals, attack, source)
+            if options is None:
+                return None
+            copy = copy._replace(options=options)
+    # The goals' own words go into the title: search reads them there, and they earn no reward.
+    wishes = [goals[0].query, *(attribute for goal in goals for attribute in goal.attributes)]
+    for goal in goals:
+        wishes += goal.options.values() if isinstance(goal.options, Mapping) else goal.options
+    return copy._replace(title=f"{copy.title}, {', '.join(dict.fromkeys(wish.title() for wish in wishes))}")
 
 
-def _join_goal_words(goals: Sequence[Goal]) -> str:
-    """The goals' own words, for the title: search reads them there, and they earn no reward."""
-    values = [
-        value
-        for goal in goals
-        for value in (goal.options.values() if isinstance(goal.options, Mapping) else goal.options)
-    ]
-    wishes = [goals[0].query, *(attribute for goal in goals for attribute in goal.attributes), *values]
-    return ", ".join(dict.fromkeys(wish.title() for wish in wishes))
-
-
-def _raise_price(copy: Product, goals: Sequence[Goal]) -> Product | None:
-    """A price above every cap. Goals without a cap cannot be failed on price."""
-    highest = max(goal.price_upper for goal in goals)
-    if highest >= NO_CAP:
-        return None
-    price = round(max(highest * PRICE_FACTOR, copy.prices[0]), 2)
-    return copy._replace(prices=(price,), price_tag=f"${price}")
-
-
-def _replace_option_values(copy: Product, goals: Sequence[Goal], name: str, source: Stream) -> Product | None:
-    """Other values for an option that every goal names; the wanted ones move into the title."""
-    options = dict(copy.options)
-    wanted = [value for goal in goals if (value := _get_wanted_value(goal, name)) is not None]
-    if name not in options or len(wanted) < len(goals):
+def _replace_option_values(
+    product: Product, goals: Sequence[Goal], name: str, source: Stream
+) -> dict[str, tuple[str, ...]] | None:
+    """The options with other values for one that every goal names; None if there are no others."""
+    if name not in product.options or any(_get_wanted_value(goal, name) is None for goal in goals):
         return None
     pool = list(COLORS) if name == "color" else sorted({size for scale in SIZES.values() for size in scale})
-    count = max(len(set(options[name])), 2)
+    count = max(len(set(product.options[name])), 2)
     fresh = [value for value in source.shuffled(pool) if not _matches_any_goal(value, goals, name)][:count]
-    if not fresh:
-        return None
-    return copy._replace(options={**options, name: tuple(fresh)})
+    return {**product.options, name: tuple(fresh)} if fresh else None
 
 
 def _get_wanted_value(goal: Goal, name: str) -> str | None:
@@ -142,16 +129,16 @@ def fails_exactly(copy: Product, goal: Goal, attacks: Sequence[str], nouns: Noun
 def choose_best_options(product: Product, goal: Goal) -> dict[str, str]:
     """For each option the value that meets most of the goal's wishes. Wishes are met by values one by one, so choosing the
     best value of each option is the best choice."""
+    exact = goal.options if isinstance(goal.options, Mapping) else {}
     chosen: dict[str, str] = {}
     for name, values in product.options.items():
         if values:
-            chosen[name] = max(values, key=lambda value: _score_choice(value, name, chosen, goal))
+            scores = [
+                (count_matched_options([*chosen.values(), value], goal.options), exact.get(name) == value)
+                for value in values
+            ]
+            chosen[name] = values[scores.index(max(scores))]
     return chosen
-
-
-def _score_choice(value: str, name: str, chosen: Mapping[str, str], goal: Goal) -> tuple[int, bool]:
-    exact = isinstance(goal.options, Mapping) and goal.options.get(name) == value
-    return count_matched_options([*chosen.values(), value], goal.options), exact
 
 
 ALL_FIELDS_K1, ALL_FIELDS_B = 1.2, 0.75
@@ -167,7 +154,7 @@ class ShopVariant(ClientVariant):
 
 def make_unchanged_shop(stock: ShopData) -> Shop:
     """The shop of all clients whose variant makes no other."""
-    return _make_shop(stock, _search_as_original(stock))
+    return Shop(stock.catalogue, stock.goals.prices, Searcher([Segment(get_index(stock))]))
 
 
 # ---- content ----------------------------------------------------------------------------------------------------
@@ -229,7 +216,8 @@ class SearchedFields(ShopVariant):
     b: float = Field(default=ALL_FIELDS_B, ge=0, le=1)
 
     def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-        return _make_shop(stock, Searcher([Segment(get_index(stock, check_fields(self.fields)))], self.k1, self.b))
+        searcher = Searcher([Segment(get_index(stock, check_fields(self.fields)))], self.k1, self.b)
+        return Shop(stock.catalogue, stock.goals.prices, searcher)
 
 
 class IndexFields(ChosenVariant):
@@ -256,7 +244,8 @@ class SearchWeights(ShopVariant):
     b: float = Field(ge=0, le=1)
 
     def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-        return _make_shop(stock, Searcher([Segment(get_index(stock, FIELDS))], self.k1, self.b))
+        searcher = Searcher([Segment(get_index(stock, FIELDS))], self.k1, self.b)
+        return Shop(stock.catalogue, stock.goals.prices, searcher)
 
 
 class Bm25Weights(ChosenVariant):
@@ -290,7 +279,9 @@ class AddedLookalikes(ShopVariant):
         first = len(stock.catalogue)
         segments: list[Segment] = [Segment(get_index(stock))]
         if extra:
-            segments.append(Segment(_index_extra(extra), first))
+            order = sorted(range(len(extra)), key=lambda place: extra[place].asin)
+            texts = (make_document(extra[place]) for place in order)
+            segments.append(Segment(build_text_index(texts, np.array(order, dtype=np.int32)), first))
         heads = stock.catalogue.head
 
         def asin(row: int) -> str:
@@ -315,11 +306,6 @@ class Lookalikes(ChosenVariant):
         return super().draw(seed, client).model_copy(update={"seed": derive(seed, "world", self.kind)})
 
 
-def _index_extra(extra: list[Any]) -> Index:
-    order = sorted(range(len(extra)), key=lambda place: extra[place].asin)
-    return build_text_index((make_document(extra[place]) for place in order), np.array(order, dtype=np.int32))
-
-
 # ---- rendering --------------------------------------------------------------------------------------------------
 
 
@@ -331,7 +317,8 @@ class ResultOrder(ShopVariant):
     client: int = Field(default=0, ge=0)
 
     def build_shop(self, stock: ShopData, goals: Iterable[Goal], nouns: NounFunction) -> Shop:
-        return Shop(stock.catalogue, stock.goals.prices, _search_as_original(stock), rerank=choose_order(self))
+        searcher = Searcher([Segment(get_index(stock))])
+        return Shop(stock.catalogue, stock.goals.prices, searcher, rerank=choose_order(self))
 
 
 class RankWrapper(ChosenVariant):
@@ -365,17 +352,6 @@ def choose_order(variant: ResultOrder) -> Rerank | None:
         return source.shuffled(rows)
 
     return shuffle
-
-
-# ---- shops ------------------------------------------------------------------------------------------------------
-
-
-def _search_as_original(stock: ShopData) -> Searcher:
-    return Searcher([Segment(get_index(stock, ORIGINAL_FIELDS))])
-
-
-def _make_shop(stock: ShopData, searcher: Searcher) -> Shop:
-    return Shop(stock.catalogue, stock.goals.prices, searcher)
 
 
 WEBSHOP_VARIANTS: tuple[type[Variant], ...] = (CatalogSplit, IndexFields, Bm25Weights, Lookalikes, RankWrapper)
