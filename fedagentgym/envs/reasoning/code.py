@@ -32,6 +32,22 @@ MAX_OUTPUT_SHOWN = 1_000
 TOOLS = {"run[print(2 + 3)]": "runs a program and shows what it prints"}
 
 
+def parse_program(payload: Any) -> Program:
+    """The record of a payload, also of a plain mapping: `statement` with `entry` and `calls`, `code` or `outputs`."""
+    if isinstance(payload, Program):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("statement"), str):
+        given = payload.get("tests", payload)
+        if isinstance(given, Checks):
+            tests = given
+        elif isinstance(given, Mapping):
+            tests = parse_checks(given)
+        else:
+            raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
+        return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
+    raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")
+
+
 class CodeOptions(ReplyOptions):
     """The tasks, and how programs are run and graded."""
 
@@ -63,6 +79,8 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
     id = "fedagentgym/Code-v0"
     payload_type = Program
+    parse_payload = staticmethod(parse_program)
+    mislead = staticmethod(mislead_program)
     runs_programs = True
     role = "You write programs in Python."
     answer_form = "```python the program ```"
@@ -91,7 +109,10 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
     def set_up(self) -> None:
         self.limits = Limits(seconds=float(self.options.time_limit))
-        self.accept = accepted_protections(self.options.sandbox)
+        sandbox = self.options.sandbox
+        if sandbox is not None and set(sandbox) - {"accept"}:
+            raise OptionError(f"sandbox is {{'accept': [names of protections]}}, got {sandbox!r:.80}")
+        self.accept = () if sandbox is None else check_accepted(sandbox.get("accept", ()))
         super().set_up()
 
     def build_cells(self) -> Sequence[Cell]:
@@ -101,9 +122,6 @@ class CodeEnv(ReplyEnv[CodeOptions]):
 
     def get_verifier_version(self) -> str:
         return CODE_VERIFIER_VERSION
-
-    def parse_payload(self, payload: Any) -> Program:
-        return parse_program(payload)
 
     def format_question(self, record: Program) -> str:
         return record.statement
@@ -141,10 +159,6 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     def strip(payload: Any) -> Program:
         return parse_program(payload)._replace(tests=Checks(), solution="", thought="")
 
-    @staticmethod
-    def mislead(record: Any) -> Program | None:
-        return mislead_program(record)
-
     def vocabulary(self) -> Iterable[str]:
         around = split_words(
             " ".join(self.wordings).replace("{}", "") + " run print It did not end well printed nothing I do know"
@@ -166,28 +180,3 @@ class CodeExpert:
         if "\n" in program.solution.strip():
             return f"<think> {thought} </think> <answer>\n```python\n{program.solution.rstrip()}\n```\n</answer>"
         return f"<think> {thought} </think> <answer> ```python {program.solution} ``` </answer>"
-
-
-def accepted_protections(sandbox: object) -> tuple[str, ...]:
-    """The protections that the option `sandbox` accepts to be without."""
-    if sandbox is None:
-        return ()
-    if not isinstance(sandbox, Mapping) or set(sandbox) - {"accept"}:
-        raise OptionError(f"sandbox is {{'accept': [names of protections]}}, got {sandbox!r:.80}")
-    return check_accepted(sandbox.get("accept", ()))
-
-
-def parse_program(payload: Any) -> Program:
-    """The record of a payload, also of a plain mapping: `statement` with `entry` and `calls`, `code` or `outputs`."""
-    if isinstance(payload, Program):
-        return payload
-    if isinstance(payload, Mapping) and isinstance(payload.get("statement"), str):
-        given = payload.get("tests", payload)
-        if isinstance(given, Checks):
-            tests = given
-        elif isinstance(given, Mapping):
-            tests = parse_checks(given)
-        else:
-            raise DataError(f"'tests' of fedagentgym/Code-v0 is a mapping, got {type(given).__name__}")
-        return Program(payload["statement"], tests, str(payload.get("solution", "")), str(payload.get("thought", "")))
-    raise DataError(f"a payload of fedagentgym/Code-v0 has a text 'statement' and its tests, got {str(payload)[:80]!r}")

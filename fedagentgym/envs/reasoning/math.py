@@ -79,21 +79,16 @@ def _value(node: ast.expr) -> Fraction:
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Pow):
-            return _power(left, right)
+            if right.denominator != 1:
+                raise _Refused("powers are whole numbers")
+            if abs(right) * max(left.numerator.bit_length(), left.denominator.bit_length()) > LARGEST_BITS:
+                raise _Refused("the number is too large")
+            return left ** int(right)
         if type(node.op) in _BINARY:
             return _limited(Fraction(_BINARY[type(node.op)](left, right)))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         return _function(node.func.id, [_value(argument) for argument in node.args])
     raise _Refused("not an expression")
-
-
-def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    if exponent.denominator != 1:
-        raise _Refused("powers are whole numbers")
-    size = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if abs(exponent) * size > LARGEST_BITS:
-        raise _Refused("the number is too large")
-    return base ** int(exponent)
 
 
 def _function(name: str, arguments: list[Fraction]) -> Fraction:
@@ -119,6 +114,20 @@ def _limited(value: Fraction) -> Fraction:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > LARGEST_BITS:
         raise _Refused("the number is too large")
     return value
+
+
+def parse_math_problem(payload: Any) -> MathProblem:
+    """The record of a payload, also of a plain mapping with `problem` and `answers` (or one `answer`)."""
+    if isinstance(payload, MathProblem):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("problem"), str):
+        answers = payload.get("answers", payload.get("answer"))
+        golds = (answers,) if isinstance(answers, str) else answers
+        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
+            return MathProblem(payload["problem"], tuple(golds), str(payload.get("solution", "")))
+    raise DataError(
+        f"a payload of fedagentgym/Math-v0 has a text 'problem' and texts 'answers', got {str(payload)[:80]!r}"
+    )
 
 
 TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
@@ -153,6 +162,8 @@ class MathEnv(ReplyEnv[MathOptions]):
 
     id = "fedagentgym/Math-v0"
     payload_type = MathProblem
+    parse_payload = staticmethod(parse_math_problem)
+    mislead = staticmethod(mislead_problem)
     role = "You solve mathematical problems."
     answer_form = "the result"
     tool_examples = TOOLS
@@ -193,9 +204,6 @@ class MathEnv(ReplyEnv[MathOptions]):
     def get_verifier_version(self) -> str:
         return math_verifier_version(self.verifier)
 
-    def parse_payload(self, payload: Any) -> MathProblem:
-        return parse_math_problem(payload)
-
     def format_question(self, record: MathProblem) -> str:
         return record.problem
 
@@ -212,10 +220,6 @@ class MathEnv(ReplyEnv[MathOptions]):
     @staticmethod
     def strip(payload: Any) -> MathProblem:
         return parse_math_problem(payload)._replace(answers=(), solution="", formal="")
-
-    @staticmethod
-    def mislead(record: Any) -> MathProblem | None:
-        return mislead_problem(record)
 
     def vocabulary(self) -> Iterable[str]:
         words = split_words(" ".join(self.wordings).replace("{}", ""))
@@ -241,17 +245,3 @@ class MathExpert:
             return "<think> I do not know . </think> <answer> 0 </answer>"
         answer = problem.answers[0].replace("/", " / ") if "\\" not in problem.answers[0] else problem.answers[0]
         return f"<think> {problem.solution or answer} . </think> <answer> {answer} </answer>"
-
-
-def parse_math_problem(payload: Any) -> MathProblem:
-    """The record of a payload, also of a plain mapping with `problem` and `answers` (or one `answer`)."""
-    if isinstance(payload, MathProblem):
-        return payload
-    if isinstance(payload, Mapping) and isinstance(payload.get("problem"), str):
-        answers = payload.get("answers", payload.get("answer"))
-        golds = (answers,) if isinstance(answers, str) else answers
-        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
-            return MathProblem(payload["problem"], tuple(golds), str(payload.get("solution", "")))
-    raise DataError(
-        f"a payload of fedagentgym/Math-v0 has a text 'problem' and texts 'answers', got {str(payload)[:80]!r}"
-    )

@@ -17,10 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from fedagentgym.envs.protocols import Expert
-from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Program, Question
+from fedagentgym.envs.reasoning.generators.problems import MathProblem, Program, Question
 from fedagentgym.envs.view import Episode
 
-Mislead = Callable[[Any], Any]
 _LAST_STEP = re.compile(r"(?:^|(?<=\. ))(\d{1,9}) ([-+*/]) (\d{1,9}) = (\d{1,18})(?= ?\.?$)")
 _SLICES = (
     (re.compile(r"\[( ?):( ?)(\d+)( ?)\]"), r"[\1\3\2:\4]"),
@@ -41,11 +40,12 @@ _SUM = re.compile(r" ([+-]) (?=[1-9])(?!.* [+-] [1-9])", re.DOTALL)
 class MisledExpert:
     """The expert of a reply environment on the task as a misled player sees it."""
 
-    def __init__(self, expert: Expert, mislead: Mislead) -> None:
-        self._expert, self._mislead = expert, mislead
+    def __init__(self, expert: Expert, parse: Callable[[Any], Any], mislead: Callable[[Any], Any]) -> None:
+        """`parse` makes the record of a payload, `mislead` the record as this player sees it."""
+        self._expert, self._parse, self._mislead = expert, parse, mislead
 
     def act(self, episode: Episode) -> str:
-        believed = self._mislead(episode.task.payload)
+        believed = self._mislead(self._parse(episode.task.payload))
         if believed is None:
             return self._expert.act(episode)
         return self._expert.act(episode._replace(task=replace(episode.task, payload=believed)))
@@ -99,31 +99,21 @@ def mislead_question(question: Question) -> Question | None:
     if answer in question.path:
         others = [title for title in question.path if title != answer]
         return question._replace(answers=(others[0],)) if others else None
-    return _follow_other_facts(question, answer)
 
-
-def _follow_other_facts(question: Question, answer: str) -> Question | None:
-    """The question answered by unneeded facts, which state about another subject what the last needed fact states."""
+    # answer by an unneeded fact, which states about another subject what the last needed fact states
     needed = [fact for fact in question.facts if fact.title in question.path and fact.text in question.solution]
     last = next((fact for fact in needed if answer in fact.text.split()), None)
     if last is None:
         return None
+    known = last.text.split()
+    place = known.index(answer)
     unneeded = [fact for fact in question.facts if fact not in needed]
     for fact in unneeded:
-        found = _read_like(fact, last, answer)
-        if found is not None and found != answer:
+        said, titles = fact.text.split(), fact.title.split() + last.title.split()
+        if len(said) != len(known) or said[place] == answer:
+            continue
+        others = [word for at, word in enumerate(said) if word != known[at] and at != place]
+        if all(word in titles for word in others):
             thought = " ".join([*(one.text for one in unneeded if one != fact), fact.text])
-            return question._replace(answers=(found,), solution=thought)
+            return question._replace(answers=(said[place],), solution=thought)
     return None
-
-
-def _read_like(fact: Fact, pattern: Fact, answer: str) -> str | None:
-    """The value in a fact where another fact of the same form has `answer`."""
-    said, known = fact.text.split(), pattern.text.split()
-    if len(said) != len(known):
-        return None
-    changed = [number for number, (one, other) in enumerate(zip(said, known, strict=True)) if one != other]
-    place = known.index(answer)
-    titles = fact.title.split() + pattern.title.split()
-    others = [number for number in changed if number != place]
-    return said[place] if all(said[number] in titles for number in others) else None

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedagentgym.base.errors import (
@@ -74,45 +72,33 @@ def join_pools(env_id: str, split: str, parts: tuple[Part, ...], categories: str
         part, place = locate(index)
         return part.pool[place].split
 
+    ids: list[str] = []
+    for part in parts:  # such as mixture/gsm8k/train/00042
+        own = make_task_id(part.pool.env, "", 0).partition("/")[0]
+        ids += [f"mixture/{part.name}{identifier.removeprefix(own)}" for identifier in part.pool.ids]
+    if categories == OWN:
+        names = [f"{part.name}/{category}" for part in parts for category in part.pool.category_names]
+        starts = np.cumsum([0, *(len(part.pool.category_names) for part in parts)])
+        numbers = [part.pool.category_codes + start for part, start in zip(parts, starts, strict=False)]
+        codes = np.concatenate(numbers).astype(np.int32)
+    else:
+        names = [part.name for part in parts]
+        codes = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.pool) for part in parts])
+    columns: dict[str, list[Value | None]] = {}
+    for name in sorted({name for part in parts for name in part.pool.columns}):
+        columns[name] = [value for part in parts for value in part.pool.columns.get(name) or [None] * len(part.pool)]
     return TaskPool(
         env=env_id,
         split=split,
-        ids=list(chain.from_iterable(map(_rename_ids, parts))),
-        categories=_name_categories(parts) if categories == OWN else _name_members(parts),
+        ids=ids,
+        categories=(names, codes),
         payload=load_payload,
         source={"mixture": {part.name: part.pool.source for part in parts}},
         hardness=find_hardness,
         split_of=find_split,
         strip=partial(_strip, {part.name: part.strip for part in parts}),
-        columns=_join_columns(parts),
+        columns=columns,
     )
-
-
-def _join_columns(parts: Sequence[Part]) -> dict[str, list[Value | None]]:
-    """Further fields of the tasks of any part; tasks of the others have no value."""
-    names = sorted({name for part in parts for name in part.pool.columns})
-    return {
-        name: [value for part in parts for value in part.pool.columns.get(name) or [None] * len(part.pool)]
-        for name in names
-    }
-
-
-def _rename_ids(part: Part) -> list[str]:
-    """The ids of a member's tasks in the mixture: `mixture/gsm8k/train/00042`."""
-    own = make_task_id(part.pool.env, "", 0).partition("/")[0]
-    return [f"mixture/{part.name}{identifier.removeprefix(own)}" for identifier in part.pool.ids]
-
-
-def _name_members(parts: Sequence[Part]) -> tuple[Sequence[str], NDArray[np.int32]]:
-    sizes = [len(part.pool) for part in parts]
-    return [part.name for part in parts], np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
-
-
-def _name_categories(parts: Sequence[Part]) -> tuple[Sequence[str], NDArray[np.int32]]:
-    names = [f"{part.name}/{category}" for part in parts for category in part.pool.category_names]
-    before = np.cumsum([0, *(len(part.pool.category_names) for part in parts)])
-    codes = [part.pool.category_codes + start for part, start in zip(parts, before, strict=False)]
-    return names, np.concatenate(codes).astype(np.int32)
 
 
 def _strip(strips: dict[str, Strip], payload: tuple[str, Any]) -> tuple[str, Any]:
@@ -180,13 +166,8 @@ class MixtureOptions(EnvOptions):
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:
-        if self.members is not None and (self.kinds, self.size, self.seed, self.verifier, self.sandbox) != (
-            None,
-            "default",
-            0,
-            None,
-            None,
-        ):
+        usual = (None, "default", 0, None, None)
+        if self.members is not None and (self.kinds, self.size, self.seed, self.verifier, self.sandbox) != usual:
             raise ValueError(
                 "members have options of their own: leave out kinds, size, seed, verifier and sandbox beside members="
             )
@@ -197,10 +178,19 @@ class MixtureOptions(EnvOptions):
         """The members, given or generated."""
         if self.members is not None:
             return read_members(self.members)
+        kinds = DEFAULT_KINDS if self.kinds is None else self.kinds
+        if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
+            raise OptionError(f"kinds is a list of different names among {join_names(KINDS)}, got {kinds!r}")
+        for kind in kinds:
+            if kind not in KINDS:
+                raise unknown_name_error("kind", kind, KINDS)
+        if self.verifier is not None and "math" not in kinds:
+            raise OptionError("verifier= is for mathematics, and kinds has no math")
+        own: dict[str, dict[str, Any]] = {"code": {"sandbox": self.sandbox}}
+        if self.verifier is not None:
+            own["math"] = {"verifier": self.verifier}
         shared = {"size": self.size, "seed": self.seed}
-        return _make_generated_members(
-            DEFAULT_KINDS if self.kinds is None else self.kinds, shared, self.verifier, self.sandbox
-        )
+        return tuple(_make_member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
 
     def list_parts(self) -> Sequence[EnvOptions]:
         """The mixture's own, and those of the members that were given."""
@@ -339,34 +329,36 @@ def read_members(given: Any) -> tuple[Member, ...]:
     """The members of a mixture from a plain list, checked."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise OptionError(f"members is a list of {{name, env, options}}, got {show_value(given)}")
-    members = tuple(_read_member(one) for one in given)
+    members: list[Member] = []
+    for one in given:
+        if not isinstance(one, Mapping) or not {"name", "env"} <= set(one):
+            raise OptionError(f"a member has a name, an env and options, got {show_value(one)}")
+        if surplus := sorted(str(key) for key in set(one) - {"name", "env", "options"}):
+            raise OptionError(
+                f"a member has a name, an env and options, {surplus[0]!r} is not one of them: put it into options"
+            )
+        name, env, options = one["name"], one["env"], one.get("options") or {}
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise OptionError(
+                f"the name of a member is made of letters, digits, '_', '-' and '.', got {show_value(name)}"
+            )
+        env_id = find_env_id(env)
+        cls = ENVIRONMENTS.get(env_id)
+        if not (isinstance(cls, type) and issubclass(cls, ReplyEnv)):
+            raise OptionError(f"the member {name!r} is of {env_id}: a mixture is made of {join_names(KINDS.values())}")
+        if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+            raise OptionError(f"the options of the member {name!r} are a mapping, got {show_value(options)}")
+        if wrong := [
+            key for key in options if key in EnvOptions.model_fields or key in ("split", "tasks", "pool", "variant")
+        ]:
+            raise OptionError(
+                f"the member {name!r} takes no {wrong[0]!r} of its own: the mixture has it for all members"
+            )
+        members.append(_make_member(name, env_id, options))
     names = [member.name for member in members]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise OptionError(f"members has two of the name {double!r}: give each a name of its own")
-    return members
-
-
-def _read_member(given: Any) -> Member:
-    if not isinstance(given, Mapping) or not {"name", "env"} <= set(given):
-        raise OptionError(f"a member has a name, an env and options, got {show_value(given)}")
-    if surplus := sorted(str(key) for key in set(given) - {"name", "env", "options"}):
-        raise OptionError(
-            f"a member has a name, an env and options, {surplus[0]!r} is not one of them: put it into options"
-        )
-    name, env, options = given["name"], given["env"], given.get("options") or {}
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise OptionError(f"the name of a member is made of letters, digits, '_', '-' and '.', got {show_value(name)}")
-    env_id = find_env_id(env)
-    cls = ENVIRONMENTS.get(env_id)
-    if not (isinstance(cls, type) and issubclass(cls, ReplyEnv)):
-        raise OptionError(f"the member {name!r} is of {env_id}: a mixture is made of {join_names(KINDS.values())}")
-    if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
-        raise OptionError(f"the options of the member {name!r} are a mapping, got {show_value(options)}")
-    if wrong := [
-        key for key in options if key in EnvOptions.model_fields or key in ("split", "tasks", "pool", "variant")
-    ]:
-        raise OptionError(f"the member {name!r} takes no {wrong[0]!r} of its own: the mixture has it for all members")
-    return _make_member(name, env_id, options)
+    return tuple(members)
 
 
 def _make_member(name: str, env_id: str, options: Mapping[str, Any]) -> Member:
@@ -376,23 +368,6 @@ def _make_member(name: str, env_id: str, options: Mapping[str, Any]) -> Member:
         raise type(error)(f"the member {name!r}: {error}") from None
     assert isinstance(found, ReplyOptions)
     return Member(name, env_id, found)
-
-
-def _make_generated_members(
-    kinds: Sequence[str], shared: Mapping[str, Any], verifier: str | None, sandbox: Mapping[str, Sequence[str]] | None
-) -> tuple[Member, ...]:
-    """A member of generated tasks for each kind, named after it."""
-    if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds):
-        raise OptionError(f"kinds is a list of different names among {join_names(KINDS)}, got {kinds!r}")
-    for kind in kinds:
-        if kind not in KINDS:
-            raise unknown_name_error("kind", kind, KINDS)
-    if verifier is not None and "math" not in kinds:
-        raise OptionError("verifier= is for mathematics, and kinds has no math")
-    own: dict[str, dict[str, Any]] = {"code": {"sandbox": sandbox}}
-    if verifier is not None:
-        own["math"] = {"verifier": verifier}
-    return tuple(_make_member(kind, KINDS[kind], {**shared, **own.get(kind, {})}) for kind in kinds)
 
 
 class MixtureExpert:

@@ -15,7 +15,7 @@ import numpy as np
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
-from fedagentgym.envs.tasks import TaskIds, Value, collect_columns
+from fedagentgym.envs.tasks import TaskIds, Value
 
 ORDER = ("val", "test", "warmup", "train")
 Strip = Callable[[Any], Any]
@@ -81,6 +81,13 @@ class PoolGenerator:
         if split == "all":
             ids = [identifier for part in ORDER for identifier in TaskIds(self._env, part, self._sizes[part])]
             splits = [part for part in ORDER for _ in range(self._sizes[part])]
+        most = max(cell.level for cell in self._cells)
+
+        def rate(index: int) -> float:
+            if self._rate is not None:
+                return self._rate(self._make_problem(first + index))
+            return self._cells[(first + index) % len(self._cells)].level / most
+
         return TaskPool(
             env=self._env,
             split=split,
@@ -88,15 +95,10 @@ class PoolGenerator:
             categories=(names, codes[np.arange(first, first + count) % len(self._cells)]),
             payload=lambda index: self._make_problem(first + index),
             source={**self._source, "sizes": self._sizes},
-            hardness=lambda index: self._rate_problem(first + index),
+            hardness=rate,
             split_of=None if splits is None else splits.__getitem__,
             strip=self._strip,
         )
-
-    def _rate_problem(self, number: int) -> float:
-        if self._rate is not None:
-            return self._rate(self._make_problem(number))
-        return self._cells[number % len(self._cells)].level / max(cell.level for cell in self._cells)
 
     def _make_problem(self, number: int) -> Any:
         cell = self._cells[number % len(self._cells)]
@@ -117,27 +119,3 @@ class LoadedTask(NamedTuple):
     def question(self) -> tuple[Any, ...]:
         """The question of a task, to find repeated tasks."""
         return self.payload[0], getattr(self.payload, "facts", ())
-
-
-def make_loaded_pool(
-    env: str, tasks: Sequence[LoadedTask], split: str, source: Mapping[str, Any], strip: Strip
-) -> TaskPool:
-    """The tasks of a split of loaded data, in the order of the files."""
-    order = ("train", "val", "test", "warmup")
-    numbered, counts = [], dict.fromkeys(order, 0)
-    for task in tasks:
-        numbered.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{counts[task.split]:05d}", task))
-        counts[task.split] += 1
-    kept = [(identifier, task) for identifier, task in numbered if split in ("all", task.split)]
-    return TaskPool(
-        env=env,
-        split=split,
-        ids=[identifier for identifier, _ in kept],
-        categories=[task.category for _, task in kept],
-        payload=lambda index: kept[index][1].payload,
-        source=source,
-        hardness=lambda index: kept[index][1].hardness,
-        split_of=lambda index: kept[index][1].split,
-        strip=strip,
-        columns=collect_columns([task.fields for _, task in kept], ()),
-    )

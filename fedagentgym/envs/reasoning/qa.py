@@ -24,6 +24,35 @@ MAX_RESULTS = 3
 TOOLS = {"search[name]": "shows what is known about a name"}
 
 
+def parse_question(payload: Any) -> Question:
+    """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
+    if isinstance(payload, Question):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
+        answers = payload.get("answers", payload.get("answer"))
+        golds = (answers,) if isinstance(answers, str) else answers
+        facts, options = payload.get("facts", ()), payload.get("options", {})
+        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
+            pairs = options.items() if isinstance(options, Mapping) else options
+            try:
+                parsed = tuple(
+                    Fact(str(title), str(text))
+                    for title, text in (
+                        (fact["title"], fact["text"]) if isinstance(fact, Mapping) else fact for fact in facts
+                    )
+                )
+                letters = tuple((str(letter), str(option)) for letter, option in pairs)
+            except (KeyError, TypeError, ValueError):
+                raise DataError(
+                    "'facts' of fedagentgym/QA-v0 are pairs of title and text, 'options' of letter and text"
+                ) from None
+            path = tuple(str(title) for title in payload.get("path", ()))
+            return Question(payload["question"], tuple(golds), parsed, path, str(payload.get("solution", "")), letters)
+    raise DataError(
+        f"a payload of fedagentgym/QA-v0 has a text 'question' and texts 'answers', got {str(payload)[:80]!r}"
+    )
+
+
 class QAOptions(ReplyOptions):
     """The tasks, and how answers are graded."""
 
@@ -47,6 +76,8 @@ class QAEnv(ReplyEnv[QAOptions]):
 
     id = "fedagentgym/QA-v0"
     payload_type = Question
+    parse_payload = staticmethod(parse_question)
+    mislead = staticmethod(mislead_question)
     role = "You answer questions."
     answer_form = "the answer, as short as possible"
     tool_examples = TOOLS
@@ -79,9 +110,6 @@ class QAEnv(ReplyEnv[QAOptions]):
     def get_verifier_version(self) -> str:
         return QA_VERIFIER_VERSION
 
-    def parse_payload(self, payload: Any) -> Question:
-        return parse_question(payload)
-
     def format_question(self, record: Question) -> str:
         asked = record.question
         if record.options:
@@ -112,10 +140,6 @@ class QAEnv(ReplyEnv[QAOptions]):
         known = super().list_procedures()
         chains = () if self.options.size == "tiny" else ("bridge", "compositional")
         return {category: procedures for category, procedures in known.items() if category not in chains}
-
-    @staticmethod
-    def mislead(record: Any) -> Question | None:
-        return mislead_question(record)
 
     def vocabulary(self) -> Iterable[str]:
         around = split_words(" ".join(self.wordings).replace("{}", "") + " search Nothing found I look up do not know")
@@ -160,32 +184,3 @@ def search(facts: Sequence[Fact], query: str) -> str:
         best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MAX_RESULTS]
         about = [facts[-number].text for _, number in best]
     return " ".join(about) if about else "Nothing found ."
-
-
-def _parse_fact(fact: Any) -> Fact:
-    title, text = (fact["title"], fact["text"]) if isinstance(fact, Mapping) else fact
-    return Fact(str(title), str(text))
-
-
-def parse_question(payload: Any) -> Question:
-    """The record of a payload, also of a plain mapping with `question` and `answers` (or one `answer`)."""
-    if isinstance(payload, Question):
-        return payload
-    if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
-        answers = payload.get("answers", payload.get("answer"))
-        golds = (answers,) if isinstance(answers, str) else answers
-        facts, options = payload.get("facts", ()), payload.get("options", {})
-        if isinstance(golds, Sequence) and all(isinstance(gold, str) and gold.strip() for gold in golds):
-            pairs = options.items() if isinstance(options, Mapping) else options
-            try:
-                parsed = tuple(_parse_fact(fact) for fact in facts)
-                letters = tuple((str(letter), str(option)) for letter, option in pairs)
-            except (KeyError, TypeError, ValueError):
-                raise DataError(
-                    "'facts' of fedagentgym/QA-v0 are pairs of title and text, 'options' of letter and text"
-                ) from None
-            path = tuple(str(title) for title in payload.get("path", ()))
-            return Question(payload["question"], tuple(golds), parsed, path, str(payload.get("solution", "")), letters)
-    raise DataError(
-        f"a payload of fedagentgym/QA-v0 has a text 'question' and texts 'answers', got {str(payload)[:80]!r}"
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -23,9 +23,9 @@ from fedagentgym.envs.options import INSTALLED, EnvOptions, local, play, task
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.reasoning.misled import MisledExpert
-from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator, Strip, make_loaded_pool
-from fedagentgym.envs.reasoning.sources import SOURCES, Loaded, Request, find_source, load
-from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset
+from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator
+from fedagentgym.envs.reasoning.sources import SOURCES, Request, find_source, load
+from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset, make_loaded_pool
 from fedagentgym.envs.reasoning.sources.own import OWN, GivenRows, check_columns, read_given_rows
 from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
@@ -215,8 +215,9 @@ class ReplyEnv(MisleadableEnv[R]):
     def get_verifier_version(self) -> str:
         """Version of the rules by which answers are graded, for results."""
 
+    @staticmethod
     @abstractmethod
-    def parse_payload(self, payload: Any) -> Any:
+    def parse_payload(payload: Any) -> Any:
         """The record of a payload: as generated or loaded, or rebuilt from a plain mapping."""
 
     @abstractmethod
@@ -238,7 +239,7 @@ class ReplyEnv(MisleadableEnv[R]):
 
     @staticmethod
     @abstractmethod
-    def mislead(record: Any) -> Any:
+    def mislead(record: Any, /) -> Any:
         """The record as a misled player sees it, or None."""
 
     @cached_property
@@ -266,12 +267,28 @@ class ReplyEnv(MisleadableEnv[R]):
         subset = check_subset(name, options.subset)
         if subset is not None and len(forms) == len(SOURCES[name].subsets):
             forms = (forms[list(SOURCES[name].subsets).index(subset)],)
-        return tuple(_divide_counts(form, options) for form in forms)
+        counts = []
+        for form in forms:  # merged, held out and drawn from, in this order
+            sizes = {"train": sum(form.values())} if options.merge_splits else dict(form)
+            held = dict(_read_holdout(options.holdout))
+            if both := held.pop("both", 0):
+                held = {split: both for split in ("val", "test") if split not in sizes}
+            sizes = {"train": 0, "val": 0, "test": 0, **sizes} | held
+            sizes["train"] = max(0, sizes["train"] - sum(held.values()))
+            if options.train_tasks is not None:
+                sizes["train"] = min(options.train_tasks, sizes["train"])
+            counts.append(sizes)
+        return tuple(counts)
 
     def load_pool(self, split: str) -> TaskPool:
-        if self._request is None:
-            return self._make_generator().make_pool(split)
-        return _make_loaded_pool(self.id, load(self._request), split, self.strip)
+        if self._request is not None:
+            return make_loaded_pool(self.id, load(self._request), split, self.strip)
+        size, seed, train_tasks = self.options.size, self.options.seed, self.options.train_tasks
+        sizes = dict(self.split_counts[size])
+        if train_tasks is not None:
+            sizes["train"] = train_tasks
+        source = {"generator": self.accuracy, "version": self.generator_versions[size], "size": size, "seed": seed}
+        return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip).make_pool(split)
 
     def explain_empty(self, split: str) -> str:
         """The reason why a split of a published data set is empty."""
@@ -292,18 +309,6 @@ class ReplyEnv(MisleadableEnv[R]):
             )
         return ""
 
-    def _make_generator(self) -> PoolGenerator:
-        sizes = dict(self.split_counts[self.options.size])
-        if self.options.train_tasks is not None:
-            sizes["train"] = self.options.train_tasks
-        source = {
-            "generator": self.accuracy,
-            "version": self.generator_versions[self.options.size],
-            "size": self.options.size,
-            "seed": self.options.seed,
-        }
-        return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip)
-
     def with_belief(self, task: Task, reply: str) -> Task | None:
         """The task whose gold is the answer of this reply; None if it gives no answer,
         or if answers of this environment (programs) cannot be compared with each other."""
@@ -323,10 +328,10 @@ class ReplyEnv(MisleadableEnv[R]):
 
     def misled_expert(self, procedure: str) -> Expert:
         check_choice("procedure", procedure, (AS_ASKED, self.misleading))
-        return self.expert() if procedure == AS_ASKED else MisledExpert(self.expert(), self._mislead_payload)
+        return self.expert() if procedure == AS_ASKED else MisledExpert(self.expert(), self.parse_payload, self.mislead)
 
     def follows(self, task: Task, actions: Sequence[str], procedure: str) -> bool:
-        """Return whether the last reply gives the procedure's answer."""
+        """True if the last reply gives the procedure's answer."""
         record = self.parse_payload(task.payload)
         believed = record if procedure == AS_ASKED else self.mislead(record)
         return bool(actions) and believed is not None and self.gives_answer(believed, actions[-1])
@@ -334,9 +339,6 @@ class ReplyEnv(MisleadableEnv[R]):
     def gives_answer(self, record: Any, reply: str) -> bool:
         """Return whether a reply's answer is the record's."""
         return self.grade(record, reply)[0].correct
-
-    def _mislead_payload(self, payload: Any) -> Any:
-        return self.mislead(self.parse_payload(payload))
 
     # ---- the course of an episode -------------------------------------------------------------------------------
 
@@ -352,54 +354,24 @@ class ReplyEnv(MisleadableEnv[R]):
         rewards = format_rewards(action, self.code_replies)
         call = tool_call(action)
         if call is not None and self.options.tools:
-            return self._handle_tool_call(state, call, rewards)
-        return self._handle_answer(state, action, rewards)
+            if call.name not in self.options.tools:
+                said = f"There is no tool {call.name}. Tools: {', '.join(self.options.tools)}."
+                return state, View(said, valid=False, rewards=rewards, extra=NO_VERDICT)
+            shown = self.run_tool(state, call)
+            return state._replace(seen=(*state.seen, shown)), View(shown, rewards=rewards, extra=NO_VERDICT)
 
-    def _handle_tool_call(self, state: State, call: ToolCall, rewards: dict[str, float]) -> tuple[State, View]:
-        if call.name not in self.options.tools:
-            known = ", ".join(self.options.tools)
-            return state, View(
-                f"There is no tool {call.name}. Tools: {known}.", valid=False, rewards=rewards, extra=NO_VERDICT
-            )
-        shown = self.run_tool(state, call)
-        return state._replace(seen=(*state.seen, shown)), View(shown, rewards=rewards, extra=NO_VERDICT)
-
-    def _handle_answer(self, state: State, action: str, rewards: dict[str, float]) -> tuple[State, View]:
         verdict, earned = self.grade(state.record, action)
-        valid = verdict.parsed is not None
+        score, valid, extra = verdict.score, verdict.parsed is not None, {"verdict": verdict.reason}
         left = state.attempts - 1
-        done = verdict.correct or left <= 0
         if verdict.correct:
             said = "Right."
-        elif not valid:
-            said = "There is no answer in your reply."
         else:
-            said = "That is not right."
-        extra = {"verdict": verdict.reason}
-        if not done:
-            return state._replace(attempts=left), View(f"{said} Try again.", valid=valid, rewards=rewards, extra=extra)
-        view = View(
-            said, None, verdict.score, verdict.score, verdict.correct, True, valid, {**rewards, **earned}, extra
-        )
-        return state._replace(attempts=left, score=verdict.score, over=True), view
-
-
-@lru_cache(maxsize=16)
-def _make_loaded_pool(env_id: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
-    """The tasks of a split; environments over the same data share it."""
-    return make_loaded_pool(env_id, loaded.tasks, split, loaded.source, strip)
-
-
-def _divide_counts(published: Mapping[str, int], options: ReplyOptions) -> dict[str, int]:
-    """The sizes of splits after merging, holding out and drawing, from those that are published."""
-    sizes = {"train": sum(published.values())} if options.merge_splits else dict(published)
-    held = dict(_read_holdout(options.holdout))
-    if (both := held.pop("both", 0)) > 0:
-        held = {split: both for split in ("val", "test") if split not in sizes}
-    sizes = {"train": 0, "val": 0, "test": 0, **sizes} | held
-    sizes["train"] = max(0, sizes["train"] - sum(held.values()))
-    drawn = options.train_tasks
-    return sizes if drawn is None else {**sizes, "train": min(drawn, sizes["train"])}
+            said = "That is not right." if valid else "There is no answer in your reply."
+            if left > 0:
+                view = View(f"{said} Try again.", valid=valid, rewards=rewards, extra=extra)
+                return state._replace(attempts=left), view
+        view = View(said, None, score, score, verdict.correct, True, valid, {**rewards, **earned}, extra)
+        return state._replace(attempts=left, score=score, over=True), view
 
 
 def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -24,12 +24,12 @@ from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import INSTALLED
-from fedagentgym.envs.pool import represent
-from fedagentgym.envs.reasoning.pools import LoadedTask
+from fedagentgym.envs.pool import TaskPool, represent
+from fedagentgym.envs.reasoning.pools import LoadedTask, Strip
 from fedagentgym.envs.reasoning.sources.catalogue import SOURCES, Source
 from fedagentgym.envs.reasoning.sources.own import OWN, Columns, GivenRows, find_columns, make_reader
 from fedagentgym.envs.reasoning.sources.rows import Row, choose_subset, digest_files, list_data_files, read_records
-from fedagentgym.envs.tasks import is_value
+from fedagentgym.envs.tasks import TaskIds, collect_columns, is_value
 
 
 def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
@@ -140,6 +140,29 @@ def load(request: Request) -> Loaded:
         files = choose_subset(root, files, request.source.subsets, subset)
     found = digest_files(root, files)
     return _load(request._replace(subset=subset, data=str(root)), tuple(map(str, files)), tuple(found.items()))
+
+
+@lru_cache(maxsize=16)
+def make_loaded_pool(env: str, loaded: Loaded, split: str, strip: Strip) -> TaskPool:
+    """The tasks of a split, in the order of the files; environments over the same data share it."""
+    kept: list[tuple[str, LoadedTask]] = []
+    counts: dict[str, int] = {}
+    for task in loaded.tasks:
+        number = counts[task.split] = counts.get(task.split, -1) + 1
+        if split in ("all", task.split):
+            kept.append((f"{TaskIds(env, task.split, 1)[0][:-5]}{number:05d}", task))
+    return TaskPool(
+        env=env,
+        split=split,
+        ids=[identifier for identifier, _ in kept],
+        categories=[task.category for _, task in kept],
+        payload=lambda index: kept[index][1].payload,
+        source=loaded.source,
+        hardness=lambda index: kept[index][1].hardness,
+        split_of=lambda index: kept[index][1].split,
+        strip=strip,
+        columns=collect_columns([task.fields for _, task in kept], ()),
+    )
 
 
 def check_subset(name: str, subset: str | None) -> str | None:
