@@ -87,22 +87,30 @@ class CodeVerifier:
             return wrong("no tests", program[:200])
         limits = limits or self.limits
         program = f"{tests.preamble}\n{program}" if tests.preamble.strip() else program
-        passed, reasons = [], []
+        passed, reasons = [], []  # type: list[bool], list[str]
         with self.slots.one((*self.accept, *accept)) as slot:
             if tests.calls:
                 requests = [{"do": "call", "name": tests.entry, "args": list(call.args)} for call in tests.calls]
                 answers, ended = slot.calls(program, requests, limits)
-                results = _compare_calls(tests.calls, answers)
-                passed += results
-                reasons.append(_why(results, answers, ended))
+                given = [*answers[1:], *([{}] * len(tests.calls))]  # the first answers the loading
+                passed = [_same(answer, call.expected) for call, answer in zip(tests.calls, given, strict=False)]
+                failed = next((answer for answer in answers if "error" in answer), None)
+                if not all(passed) and ended.status != "ended":
+                    reasons.append(ended.status)
+                elif not all(passed):
+                    reasons.append(f"{failed['error']}: {failed.get('text', '')}" if failed else "wrong result")
             if tests.code and all(passed):
-                verdict, ended = slot.test_program(program, _test_run(tests), limits)
+                test = {"source": tests.code, "setup": tests.setup, "check": tests.check, "entry": tests.entry}
+                verdict, ended = slot.test_program(program, {**test, "remote": remote_names(tests)}, limits)
                 passed.append(bool(verdict and verdict.get("passed") is True))
                 reasons.append(str(verdict["reason"]) if verdict and "reason" in verdict else ended.status)
-            for given, expected in tests.outputs if all(passed) or not tests.code else ():
-                ended = slot.script(program, given, limits)
+            for written, expected in tests.outputs if all(passed) or not tests.code else ():
+                ended = slot.script(program, written, limits)
                 passed.append(ended.status == "ended" and ended.code == 0 and same_output(ended.out, expected))
-                reasons.append("passed" if passed[-1] else _why_not(ended))
+                if ended.status == "ended" and ended.code != 0:
+                    reasons.append(ended.err.strip().rsplit("\n", 1)[-1] or f"exit code {ended.code}")
+                elif not passed[-1]:
+                    reasons.append("wrong output" if ended.status == "ended" else ended.status)
         first_failure = next((reason for reason in reasons if reason != "passed"), "passed")
         return Verdict(all(passed), sum(passed) / len(passed), program[:200], first_failure[:200])
 
@@ -148,11 +156,6 @@ def same_output(out: str, expected: str) -> bool:
     ]
 
 
-def _compare_calls(calls: Sequence[Call], answers: Sequence[Mapping[str, Any]]) -> list[bool]:
-    given = list(answers[1:]) + [{}] * len(calls)
-    return [_same(answer, call.expected) for call, answer in zip(calls, given, strict=False)]
-
-
 def _same(answer: Mapping[str, Any], expected: Any) -> bool:
     """Python's equality on plain data of the same kind; two floats may differ in their last bits."""
     if "value" not in answer:
@@ -170,31 +173,6 @@ def _same(answer: Mapping[str, Any], expected: Any) -> bool:
         return bool(value == expected)
     except RecursionError:
         return False
-
-
-def _why(results: Sequence[bool], answers: Sequence[Mapping[str, Any]], ended: Ended) -> str:
-    if all(results):
-        return "passed"
-    if ended.status != "ended":
-        return ended.status
-    failed = next((answer for answer in answers if "error" in answer), None)
-    return f"{failed['error']}: {failed.get('text', '')}" if failed else "wrong result"
-
-
-def _why_not(ended: Ended) -> str:
-    if ended.status != "ended":
-        return ended.status
-    return "wrong output" if ended.code == 0 else (ended.err.strip().rsplit("\n", 1)[-1] or f"exit code {ended.code}")
-
-
-def _test_run(tests: Checks) -> dict[str, Any]:
-    return {
-        "source": tests.code,
-        "setup": tests.setup,
-        "check": tests.check,
-        "entry": tests.entry,
-        "remote": remote_names(tests),
-    }
 
 
 def remote_names(tests: Checks) -> list[str]:

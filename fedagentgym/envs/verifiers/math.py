@@ -86,27 +86,27 @@ class MathVerifier:
         Returns:
             The verdict.
         """
-        comparison = _Comparison(self.pool)
+        comparison, shown = _Comparison(self.pool), answer[:200]
         try:
             if reason := unreadable(answer):
-                return wrong(reason, _shown(answer))
-            if self.verifier == LIBRARY:
-                if _states_a_falsehood(answer):
-                    return wrong("a false equation", _shown(answer))
-                equal = comparison.library(gold, answer)
-            else:
+                return wrong(reason, shown)
+            if self.verifier != LIBRARY:
                 equal = comparison.equal(gold, answer)
+            elif _states_a_falsehood(answer):
+                return wrong("a false equation", shown)
+            else:
+                equal = comparison.library(gold, answer)
         except _Unsettled as unsettled:
-            return wrong(str(unsettled), _shown(answer))
+            return wrong(str(unsettled), shown)
         except NeedsAlgebra:
-            return wrong("not readable", _shown(answer))
+            return wrong("not readable", shown)
         except TooLarge:
-            return wrong("a power too large", _shown(answer))
+            return wrong("a power too large", shown)
         except TooManyParts:
-            return wrong("too many parts", _shown(answer))
+            return wrong("too many parts", shown)
         except RecursionError:
-            return wrong("too deep", _shown(answer))
-        return right(comparison.reason, _shown(answer)) if equal else wrong(comparison.reason, _shown(answer))
+            return wrong("too deep", shown)
+        return right(comparison.reason, shown) if equal else wrong(comparison.reason, shown)
 
     def grade(self, reply: str, golds: str | Iterable[str]) -> Verdict:
         """Grade a whole reply.
@@ -119,29 +119,31 @@ class MathVerifier:
             The verdict.
         """
         answer = extract_answer(reply)
+        golds = (golds,) if isinstance(golds, str) else golds
         if self.verifier == LIBRARY_ON_REPLY:
             return self._grade_reply(reply, answer, golds)
         if answer is None or not answer.strip():
             return wrong("no answer")
         verdict = wrong("no gold answer")
-        for gold in (golds,) if isinstance(golds, str) else golds:
+        for gold in golds:
             verdict = self.verify(gold, answer)
             if verdict.correct:
                 break
         return verdict
 
-    def _grade_reply(self, reply: str, answer: str | None, golds: str | Iterable[str]) -> Verdict:
+    def _grade_reply(self, reply: str, answer: str | None, golds: Iterable[str]) -> Verdict:
         """The verdict if the library itself extracts the answer from the reply."""
-        verdict = wrong("no gold answer", None if answer is None else _shown(answer))
+        shown = None if answer is None else answer[:200]
         if len(reply) > LONGEST_REPLY:
-            return wrong("too long", verdict.parsed)
+            return wrong("too long", shown)
         if answer is not None and _states_a_falsehood(answer):
-            return wrong("a false equation", verdict.parsed)
-        for gold in (golds,) if isinstance(golds, str) else golds:
-            outcome = self.pool.compare(gold, reply, whole=True)
-            if outcome.said == "equal":
-                return right(LIBRARY_ON_REPLY, _shown(answer or reply))
-            verdict = wrong(LIBRARY_ON_REPLY if outcome.said == "different" else outcome.said, verdict.parsed)
+            return wrong("a false equation", shown)
+        verdict = wrong("no gold answer", shown)
+        for gold in golds:
+            said = self.pool.compare(gold, reply, whole=True).said
+            if said == "equal":
+                return right(LIBRARY_ON_REPLY, (answer or reply)[:200])
+            verdict = wrong(LIBRARY_ON_REPLY if said == "different" else said, shown)
         return verdict
 
     def close(self) -> None:
@@ -162,8 +164,10 @@ class _Comparison:
             return False
         if squeezed(wanted) == squeezed(given):
             return True
-        if (decided := self._as_numbers(wanted, given)) is not None:
-            return decided
+        # exact numbers are compared at once; a name is left to the rules
+        if "=" not in wanted and (exact := gold_number(wanted)) is not None and (plain := number(given)) is not None:
+            self.reason = "numbers"
+            return same_number(exact, plain)
         if (words := words_of_gold(gold, wanted)) is not None:
             self.reason = "words"
             return same_words(words, given)
@@ -175,17 +179,6 @@ class _Comparison:
         equal = rules.equal(read(wanted), read(given))
         self.reason = rules.reason
         return equal
-
-    def _as_numbers(self, gold: str, answer: str) -> bool | None:
-        """Compare as exact numbers, if both are. A name is left to the rules."""
-        if "=" in gold:
-            return None
-        wanted = gold_number(gold)
-        given = number(answer) if wanted is not None else None
-        if wanted is None or given is None:
-            return None
-        self.reason = "numbers"
-        return same_number(wanted, given)
 
     def algebra(self, gold: str, answer: str) -> bool:
         """Compare expressions that need computer algebra: sums, integrals, limits."""
@@ -214,10 +207,6 @@ def _states_a_falsehood(answer: str) -> bool:
         return contradicts_itself(text)
     except (NeedsAlgebra, TooLarge, RecursionError):
         return False
-
-
-def _shown(answer: str) -> str:
-    return answer[:200]
 
 
 _shared: dict[str, MathVerifier] = {}

@@ -52,7 +52,20 @@ class WorkerPool:
         limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
         message = json.dumps([gold, answer, limit, whole]).encode("ascii")
         with self._slots:
-            return self._ask(message, limit)
+            worker, fresh = self._deliver(message, limit)
+            started = time.monotonic()
+            try:
+                said, spent, retiring = json.loads(messages.receive(worker))
+            except (OSError, EOFError, messages.FrameError):
+                worker.close()
+                late = fresh or time.monotonic() - started >= 0.9 * limit
+                return Outcome("timeout" if late else "died", limit)
+            with self._lock:
+                if retiring or self._control is None:
+                    worker.close()
+                else:
+                    self._idle.append(worker)
+            return Outcome(str(said), float(spent))
 
     def close(self) -> None:
         """End every worker and the process they are forked from."""
@@ -74,22 +87,12 @@ class WorkerPool:
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle, self._control, self._parent = [], None, None
 
-    def _ask(self, message: bytes, limit: float) -> Outcome:
-        worker, fresh = self._deliver(message, limit)
-        started = time.monotonic()
-        try:
-            said, seconds, retiring = json.loads(messages.receive(worker))
-        except (OSError, EOFError, messages.FrameError):
-            worker.close()
-            late = fresh or time.monotonic() - started >= 0.9 * limit
-            return Outcome("timeout" if late else "died", limit)
-        self._give_back(worker, retiring)
-        return Outcome(str(said), float(seconds))
-
     def _deliver(self, message: bytes, limit: float) -> tuple[socket.socket, bool]:
         """Hand the comparison to an idle worker, or to a new one; a worker that died while idle is passed over."""
         while True:
-            worker, fresh = self._take()
+            with self._lock:
+                fresh = not self._idle
+                worker = self._spawn() if fresh else self._idle.pop()
             try:
                 worker.settimeout(STARTUP if fresh else limit + PATIENCE)
                 messages.send(worker, message)
@@ -99,24 +102,11 @@ class WorkerPool:
                 if fresh:
                     raise
 
-    def _take(self) -> tuple[socket.socket, bool]:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop(), False
-            return self._spawn(), True
-
-    def _give_back(self, worker: socket.socket, retiring: bool) -> None:
-        with self._lock:
-            if retiring or self._control is None:
-                worker.close()
-            else:
-                self._idle.append(worker)
-
     def _spawn(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         try:
             for _ in range(2):
-                control = self._control if self._control is not None else self._start_parent()
+                control = self._control or self._start_parent()
                 try:
                     socket.send_fds(control, [b"+"], [theirs.fileno()])
                     return ours

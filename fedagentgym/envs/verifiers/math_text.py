@@ -136,15 +136,14 @@ def squeezed(text: str) -> str:
     return _SINGLE_BRACES.sub(r"\1", _BLANKS.sub("", text.replace(UNIT_MARK, "")))
 
 
+_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
+
+
 def unreadable(text: str) -> str | None:
     """The reason why a text is not even brought into normal form, or None."""
     if len(text) > LONGEST_ANSWER:
         return "too long"
-    if any(
-        (ord(character) < 32 and character not in "\t\n\r") or 0xD800 <= ord(character) < 0xE000 for character in text
-    ):
-        return "not text"
-    return None
+    return "not text" if _NOT_TEXT.search(text) else None
 
 
 _LONG_NUMBER = re.compile(r"[0-9]{41}")
@@ -166,8 +165,11 @@ def refusal(text: str) -> str | None:
     """The reason why an answer in normal form goes no further, or None."""
     if "\\boxed" in text or text.count("{") != text.count("}"):
         return "braces do not match"
-    if _deepest(text) > 12:
-        return "too deep"
+    depth = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if depth > 12:
+            return "too deep"
     if text.count("=") > 24 or text.count("^") > 24 or text.count("\\") > 120 or len(_SERIES.findall(text)) > 4:
         return "too many parts"
     if _LONG_NUMBER.search(text):
@@ -177,7 +179,8 @@ def refusal(text: str) -> str | None:
     if len([word for word in _LONG_WORD.findall(text) if not _MATHEMATICAL.fullmatch(word)]) > 5:
         return "prose"
     factorials = _FACTORIAL.findall(text)
-    if len(factorials) > 4 or not all(_modest_factorial(argument) for argument in factorials):
+    modest = [one.isalpha() or one in ")}]" or (one.isdecimal() and len(one) <= 3) for one in factorials]
+    if len(modest) > 4 or not all(modest):
         return "a factorial too large"
     return None
 
@@ -187,21 +190,6 @@ def refusal_of_algebra(text: str) -> str | None:
     if _POWER_OF_POWER.search(text) or (_POWER_OF_SUM.search(text) and _LETTER.search(text)):
         return "a power too large"
     return None
-
-
-def _modest_factorial(argument: str) -> bool:
-    return argument.isalpha() or argument in ")}]" or (argument.isdecimal() and len(argument) <= 3)
-
-
-def _deepest(text: str) -> int:
-    depth = deepest = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}":
-            depth -= 1
-    return deepest
 
 
 _WRAPPED = re.compile(
