@@ -290,8 +290,8 @@ def test_what_a_system_lacks_is_said_once(caplog: pytest.LogCaptureFixture, monk
     monkeypatch.setattr(pool, "_reported", set())
     lacking = Protection("file access", False, "no Landlock")
     with caplog.at_level(logging.WARNING):
-        pool._tell_once([Protection("limits", True, ""), lacking])
-        pool._tell_once([lacking])
+        pool.report_missing([Protection("limits", True, ""), lacking])
+        pool.report_missing([lacking])
     assert [record.getMessage() for record in caplog.records] == [
         "the sandbox for programs lacks file access: no Landlock"
     ]

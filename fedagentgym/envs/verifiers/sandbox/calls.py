@@ -95,19 +95,8 @@ def compile_filter(private_files: bool, empty_paths: bool) -> bytes:
     allowed = {**_ALWAYS, **(_IN_PRIVATE_FILES if private_files else {})}
     for number in allowed.values():
         code += _when(number, [(_RETURN, 0, 0, _ALLOW)])
-    for number, body in _by_arguments(empty_paths and not private_files):
-        code += _when(number, body)
-    for number in _NO_SUCH_THING.values():
-        code += _when(number, [_refuse(errno.EOPNOTSUPP)])
-    for number in _ABSENT.values():
-        code += _when(number, [_refuse(errno.ENOSYS)])
-    code.append(_refuse())
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
-
-
-def _by_arguments(empty_paths: bool) -> list[tuple[int, list[Instruction]]]:
-    """The calls that are allowed with some arguments only."""
-    return [
+    # these are allowed with some arguments only
+    by_arguments: list[tuple[int, list[Instruction]]] = [
         (_OPEN, _without_bits(1, _PATH_ONLY | _ASYNCHRONOUS)),
         (_OPENAT, _without_bits(2, _PATH_ONLY | _ASYNCHRONOUS)),
         (_IOCTL, _one_of(1, _REQUESTS)),
@@ -121,9 +110,20 @@ def _by_arguments(empty_paths: bool) -> list[tuple[int, list[Instruction]]]:
         (_PRCTL, _one_of(0, _NAME_OF_THREAD)),
         (_SCHED_GETAFFINITY, _zero(0)),
         (_PRLIMIT, _zero(0)),
-        *((clock, _below(0, _CLOCKS)) for clock in (_CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP)),
-        *([(_NEWFSTATAT, _of_open_file())] if empty_paths else []),
     ]
+    below: list[Instruction] = [_load(0), (_AT_LEAST, 0, 1, _CLOCKS), _refuse(), (_RETURN, 0, 0, _ALLOW)]
+    by_arguments += [(clock, below) for clock in (_CLOCK_GETTIME, _CLOCK_GETRES, _CLOCK_NANOSLEEP)]
+    if empty_paths and not private_files:
+        # as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag for it
+        by_arguments.append((_NEWFSTATAT, [_load(3), *_equal(_EMPTY_PATH)]))
+    for number, body in by_arguments:
+        code += _when(number, body)
+    for number in _NO_SUCH_THING.values():
+        code += _when(number, [_refuse(errno.EOPNOTSUPP)])
+    for number in _ABSENT.values():
+        code += _when(number, [_refuse(errno.ENOSYS)])
+    code.append(_refuse())
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
@@ -152,14 +152,5 @@ def _without_bits(place: int, bits: int) -> list[Instruction]:
     return [_load(place), (_ANY_BIT, 0, 1, bits), _refuse(), (_RETURN, 0, 0, _ALLOW)]
 
 
-def _below(place: int, bound: int) -> list[Instruction]:
-    return [_load(place), (_AT_LEAST, 0, 1, bound), _refuse(), (_RETURN, 0, 0, _ALLOW)]
-
-
 def _zero(place: int) -> list[Instruction]:
     return [_load(place), (_EQUAL, 1, 0, 0), _refuse(), _load(place, high=True), *_equal(0)]
-
-
-def _of_open_file() -> list[Instruction]:
-    """`newfstatat` as glibc 2.33 to 2.38 calls it for an open file: with an empty path, and the flag for it."""
-    return [_load(3), *_equal(_EMPTY_PATH)]

@@ -13,10 +13,10 @@ import resource
 import socket
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from fedagentgym.envs.verifiers.sandbox import calls, kernel, view
-from fedagentgym.envs.verifiers.sandbox.view import replace_stat
 
 LIMITS, PRIVILEGES, CAPABILITIES, USER = "limits", "no new privileges", "no capabilities", "other user"
 USER_SPACE, PROCESS_SPACE, NETWORK_SPACE = "user namespace", "process namespace", "network namespace"
@@ -84,22 +84,47 @@ def prepare(left_out: Collection[str], base: str) -> Prepared:
 
     `base` is a folder over which the server's private root folder can be put.
     """
-    left, known = frozenset(left_out), []  # type: frozenset[str], list[Protection]
-    mapped, users = _mapped_memory(), _candidate_users()
-    may_end = _may_end_others() if kernel.LINUX else True
+    left = frozenset(left_out)
+    try:
+        with open("/proc/self/statm") as file:
+            mapped = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        mapped = 256 << 20
+    users, why_none = _find_users()
     if not kernel.LINUX:
-        down = (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)
-        known = [Protection(name, False, NO_LINUX) for name in down]
-        user, outcome = _choose_user(users, left, may_end)
-        return Prepared(user, 0, mapped, None, False, left, (*known, outcome))
+        down = [Protection(name, False, NO_LINUX) for name in (USER_SPACE, PROCESS_SPACE, NETWORK_SPACE, FILES)]
+        user, outcome = _choose_user(users, why_none, left)
+        return Prepared(user, 0, mapped, None, False, left, (*down, outcome))
     _enter_user_namespace()
-    network = _attempt(NETWORK_SPACE, left, _leave_network, "an empty network")
-    files = _attempt(FILES, left, lambda: _leave_files(base), "a root folder in memory")
-    user, outcome = _choose_user(users, left, may_end)
+
+    def leave_network() -> None:
+        kernel.leave_namespaces(kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME)
+        socket.sethostname("sandbox")
+
+    def leave() -> None:
+        kernel.leave_namespaces(kernel.PRIVATE_MOUNTS)
+        view.build_root(base)
+        view.mount_run_folder(os.geteuid(), os.getegid())
+        view.unmount_run_folder()
+
+    def leave_files() -> None:
+        _try_in_a_child(leave)
+        leave()
+
+    network = _attempt(NETWORK_SPACE, left, leave_network, "an empty network")
+    files = _attempt(FILES, left, leave_files, "a root folder in memory")
+    user, outcome = _choose_user(users, why_none, left)
     namespaces, spaces = _choose_namespaces(left)
     program = None
     if calls.why_impossible() is None and CALLS not in left:
-        empty_paths = _stat_needs_empty_path()
+
+        def stat_an_open_file() -> None:
+            kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)
+            kernel.attach_filter(calls.compile_filter(False, False))
+            os.fstat(0)
+
+        # does this C library read the metadata of an open file by an empty path?
+        empty_paths = _in_a_child(stat_an_open_file) is not None
         program = calls.compile_filter(files.up, empty_paths)
         if empty_paths and not files.up:
             files = files._replace(reason=f"{files.reason}; {STAT_BY_EMPTY_PATH}")
@@ -118,19 +143,25 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
         found += [Protection(name, False, NO_LINUX) for name in (PRIVILEGES, CAPABILITIES, ACCESS, CALLS)]
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         return found
-    _limit_tasks(prepared)
+    # threads are limited where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed
+    apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
+    if apart or prepared.filter is None:
+        most = MOST_TASKS if apart else 0
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     left = prepared.left_out
-    found = _enter_own_user_namespace(found, prepared)
+    # a user namespace of the run, unless its fork made it already
+    if not prepared.namespaces & kernel.NEW_USER:
+        for place, one in enumerate(found):
+            if one.name == USER_SPACE and one.up:
+                found[place] = _attempt(USER_SPACE, (), _enter_user_space, "one for each run")
     found.append(_attempt(PRIVILEGES, (), lambda: kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1), "always"))
     found.append(_attempt(CAPABILITIES, left, kernel.drop_capabilities, "all were given up"))
     kernel.set_process_option(kernel.PARENT_DEATH_SIGNAL, KILL_SIGNAL)
     found.append(_attempt(ACCESS, left, lambda: view.restrict_files(folder), "Landlock version {}"))
     if prepared.filter is None:
-        reason = REMOVED if CALLS in left else calls.why_impossible() or ""
-        found.append(Protection(CALLS, False, reason))
-        return found
+        return [*found, Protection(CALLS, False, REMOVED if CALLS in left else calls.why_impossible() or "")]
     if not prepared.private_files:
-        replace_stat()
+        view.replace_stat()
     program = prepared.filter
     found.append(_attempt(CALLS, left, lambda: kernel.attach_filter(program), "a list of allowed calls"))
     return found
@@ -152,61 +183,52 @@ def _reason_of(error: Exception) -> str:
 # ---- once for the server ---------------------------------------------------------------------------------------------
 
 
-def _mapped_memory() -> int:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 256 << 20
-
-
-def _candidate_users() -> list[int]:
-    """Users that own nothing: one that no other server has, where such numbers exist here, else `nobody`."""
-    if not hasattr(os, "setresuid") or os.geteuid() != 0:
-        return []
+def _find_users() -> tuple[list[int], str]:
+    """Users that own nothing, and why there are none: one that no other server has, where such numbers exist, else `nobody`."""
+    if os.geteuid() != 0:
+        return [], f"only root can change the user; programs run as user {os.geteuid()}"
+    why_none = "this system cannot change the user"
+    if not hasattr(os, "setresuid"):
+        return [], why_none
     try:
         with open("/proc/self/uid_map") as file:
             ranges = [tuple(map(int, line.split())) for line in file]
     except OSError:
-        return [NOBODY]
-    wanted = (OWN_USERS + os.getpid(), 60_000 + os.getpid() % 5_000, NOBODY)
-    return [user for user in wanted if any(first <= user < first + count for first, _, count in ranges)]
+        users = [NOBODY]
+    else:
+        wanted = (OWN_USERS + os.getpid(), 60_000 + os.getpid() % 5_000, NOBODY)
+        users = [user for user in wanted if any(first <= user < first + count for first, _, count in ranges)]
+    if users and kernel.LINUX:
+        # a container can take the right to end other users' processes (CAP_KILL) from root
+        with open("/proc/self/status") as file:
+            rights = next(line.split()[1] for line in file if line.startswith("CapEff"))
+        if not int(rights, 16) >> _END_OTHERS & 1:
+            return [], "root may not end the processes of other users here"
+    return users, why_none
 
 
-def _choose_user(candidates: list[int], left_out: Collection[str], may_end: bool) -> tuple[int | None, Protection]:
+def _choose_user(users: list[int], why_none: str, left_out: Collection[str]) -> tuple[int | None, Protection]:
     """The user that programs run as: the first that can be become and that can read the standard library."""
     if USER in left_out:
         return None, Protection(USER, False, REMOVED)
-    if not candidates and os.geteuid() != 0:
-        return None, Protection(USER, False, f"only root can change the user; programs run as user {os.geteuid()}")
-    outcome = "no other user exists here" if candidates else "this system cannot change the user"
-    if candidates and not may_end:
-        return None, Protection(USER, False, "root may not end the processes of other users here")
-    for user in candidates:
-        problem = _in_a_child(lambda user=user: _try_user(user))  # type: ignore[misc]
+
+    def become_and_read(user: int) -> None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        for folder in view.READABLE:
+            try:
+                os.listdir(folder)
+            except OSError as error:
+                raise OSError(0, f"another user cannot read {folder} ({error.strerror})") from None
+        os.close(os.open(os.__file__, os.O_RDONLY))
+
+    for user in users:
+        problem = _in_a_child(partial(become_and_read, user))
         if problem is None:
             return user, Protection(USER, True, f"user {user}")
-        outcome = problem
-    return None, Protection(USER, False, outcome)
-
-
-def _may_end_others() -> bool:
-    """May this process end another user's processes (CAP_KILL)? A container can take that right from root."""
-    with open("/proc/self/status") as file:
-        rights = next(line.split()[1] for line in file if line.startswith("CapEff"))
-    return bool(int(rights, 16) >> _END_OTHERS & 1)
-
-
-def _try_user(user: int) -> None:
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-    for folder in view.readable_folders():
-        try:
-            os.listdir(folder)
-        except OSError as error:
-            raise OSError(0, f"another user cannot read {folder} ({error.strerror})") from None
-    os.close(os.open(os.__file__, os.O_RDONLY))
+        why_none = problem
+    return None, Protection(USER, False, why_none)
 
 
 def _enter_user_namespace() -> None:
@@ -225,31 +247,12 @@ def _enter_user_namespace() -> None:
         enter()
 
 
-def _leave_network() -> None:
-    kernel.leave_namespaces(kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME)
-    socket.sethostname("sandbox")
-
-
-def _leave_files(base: str) -> None:
-    def leave() -> None:
-        kernel.leave_namespaces(kernel.PRIVATE_MOUNTS)
-        view.build_root(base)
-        view.mount_run_folder(os.geteuid(), os.getegid())
-        view.unmount_run_folder()
-
-    problem = _in_a_child(leave)
-    if problem is not None:
-        raise OSError(0, problem)
-    leave()
-
-
 def _choose_namespaces(left_out: Collection[str]) -> tuple[int, list[Protection]]:
     """The namespaces of each run that its fork makes; those that the child enters itself are tried here too."""
     user_flag = 0 if os.geteuid() == 0 or USER_SPACE in left_out else kernel.NEW_USER
 
     def fork() -> None:
-        flags = user_flag | kernel.NEW_PROCESSES
-        pid = kernel.fork_into(flags)
+        pid = kernel.fork_into(user_flag | kernel.NEW_PROCESSES)
         if pid == 0:
             os._exit(0 if os.getpid() == 1 else 1)
         if os.waitpid(pid, 0)[1] != 0:
@@ -257,27 +260,21 @@ def _choose_namespaces(left_out: Collection[str]) -> tuple[int, list[Protection]
 
     processes = _attempt(PROCESS_SPACE, left_out, fork, "one for each run")
     flags = kernel.NEW_PROCESSES if processes.up else 0
-    users = _attempt(USER_SPACE, left_out, _try_user_namespace, "one for each run")
-    if user_flag and users.up and flags:
+    users = _attempt(USER_SPACE, left_out, lambda: _try_in_a_child(_enter_user_space), "one for each run")
+    if users.up and flags:
         flags |= user_flag
     return flags, [processes, users]
 
 
-def _try_user_namespace() -> None:
-    problem = _in_a_child(lambda: kernel.leave_namespaces(kernel.NEW_USER))
+def _enter_user_space() -> None:
+    kernel.leave_namespaces(kernel.NEW_USER)
+
+
+def _try_in_a_child(action: Callable[[], None]) -> None:
+    """Do it in a child only; OSError if that failed."""
+    problem = _in_a_child(action)
     if problem is not None:
         raise OSError(0, problem)
-
-
-def _stat_needs_empty_path() -> bool:
-    """Return whether this C library reads the metadata of an open file by an empty path."""
-
-    def ask() -> None:
-        kernel.set_process_option(kernel.NO_NEW_PRIVILEGES, 1)
-        kernel.attach_filter(calls.compile_filter(False, False))
-        os.fstat(0)
-
-    return _in_a_child(ask) is not None
 
 
 def _in_a_child(action: Callable[[], None]) -> str | None:
@@ -303,15 +300,6 @@ def _in_a_child(action: Callable[[], None]) -> str | None:
 # ---- around each program ---------------------------------------------------------------------------------------------
 
 
-def _enter_own_user_namespace(found: list[Protection], prepared: Prepared) -> list[Protection]:
-    """A user namespace of the run, unless its fork made it already."""
-    up = any(one.name == USER_SPACE and one.up for one in found)
-    if not up or prepared.namespaces & kernel.NEW_USER:
-        return found
-    outcome = _attempt(USER_SPACE, (), lambda: kernel.leave_namespaces(kernel.NEW_USER), "one for each run")
-    return [outcome if one.name == USER_SPACE else one for one in found]
-
-
 def _limit(seconds: float, memory: int) -> None:
     whole = int(seconds) + CPU_TIME_GRACE
     wanted = {
@@ -329,11 +317,3 @@ def _limit(seconds: float, memory: int) -> None:
             hard = resource.getrlimit(kind)[1]
             limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(kind, (limit, limit))
-
-
-def _limit_tasks(prepared: Prepared) -> None:
-    """Limit threads where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed."""
-    apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
-    if apart or prepared.filter is None:
-        most = MOST_TASKS if apart else 0
-        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -71,17 +71,13 @@ def fork_into(namespaces: int) -> int:
         return os.fork()
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
-    pid = python_syscall(number, namespaces | _CHILD_SIGNAL, 0, 0, 0, 0)
+    # the interpreter's lock stays held, as a fork needs it
+    pid = int(_held.syscall(*(ctypes.c_long(one) for one in (number, namespaces | _CHILD_SIGNAL, 0, 0, 0, 0))))
     if pid == 0:
         python.PyOS_AfterFork_Child()
         return 0
     python.PyOS_AfterFork_Parent()
     return _check(pid, "clone")
-
-
-def python_syscall(*arguments: int) -> int:
-    """A system call during which the interpreter's lock stays held, as a fork needs it."""
-    return int(_held.syscall(*(ctypes.c_long(one) for one in arguments)))
 
 
 if LINUX:

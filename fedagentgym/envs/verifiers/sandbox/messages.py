@@ -121,10 +121,7 @@ def _marked(value: Any, keep: Callable[[Any], int] | None, room: list[int]) -> A
         pairs = [[_marked(key, keep, room), _marked(item, keep, room)] for key, item in dict.items(value)]
         return {"d": pairs}
     if isinstance(value, Iterator):
-        items = []
-        for item in value:
-            items.append(_marked(item, keep, room))
-        return {"n": items}
+        return {"n": [_marked(item, keep, room) for item in value]}
     if isinstance(value, range):
         return {"g": [_marked(part, keep, room) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, Handle):
@@ -153,14 +150,11 @@ def _restored(tree: Any, handle: Callable[[int, str], Any], room: list[int]) -> 
     if mark == "r":
         return handle(int(inner[0]), str(inner[1]))
     if mark in ("s", "z", "d"):
-        _make_room([item[0] for item in inner] if mark == "d" else inner, room)
+        # keys whose hashes can be made to collide count more: few enough of them are left to be harmless
+        keys = [item[0] for item in inner] if mark == "d" else inner
+        room[0] -= sum(COST_OF_ODD_KEYS if isinstance(key, dict | list) else 1 for key in keys)
+        if room[0] < 0:
+            raise ValueError("too large")
     if mark == "d":
         return {_restored(key, handle, room): _restored(item, handle, room) for key, item in inner}
     return _MAKERS[mark]([_restored(item, handle, room) for item in inner])
-
-
-def _make_room(keys: list[Any], room: list[int]) -> None:
-    """Keys whose hashes can be made to collide count more: few enough of them are left to be harmless."""
-    room[0] -= sum(COST_OF_ODD_KEYS if isinstance(key, dict | list) else 1 for key in keys)
-    if room[0] < 0:
-        raise ValueError("too large")

@@ -196,7 +196,7 @@ class Server:
     def _send(self, framed: bytes, descriptors: list[int]) -> None:
         """Send a run to the server; one that is gone is replaced once."""
         for fresh in (False, True):
-            control = self._control if self._control is not None else self._launch()
+            control = self._control or self._launch()
             try:
                 control.setblocking(True)
                 sent = socket.send_fds(control, [framed], descriptors)
@@ -259,12 +259,12 @@ class Server:
                 f"the sandbox for programs cannot start: {sys.executable} {script} ended at once"
             ) from None
         self.protections = tuple(Protection(*one) for one in found)
-        _tell_once(self.protections)
+        report_missing(self.protections)
         self._control = ours
         return ours
 
 
-def _tell_once(protections: Collection[Protection]) -> None:
+def report_missing(protections: Collection[Protection]) -> None:
     """Log, once for each, which protections are not active and why."""
     for one in protections:
         if not one.up and one.name not in _reported:
@@ -312,13 +312,10 @@ class Slot:
         outputs.append(self.test.start("grade", test, limits, [other, theirs]))
         other.close()
         theirs.close()
+        channel = Channel(ours, outputs, time.monotonic() + limits.seconds + GRACE / 2)
         verdict: dict[str, Any] | None = None
-        try:
-            verdict = json.loads(
-                messages.receive(Channel(ours, outputs, time.monotonic() + limits.seconds + GRACE / 2))
-            )
-        except (OSError, EOFError, ValueError, messages.FrameError):
-            verdict = None
+        with contextlib.suppress(OSError, EOFError, ValueError, messages.FrameError):
+            verdict = json.loads(messages.receive(channel))
         ours.close()
         self.test.finish(outputs[1], limits)
         return verdict, self.program.finish(outputs[0], limits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import errno
 import json
 import os
@@ -20,7 +21,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 from fedagentgym.envs.verifiers.sandbox import messages
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, confine, list_names_up
@@ -116,31 +117,20 @@ class Remote:
     def make_error(self, name: str, text: str) -> Exception:
         """The error that the test sees."""
         kind: object = getattr(builtins, name, None)
-        if _ends_loops_or_programs(kind):
-            self.failure = self.failure or f"the program raised {name}"
-            return ProgramError(f"{name}: {text}")
-        if not _is_plain_error(kind):
-            return RuntimeError(f"{name}: {text}")
-        try:
-            return kind(f"{name}: {text}")
-        except TypeError:
-            return RuntimeError(f"{name}: {text}")
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            if issubclass(kind, ENDS_LOOPS) or not issubclass(kind, Exception):
+                self.failure = self.failure or f"the program raised {name}"
+                return ProgramError(f"{name}: {text}")
+            if kind is not AssertionError:
+                with contextlib.suppress(TypeError):
+                    return kind(f"{name}: {text}")
+        return RuntimeError(f"{name}: {text}")
 
     def function(self, name: str) -> Callable[..., Any]:
         return lambda *given, **named: self(do="call", name=name, args=list(given), named=named)
 
     def handle(self, number: int, kind: str) -> Any:
         return Kept(self, number, kind)
-
-
-def _ends_loops_or_programs(kind: object) -> bool:
-    if not isinstance(kind, type) or not issubclass(kind, BaseException):
-        return False
-    return issubclass(kind, ENDS_LOOPS) or not issubclass(kind, Exception)
-
-
-def _is_plain_error(kind: object) -> TypeGuard[type[Exception]]:
-    return isinstance(kind, type) and issubclass(kind, Exception) and kind is not AssertionError
 
 
 def text_of(error: BaseException) -> str:

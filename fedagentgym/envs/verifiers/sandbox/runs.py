@@ -149,19 +149,27 @@ class Watch:
     ) -> None:
         self.control, self.pid, self.outputs, self.children, self.abandoned = control, pid, outputs, children, abandoned
         self.deadline = time.monotonic() + seconds
-        self.code = 0
 
     def until_over(self) -> dict[str, Any]:
         """Watch until the child has ended or has to be ended."""
         status = self._wait()
-        self._kill_all()
+        # the group, then its orphans, until nothing is left
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(self.pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with contextlib.suppress(ChildProcessError):
+            for _ in range(_ATTEMPTS_TO_REAP):
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    self.children.kill()
+                    time.sleep(0.001)
         if status == "abandoned":
             self.abandoned()
-        if status == "ended" and self.code < 0:
+        if status == "ended" and code < 0:
             status = "killed by a signal"
         for output in self.outputs:
             os.close(output)
-        return {"status": status, "code": self.code}
+        return {"status": status, "code": code}
 
     def _wait(self) -> str:
         poll = select.poll()
@@ -187,17 +195,3 @@ class Watch:
         finally:
             if ended >= 0:
                 os.close(ended)
-
-    def _kill_all(self) -> None:
-        """Kill the group, then its orphans, until nothing is left."""
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self.pid, signal.SIGKILL)
-        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        for _ in range(_ATTEMPTS_TO_REAP):
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    self.children.kill()
-                    time.sleep(0.001)
-            except ChildProcessError:
-                return

@@ -33,17 +33,12 @@ LOADED_AHEAD = """abc array ast bisect builtins bz2 calendar cmath codecs collec
     tempfile textwrap threading time timeit tokenize traceback types typing unicodedata uuid zlib _multiprocessing""".split()
 
 
-def _stand_in_for_packages() -> None:
-    """Let this folder's modules be imported by their full names without importing the packages above them."""
-    for name in PACKAGE:
-        module = types.ModuleType(name)
-        module.__path__ = []
-        sys.modules[name] = module
-    sys.modules[PACKAGE[-1]].__path__ = [os.path.dirname(os.path.abspath(__file__))]
-
-
 if __name__ == "__main__":
-    _stand_in_for_packages()
+    # this folder's modules are imported by their full names without importing the packages above them
+    for _name in PACKAGE:
+        sys.modules[_name] = types.ModuleType(_name)
+        sys.modules[_name].__path__ = []
+    sys.modules[PACKAGE[-1]].__path__ = [os.path.dirname(os.path.abspath(__file__))]
 
 from fedagentgym.envs.verifiers.sandbox import kernel, messages, view
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, Protection, confine, list_names_up, prepare

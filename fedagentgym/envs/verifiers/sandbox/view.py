@@ -26,15 +26,15 @@ SIGNALS_AND_ABSTRACT_SOCKETS = 3
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 
-
-def find_version() -> int:
-    """The newest version of Landlock here; OSError where there is none."""
-    return kernel.call(_CREATE, None, 0, 1)
+_named = (os.path.dirname(os.__file__), sysconfig.get_config_var("DESTSHARED") or "", "/usr/share/zoneinfo")
+_found = [path for path in _named if path and os.path.isdir(path)]
+READABLE = tuple(dict.fromkeys([*map(os.path.realpath, _found), *_found]))
+"""The folders of the standard library and the time zones, as named and resolved."""
 
 
 def restrict_files(folder: str) -> int:
     """Allow this process the standard library to read and the folder to use, for good. Returns Landlock's version."""
-    version = find_version()
+    version = kernel.call(_CREATE, None, 0, 1)  # the newest version here; OSError where there is none
     handled = 0x1FFF
     for since, access in ((2, MOVE), (3, TRUNCATE), (5, DEVICE_REQUESTS)):
         handled |= access if version >= since else 0
@@ -42,7 +42,7 @@ def restrict_files(folder: str) -> int:
         "<QQQ", handled, TCP if version >= 4 else 0, SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
     )
     ruleset = kernel.call(_CREATE, described, 24 if version >= 6 else 16 if version >= 4 else 8, 0)
-    for path in readable_folders():
+    for path in READABLE:
         _allow(ruleset, path, EXECUTE | READ_FILE | READ_FOLDER)
     for path in DEVICES:
         _allow(ruleset, path, READ_FILE | (WRITE_FILE if path == "/dev/null" else 0))
@@ -50,20 +50,6 @@ def restrict_files(folder: str) -> int:
     kernel.call(_RESTRICT, ruleset, 0)
     os.close(ruleset)
     return version
-
-
-def readable_folders() -> tuple[str, ...]:
-    """The folders of the standard library and the time zones, as named and resolved."""
-    return _readable
-
-
-def _find_readable() -> tuple[str, ...]:
-    named = (os.path.dirname(os.__file__), sysconfig.get_config_var("DESTSHARED") or "", "/usr/share/zoneinfo")
-    found = [path for path in named if path and os.path.isdir(path)]
-    return tuple(dict.fromkeys([*map(os.path.realpath, found), *found]))
-
-
-_readable = _find_readable()
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
@@ -99,11 +85,11 @@ def build_root(root: str) -> None:
     if machine not in _PIVOT_ROOT:
         raise OSError(f"no private files on {machine}")
     kernel.mount("none", "/", _RECURSIVE_MOUNT | _PRIVATE, "")
-    trees = {path: copy_tree(path) for path in (*readable_folders(), *DEVICES) if os.path.exists(path)}
+    trees = {path: copy_tree(path) for path in (*READABLE, *DEVICES) if os.path.exists(path)}
     kernel.mount("tmpfs", root, _NO_SET_USER | _NO_DEVICES, "mode=755,size=1m")
     for path, tree in sorted(trees.items()):
         attach_tree(tree, root + path, folder=os.path.isdir(path) and path not in DEVICES)
-    for path in readable_folders():
+    for path in READABLE:
         for name in _PACKAGES:
             if os.path.isdir(f"{root}{path}/{name}"):
                 kernel.mount(
