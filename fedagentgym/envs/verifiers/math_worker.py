@@ -33,8 +33,17 @@ def read_exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def serve(channel: socket.socket, memory: int, comparer: Any) -> None:
-    """Answer comparisons until the other end is closed; retire after growing, so that memory goes back."""
-    limit_memory(memory)
+    """Answer comparisons until the other end is closed; retire after growing, so that memory goes back.
+
+    The address space may grow by `memory` bytes beyond what the imports use.
+    """
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - this script imports as little as it can
+            mapped = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        mapped = 1 << 30
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     started_with = resident()
     while True:
         size = int.from_bytes(read_exactly(channel, HEADER), "big")
@@ -59,17 +68,6 @@ def serve(channel: socket.socket, memory: int, comparer: Any) -> None:
 
 def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def limit_memory(memory: int) -> None:
-    """Limit the address space to `memory` bytes more than the imports use."""
-    try:
-        with open("/proc/self/statm") as file:  # noqa: PTH123 - this script imports as little as it can
-            mapped = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        mapped = 1 << 30
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def make_comparer() -> Any:

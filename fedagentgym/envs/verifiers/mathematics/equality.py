@@ -120,16 +120,13 @@ def factor_between(gold: Expr, answer: Expr) -> Value | None:
     return factor if compared >= 2 else None
 
 
-def is_general_form_of(name: str, value: Expr, left: Expr, right: Expr) -> bool:
-    """Is `left = right` the equation `name = value` with everything on one side?"""
-    for side, zero in ((left, right), (right, left)):
-        if zero == Expr("number", number=_ZERO) and side.symbols() == {name}:
-            return factor_between(difference(Expr("symbol", name=name), value), side) is not None
-    return False
-
-
-def solved_for(name: str, value: Expr, left: Expr, right: Expr) -> bool:
-    """Is `left = right` linear in the name, with this value as its solution?"""
+def solves(name: str, value: Expr, left: Expr, right: Expr) -> bool:
+    """Is `left = right` linear in the name, with this value as its solution? A number solves only `name - number = 0`."""
+    if not value.symbols():
+        for side, zero in ((left, right), (right, left)):
+            if zero == Expr("number", number=_ZERO) and side.symbols() == {name}:
+                return factor_between(difference(Expr("symbol", name=name), value), side) is not None
+        return False
     equation, evaluator, compared = difference(left, right), Evaluator(), 0
     if name not in equation.symbols() or name in value.symbols():
         return False
@@ -256,22 +253,15 @@ def proportional(gold: Sequence[str], answer: Sequence[str]) -> bool:
     """Are the terms of two ratios proportional?"""
     if len(gold) != len(answer):
         return False
-    wanted, given = [_term(term) for term in gold], [_term(term) for term in answer]
-    if any(term is None for term in (*wanted, *given)):
+    trees = [_trees(term, number(term), letters=True) for term in (*gold, *answer)]
+    if not all(trees):
         return [term.replace(" ", "") for term in gold] == [term.replace(" ", "") for term in answer]
-    known, present = [term for term in wanted if term is not None], [term for term in given if term is not None]
-    for one in range(len(known)):
+    terms = [readings[0] for readings in trees]
+    wanted, given = terms[: len(gold)], terms[len(gold) :]
+    for one in range(len(gold)):
         for other in range(one):
-            left, right = Expr("*", (known[one], present[other])), Expr("*", (known[other], present[one]))
+            left, right = Expr("*", (wanted[one], given[other])), Expr("*", (wanted[other], given[one]))
             if not equal_expressions(left, right):
                 return False
-    return _zeros(known) == _zeros(present)
-
-
-def _term(text: str) -> Expr | None:
-    trees = _trees(text, number(text), letters=True)
-    return trees[0] if trees else None
-
-
-def _zeros(terms: Sequence[Expr]) -> list[bool]:
-    return [not term.symbols() and Evaluator().same(constant(term), _ZERO) for term in terms]
+    zeros = [not term.symbols() and Evaluator().same(constant(term), _ZERO) for term in terms]
+    return zeros[: len(gold)] == zeros[len(gold) :]

@@ -256,11 +256,11 @@ def same_number(gold: Number, answer: Number) -> bool:
 def _same(one: Fraction, its_places: int, other: Fraction, other_places: int) -> bool:
     if one == other:
         return True
-    if _terminates(one) == _terminates(other):
+    # a decimal form ends where the denominator divides a power of ten
+    ends = [pow(10, value.denominator.bit_length(), value.denominator) == 0 for value in (one, other)]
+    if ends[0] == ends[1]:
         return False
-    if _terminates(one):
-        return is_decimal_of(one, its_places, other)
-    return is_decimal_of(other, other_places, one)
+    return is_decimal_of(one, its_places, other) if ends[0] else is_decimal_of(other, other_places, one)
 
 
 def is_decimal_of(decimal: Fraction, places: int, exact: Fraction) -> bool:
@@ -272,11 +272,3 @@ def is_decimal_of(decimal: Fraction, places: int, exact: Fraction) -> bool:
     if abs(shown) < 1000:
         return False
     return abs(shown - wanted) <= Fraction(1, 2) or (abs(shown) <= abs(wanted) < abs(shown) + 1 and shown * wanted > 0)
-
-
-def _terminates(value: Fraction) -> bool:
-    divisor = value.denominator
-    for prime in (2, 5):
-        while divisor % prime == 0:
-            divisor //= prime
-    return divisor == 1

@@ -11,11 +11,10 @@ from fractions import Fraction
 from fedagentgym.envs.verifiers.mathematics.equality import (
     as_fraction,
     equal_scalars,
-    is_general_form_of,
     proportional,
     same_equations,
     same_inequalities,
-    solved_for,
+    solves,
 )
 from fedagentgym.envs.verifiers.mathematics.kinds import (
     Answer,
@@ -124,9 +123,7 @@ class Rules:
         value, left, right = expression(gold.value), expression(given[0]), expression(given[1])
         if value is None or left is None or right is None:
             return False
-        if not value.symbols():
-            return is_general_form_of(gold.name, value, left, right)
-        return solved_for(gold.name, value, left, right)
+        return solves(gold.name, value, left, right)
 
     def _equal_together(self, gold: Together, answer: Answer) -> bool:
         """The same names with the same values, in any order; or the values alone, in the order of the names."""

@@ -47,11 +47,6 @@ class Protection(NamedTuple):
     reason: str
 
 
-def find_unacceptable(protections: Iterable[Protection], administrator: bool) -> list[Protection]:
-    """Those that are down and without which no program may run: an administrator's programs need another user."""
-    return [one for one in protections if not one.up and one.name == USER and administrator]
-
-
 def list_names_up(protections: Iterable[Protection]) -> tuple[str, ...]:
     return tuple(one.name for one in protections if one.up)
 

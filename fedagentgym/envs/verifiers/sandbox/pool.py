@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.errors import FedAgentGymError, OptionError, unknown_name_error
 from fedagentgym.base.process import count_usable_cores, get_logger
 from fedagentgym.envs.verifiers.sandbox import messages
-from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES, REMOVABLE, Protection, find_unacceptable, list_names_up
+from fedagentgym.envs.verifiers.sandbox.confine import PURPOSES, REMOVABLE, USER, Protection, list_names_up
 
 _SIZE = 65536
 
@@ -34,7 +34,8 @@ class Output:
     def __init__(self, most: int) -> None:
         self.most, self.too_much = most, False
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self.ends: tuple[int, ...] = (out_end, err_end)
+        self.ends = (out_end, err_end)
+        """Where the run writes: its own once it has begun."""
         self.texts = {out: bytearray(), err: bytearray()}
         self._names = (out, err)
         self.open = {out, err}
@@ -44,7 +45,7 @@ class Output:
         data = os.read(descriptor, _SIZE)
         self.texts[descriptor] += data
         if not data:
-            self._close(descriptor)
+            self.close(descriptor)
         elif len(self.texts[descriptor]) > self.most:
             self.too_much = True
             self.close()
@@ -60,20 +61,11 @@ class Output:
         out, err = (bytes(self.texts[name]).decode("utf-8", "replace") for name in self._names)
         return out, err
 
-    def close_ends(self) -> None:
-        """Close the writing ends here: the run has its own."""
-        for descriptor in self.ends:
+    def close(self, *descriptors: int) -> None:
+        """Stop reading, from all or from some."""
+        for descriptor in descriptors or sorted(self.open):
             os.close(descriptor)
-        self.ends = ()
-
-    def close(self) -> None:
-        """Stop reading."""
-        for descriptor in sorted(self.open):
-            self._close(descriptor)
-
-    def _close(self, descriptor: int) -> None:
-        os.close(descriptor)
-        self.open.discard(descriptor)
+            self.open.discard(descriptor)
 
 
 class Channel:
@@ -188,8 +180,7 @@ class Server:
             output.close()
             raise
         finally:
-            output.close_ends()
-            for descriptor in texts:
+            for descriptor in (*texts, *output.ends):
                 os.close(descriptor)
         return output
 
@@ -338,8 +329,9 @@ class Slots:
             if name not in REMOVABLE:
                 raise OptionError(f"the protection {name!r} cannot be left out, only {', '.join(REMOVABLE)}")
         self.seen: tuple[Protection, ...] = ()
+        self._idle: list[Slot] = []
         self._start_over()
-        os.register_at_fork(after_in_child=self._after_fork)
+        os.register_at_fork(after_in_child=self._start_over)
 
     @contextlib.contextmanager
     def one(self, accept: Collection[str] = ()) -> Iterator[Slot]:
@@ -372,21 +364,19 @@ class Slots:
             self._idle.clear()
 
     def _start_over(self) -> None:
-        self._lock, self._free = threading.Lock(), threading.BoundedSemaphore(self.count)
-        self._idle: list[Slot] = []
-
-    def _after_fork(self) -> None:
+        """Begin without slots; a forked process lets go of those of its parent."""
         for slot in self._idle:
             slot.program.abandon()
             slot.test.abandon()
-        self._start_over()
+        self._lock, self._free = threading.Lock(), threading.BoundedSemaphore(self.count)
+        self._idle = []
 
 
 def refuse_without(protections: Collection[Protection], accept: Collection[str]) -> None:
-    """Raise unless every protection that programs need here is up or accepted to be down."""
+    """Raise unless every protection that programs need here is up or accepted: an administrator's need another user."""
     administrator = hasattr(os, "geteuid") and os.geteuid() == 0
-    for one in find_unacceptable(protections, administrator):
-        if one.name not in accept:
+    for one in protections:
+        if administrator and one.name == USER and not one.up and USER not in accept:
             raise SandboxError(
                 f"programs would run as root, because the protection '{one.name}' is down: {one.reason}; run as another "
                 f"user, or accept it with sandbox: {{accept: [{one.name}]}} (protections that are up: "

@@ -21,6 +21,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from fedagentgym.envs.verifiers.sandbox import messages
@@ -103,7 +104,7 @@ class Remote:
         frame = messages.dumps(request)
         try:
             messages.send(self.channel, frame)
-            answer = messages.loads(messages.receive(self.channel), self.handle)
+            answer = messages.loads(messages.receive(self.channel), partial(Kept, self))
         except (OSError, EOFError, messages.FrameError, messages.NotPlain) as error:
             self.failure = self.failure or f"the program gave no answer ({type(error).__name__})"
             raise
@@ -128,9 +129,6 @@ class Remote:
 
     def function(self, name: str) -> Callable[..., Any]:
         return lambda *given, **named: self(do="call", name=name, args=list(given), named=named)
-
-    def handle(self, number: int, kind: str) -> Any:
-        return Kept(self, number, kind)
 
 
 def text_of(error: BaseException) -> str:

@@ -16,7 +16,6 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 PREFIX = "fedagentgym-run-"
@@ -131,67 +130,49 @@ class Children:
             pass
 
 
-class Watch:
-    """Watches one child; `abandoned` is called when the process that ordered the run is gone.
+def watch(
+    control: socket.socket, pid: int, outputs: tuple[int, ...], seconds: float, children: Children
+) -> dict[str, Any]:
+    """Watch a child until it has ended or has to be ended; `abandoned` says that the process that ordered the run is gone.
 
     `outputs` are the ends into which the child writes. They stay open here, so that a poll shows when their reader closes them:
     it has had more output than it wants, and the run is stopped.
     """
+    status = _wait(control, pid, outputs, time.monotonic() + seconds)
+    # the group, then its orphans, until nothing is left
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(ChildProcessError):
+        for _ in range(_ATTEMPTS_TO_REAP):
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                children.kill()
+                time.sleep(0.001)
+    for output in outputs:
+        os.close(output)
+    return {"status": "killed by a signal" if status == "ended" and code < 0 else status, "code": code}
 
-    def __init__(
-        self,
-        control: socket.socket,
-        pid: int,
-        outputs: tuple[int, ...],
-        seconds: float,
-        children: Children,
-        abandoned: Callable[[], None],
-    ) -> None:
-        self.control, self.pid, self.outputs, self.children, self.abandoned = control, pid, outputs, children, abandoned
-        self.deadline = time.monotonic() + seconds
 
-    def until_over(self) -> dict[str, Any]:
-        """Watch until the child has ended or has to be ended."""
-        status = self._wait()
-        # the group, then its orphans, until nothing is left
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self.pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        with contextlib.suppress(ChildProcessError):
-            for _ in range(_ATTEMPTS_TO_REAP):
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    self.children.kill()
-                    time.sleep(0.001)
-        if status == "abandoned":
-            self.abandoned()
-        if status == "ended" and code < 0:
-            status = "killed by a signal"
-        for output in self.outputs:
-            os.close(output)
-        return {"status": status, "code": code}
-
-    def _wait(self) -> str:
-        poll = select.poll()
-        for output in self.outputs:
-            poll.register(output, 0)  # an error alone is reported: nobody reads
-        poll.register(self.control, select.POLLIN)
-        ended = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
+def _wait(control: socket.socket, pid: int, outputs: tuple[int, ...], deadline: float) -> str:
+    poll = select.poll()
+    for output in outputs:
+        poll.register(output, 0)  # an error alone is reported: nobody reads
+    poll.register(control, select.POLLIN)
+    ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+    if ended >= 0:
+        poll.register(ended, select.POLLIN)
+    try:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "timeout"
+            for ready, _ in poll.poll(left * 1000 if ended >= 0 else min(left * 1000, 5)):
+                if ready == control.fileno():
+                    return "abandoned"
+                return "ended" if ready == ended else "too much output"
+            if ended < 0 and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return "ended"
+    finally:
         if ended >= 0:
-            poll.register(ended, select.POLLIN)
-        try:
-            while True:
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    return "timeout"
-                for ready, _ in poll.poll(left * 1000 if ended >= 0 else min(left * 1000, 5)):
-                    if ready == self.control.fileno():
-                        return "abandoned"
-                    if ready == ended:
-                        return "ended"
-                    return "too much output"
-                if ended < 0 and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                    return "ended"
-        finally:
-            if ended >= 0:
-                os.close(ended)
+            os.close(ended)

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 from fedagentgym.envs.verifiers.sandbox import kernel, messages, view
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, Protection, confine, list_names_up, prepare
 from fedagentgym.envs.verifiers.sandbox.programs import MOST_DESCRIPTORS, become
-from fedagentgym.envs.verifiers.sandbox.runs import Children, Folder, Watch, make_folder, remove_folder, sweep_folders
+from fedagentgym.envs.verifiers.sandbox.runs import Children, Folder, make_folder, remove_folder, sweep_folders, watch
 
 _NO_LOCK = -1
 
@@ -65,13 +65,10 @@ class Host:
         program, given, out, err, *handles = descriptors
         for descriptor in (program, given, *handles):
             os.close(descriptor)
-
-        def abandon() -> None:
-            self.close_folder(folder)
-            os._exit(0)
-
-        outcome = Watch(self.control, pid, (out, err), run["seconds"], self.children, abandon).until_over()
+        outcome = watch(self.control, pid, (out, err), run["seconds"], self.children)
         self.close_folder(folder)
+        if outcome["status"] == "abandoned":
+            os._exit(0)
         return outcome
 
     def open_folder(self) -> Folder:

@@ -36,31 +36,27 @@ def restrict_files(folder: str) -> int:
     """Allow this process the standard library to read and the folder to use, for good. Returns Landlock's version."""
     version = kernel.call(_CREATE, None, 0, 1)  # the newest version here; OSError where there is none
     handled = 0x1FFF
-    for since, access in ((2, MOVE), (3, TRUNCATE), (5, DEVICE_REQUESTS)):
-        handled |= access if version >= since else 0
+    for since, right in ((2, MOVE), (3, TRUNCATE), (5, DEVICE_REQUESTS)):
+        handled |= right if version >= since else 0
     described = struct.pack(
         "<QQQ", handled, TCP if version >= 4 else 0, SIGNALS_AND_ABSTRACT_SOCKETS if version >= 6 else 0
     )
     ruleset = kernel.call(_CREATE, described, 24 if version >= 6 else 16 if version >= 4 else 8, 0)
-    for path in READABLE:
-        _allow(ruleset, path, EXECUTE | READ_FILE | READ_FOLDER)
-    for path in DEVICES:
-        _allow(ruleset, path, READ_FILE | (WRITE_FILE if path == "/dev/null" else 0))
-    _allow(ruleset, folder, (READ_FILE | WRITE_FILE | READ_FOLDER | REMOVE_FILE | MAKE_FILE | TRUNCATE) & handled)
+    allowed = dict.fromkeys(READABLE, EXECUTE | READ_FILE | READ_FOLDER)
+    allowed |= {path: READ_FILE | (WRITE_FILE if path == "/dev/null" else 0) for path in DEVICES}
+    allowed[folder] = (READ_FILE | WRITE_FILE | READ_FOLDER | REMOVE_FILE | MAKE_FILE | TRUNCATE) & handled
+    for path, access in allowed.items():
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            kernel.call(_ADD_RULE, ruleset, 1, struct.pack("<Qi", access, opened), 0)
+        finally:
+            os.close(opened)
     kernel.call(_RESTRICT, ruleset, 0)
     os.close(ruleset)
     return version
-
-
-def _allow(ruleset: int, path: str, access: int) -> None:
-    try:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        kernel.call(_ADD_RULE, ruleset, 1, struct.pack("<Qi", access, opened), 0)
-    finally:
-        os.close(opened)
 
 
 RUN_FOLDER = "/run"
