@@ -303,7 +303,8 @@ def _open_world(
             own = EvaluatedEnv.load(run.config.get("env"), "env").options
         elif run.is_run:
             stored = read_stored_config(run.path)
-            trained_in, evaluation = stored.env, stored.evaluation
+            trained_in, plain = stored.env, stored.plain.get("evaluation")
+            evaluation = None if plain is None else EvaluationSettings.load(plain, "evaluation")
             check_foreign_envs(trained_in, evaluation, stored.where, paths=True)
             own = trained_in.options
             if evaluation is not None and evaluation.sets:

@@ -17,7 +17,7 @@ from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
 from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.record import describe_privacy
-from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config
+from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
 from fedagentgym.federation.checks import format_privacy
 from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.records import best_rounds
@@ -96,7 +96,7 @@ def open_policy(
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")
     rounds = CommitStore(place / "rounds")
-    config, plugins = load_stored_config(place, trust)
+    config, plugins = read_stored_config(place).load(trust)
     run = Run.open(config, place, plugins)
     chain = read_chain(place, run.inputs)
     if chain is None:

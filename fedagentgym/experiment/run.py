@@ -22,14 +22,13 @@ from fedagentgym.experiment.config import (
     ROUNDS,
     RunConfig,
     load_config,
-    resolve_config,
 )
 from fedagentgym.experiment.curve import evaluate_round
 from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.record import build_record, read_result
 from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.sharded import join_ranks
-from fedagentgym.experiment.stored import NO_TRUST, Trust, load_stored_config, needs_trust, read_stored_config
+from fedagentgym.experiment.stored import NO_TRUST, Trust, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.backends import BACKENDS, Backend
 from fedagentgym.federation.checks import PrivacySettings
@@ -175,18 +174,18 @@ def resume(
             raise OptionError(
                 f"{key} cannot be changed when a run is resumed: only {', '.join(RESUMABLE)} can, and {ROUNDS}"
             )
-    config, plugins = load_stored_config(path, trust, changes)
-    begun = resolve_config(read_stored_config(path).plain)
-    before, after = begun.federation.rounds, config.federation.rounds
+    stored = read_stored_config(path)
+    config, plugins = stored.load(trust, changes)
+    before, after = stored.rounds, config.federation.rounds
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
     if after > before:  # a run may be extended if nothing that was computed depended on its length
-        if (schedule := begun.find_length_dependence()) is not None:
+        if (schedule := config.find_length_dependence()) is not None:
             raise OptionError(
                 f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, which have begun"
                 f" so; a run with {schedule}.steps of its own can be made longer"
             )
-        longer = {"raised_from": (*begun.federation.raised_from, before)}
+        longer = {"raised_from": (*config.federation.raised_from, before)}
         config = config.model_copy(update={"federation": config.federation.model_copy(update=longer)})
     with join_ranks(config), devices.here().own_folder(path, filled=True) as place:
         opened = Run.open(config, place, plugins)

@@ -1,30 +1,28 @@
 """The configuration in a run's folder, which others may have written.
 
-Commands that only show, count or compare use `read_stored_config`: nothing that the file names is imported. Commands that run
-what it says (`export`, `eval --run`, `resume`) use `load_stored_config`: it checks the folder's digests first, then asks
-for whatever only the user decides: code, agents that call servers, trackers, protections that may be missing.
+Commands that only show, count or compare use `read_stored_config`. Commands that run what it says (`export`, `eval --run`,
+`resume`) go on with `StoredConfig.load`: it checks the folder's digests first, then asks for whatever only the user decides:
+code, agents that call servers, trackers, protections that may be missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
-from fedagentgym.base.files import format_path, parse_yaml, read_text
+from fedagentgym.base.files import format_path
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import assign
 from fedagentgym.experiment.agent_file import check_foreign_envs
 from fedagentgym.experiment.config import RunConfig, digest_plain, resolve_config
 from fedagentgym.federation.commits import CONFIGURATION, read_chain
-from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.runs.folder import CONFIG, RunFolder
 
-CONFIG = "config.yaml"
 OWN_PLUGINS = ("fedagentgym.bridges.", "fedagentgym.testing.")
 SAFE_TRACKERS: tuple[Mapping[str, Any], ...] = ({"name": "tensorboard"},)
 """Trackers that write into the run's folder alone."""
@@ -45,7 +43,7 @@ NO_TRUST = Trust()
 
 @dataclass(frozen=True)
 class StoredConfig:
-    """`config.yaml` of a run's folder as plain values, of which single parts are validated when they are asked for."""
+    """`config.yaml` of a run's folder as plain values; nothing that it names is imported before `load`."""
 
     place: Path
     plain: Mapping[str, Any]
@@ -54,86 +52,73 @@ class StoredConfig:
     def where(self) -> str:
         return format_path(self.place / CONFIG)
 
-    @cached_property
-    def digest(self) -> str:
-        """The digest of the configuration, as a commit names it."""
-        return self._compute_digest(self.rounds)
+    @property
+    def rounds(self) -> int:
+        rounds = self.plain["federation"].get("rounds")
+        if not isinstance(rounds, int):
+            raise DataError(f"{self.where}: federation.rounds is a whole number")
+        return rounds
 
-    def list_digests(self) -> set[str]:
-        """The digests that it has had: a run may have been made longer."""
-        before = self.plain["federation"].get("raised_from") or ()
-        return {self.digest, *(self._compute_digest(rounds) for rounds in before)}
-
-    def _compute_digest(self, rounds: int) -> str:
+    def list_digests(self) -> list[str]:
+        """The digest of the configuration, as a commit names it, and those that it had before the run was made longer."""
         try:
-            return digest_plain(self.plain, rounds)
+            before = self.plain["federation"].get("raised_from") or ()
+            return [digest_plain(self.plain, rounds) for rounds in (self.rounds, *before)]
         except (KeyError, TypeError, AttributeError):
             raise DataError(f"{self.where} is not the configuration of a run as this version writes it") from None
 
     @property
-    def rounds(self) -> int:
-        rounds = (self.plain.get("federation") or {}).get("rounds")
-        if not isinstance(rounds, int):
-            raise DataError(f"{self.where}: federation.rounds is a whole number")
-        return rounds
+    def digest(self) -> str:
+        """The digest of the present configuration."""
+        return self.list_digests()[0]
 
     @property
     def env(self) -> EnvSettings:
         return EnvSettings.load(self.plain.get("env"), "env")
 
-    @property
-    def evaluation(self) -> EvaluationSettings | None:
-        found = self.plain.get("evaluation")
-        return None if found is None else EvaluationSettings.load(found, "evaluation")
+    def load(self, trust: Trust, changes: Sequence[str] = ()) -> tuple[RunConfig, tuple[str, ...]]:
+        """The configuration of a run that is to be run here, and the plugins to load in its workers, which are loaded here now.
 
-    @property
-    def plugins(self) -> tuple[str, ...]:
-        found = self.plain.get("plugins") or []
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        Nothing is imported before the folder's digests agree with each other and the user has allowed it.
+        """
+        chain, known = read_chain(self.place), self.list_digests()
+        for note in () if chain is None else chain.notes:
+            if note.links.inputs.get(CONFIGURATION) not in known:
+                problem = "it was played with another configuration than the present one"
+                raise DataError(f"the chain of rounds is broken at round {note.round}: {problem}")
+        plugins = self.choose_plugins(trust)
+        load_plugins(plugins)
+        plain = self.plain
+        for change in changes:
+            plain = assign(plain, change)
+        config = resolve_config(plain)
+        if not trust.folder:
+            check_foreign_config(config, self.where, [change.partition("=")[0].strip() for change in changes])
+        return config, plugins
+
+    def choose_plugins(self, trust: Trust) -> tuple[str, ...]:
+        """For every plugin of a run the one that the user named by the same name, or its own if the folder is trusted."""
+        plugins = self.plain.get("plugins") or []
+        if not isinstance(plugins, list) or not all(isinstance(one, str) for one in plugins):
             raise DataError(f"{self.where}: plugins are a list of modules and files")
-        return tuple(found)
+        given, chosen = {_name_plugin(one): one for one in trust.plugins}, list[str]()
+        for plugin in plugins:
+            name = _name_plugin(plugin)
+            if name not in given and not is_own_plugin(plugin) and not trust.folder:
+                raise OptionError(
+                    f"{format_path(self.place)} was made with the plugin {plugin[:200]!r}, whose code would run here: name it"
+                    f" yourself (--plugin {name[:200]}), {ASK}"
+                )
+            chosen.append(given.get(name) or plugin)
+        return tuple(chosen)
 
 
 def read_stored_config(folder: Path) -> StoredConfig:
-    """The configuration of a run, validated as far as it is plain; nothing that it names is imported."""
-    plain = parse_yaml(read_text(folder / CONFIG), format_path(folder / CONFIG))
-    if not isinstance(plain, Mapping) or not isinstance(plain.get("federation"), Mapping):
+    """The configuration of a run, validated as far as it is plain."""
+    plain = RunFolder(folder).config
+    if not isinstance(plain.get("federation"), Mapping):
         raise DataError(f"{format_path(folder / CONFIG)}: a configuration is a mapping of sections")
     return StoredConfig(folder, plain)
-
-
-def load_stored_config(folder: Path, trust: Trust, changes: Sequence[str] = ()) -> tuple[RunConfig, tuple[str, ...]]:
-    """The configuration of a run that is to be run here, and the plugins to load in its workers, which are loaded here now.
-
-    Nothing is imported before the folder's digests agree with each other and the user has allowed it.
-    """
-    stored = read_stored_config(folder)
-    chain, known = read_chain(folder), stored.list_digests()
-    for note in () if chain is None else chain.notes:
-        if note.links.inputs.get(CONFIGURATION) not in known:
-            problem = "it was played with another configuration than the present one"
-            raise DataError(f"the chain of rounds is broken at round {note.round}: {problem}")
-    plugins = _choose_plugins(stored, trust)
-    load_plugins(plugins)
-    plain: Mapping[str, Any] = stored.plain
-    for change in changes:
-        plain = assign(plain, change)
-    config = resolve_config(plain)
-    if not trust.folder:
-        check_foreign_config(config, stored.where, [change.partition("=")[0].strip() for change in changes])
-    return config, plugins
-
-
-def _choose_plugins(stored: StoredConfig, trust: Trust) -> tuple[str, ...]:
-    """For every plugin of a run the one that the user named by the same name, or its own if the folder is trusted."""
-    given = {_name_plugin(one): one for one in trust.plugins}
-    for plugin in stored.plugins:
-        if _name_plugin(plugin) not in given and not is_own_plugin(plugin) and not trust.folder:
-            raise OptionError(
-                f"{format_path(stored.place)} was made with the plugin {plugin[:200]!r}, whose code would run here: name it"
-                f" yourself (--plugin {_name_plugin(plugin)[:200]}), {ASK}"
-            )
-    return tuple(given.get(_name_plugin(plugin), plugin) for plugin in stored.plugins)
 
 
 def is_own_plugin(plugin: str) -> bool:
@@ -149,7 +134,8 @@ def _name_plugin(plugin: str) -> str:
 def needs_trust(folder: Path) -> bool:
     """Return whether running a folder's configuration needs more than the folder: code, or what only the user decides."""
     try:
-        _choose_plugins(stored := read_stored_config(folder), NO_TRUST)
+        stored = read_stored_config(folder)
+        stored.choose_plugins(NO_TRUST)
         check_foreign_config(resolve_config(stored.plain), stored.where)
     except FedAgentGymError:
         return True

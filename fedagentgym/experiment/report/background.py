@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.rounding import count_things
+from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import mean
 from fedagentgym.pages.render import format_percent
 
@@ -34,16 +37,21 @@ MOST_ROWS, FIRST_ROWS = 60, 8
 """Clients in the figure, and in the open part of the table."""
 
 
-@dataclass(frozen=True)
-class Background:
+class Background(Settings):
     """The categories of the run's tasks, how many of each the clients hold, and the expert's held-out success, also by category
     where the run is evaluated on one set."""
 
     clients: int
     categories: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...]
     expert: float | None = None
-    expert_categories: Mapping[str, float] = field(default_factory=dict)
+    expert_categories: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Background:
+        if any(len(row) != len(self.categories) for row in self.counts):
+            raise ValueError("a client has a count for every category")
+        return self
 
     def find_mixture(self, client: int) -> Mapping[str, int]:
         """The number of tasks of each category of a client; empty if it was not written."""
@@ -74,13 +82,13 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
                 by_category = {name: found["success"].mean for name, found in played[0].categories.items()}
     counts = count_categories(client_split)[:MOST_CLIENTS]
     found = Background(
-        len(client_split),
-        tuple(client_split.table.names),
-        tuple(tuple(int(count) for count in row) for row in counts),
-        expert,
-        by_category,
+        clients=len(client_split),
+        categories=tuple(client_split.table.names),
+        counts=tuple(tuple(int(count) for count in row) for row in counts),
+        expert=expert,
+        expert_categories=by_category,
     )
-    write_atomic(folder / FILE, canonical_json(asdict(found)) + "\n")
+    write_atomic(folder / FILE, canonical_json(found.model_dump(mode="json")) + "\n")
 
 
 def read_background(folder: Path) -> Background | None:
@@ -88,16 +96,9 @@ def read_background(folder: Path) -> Background | None:
     place = folder / FILE
     if not place.is_file():
         return None
-    plain = read_json(place)
     try:
-        categories = tuple(str(name) for name in plain["categories"])
-        counts = tuple(tuple(int(count) for count in row) for row in plain["counts"])
-        if any(len(row) != len(categories) or min(row, default=0) < 0 for row in counts):
-            raise ValueError("a client has a count for every category")
-        expert = None if plain.get("expert") is None else float(plain["expert"])
-        by_category = {str(name): float(value) for name, value in plain.get("expert_categories", {}).items()}
-        return Background(int(plain["clients"]), categories, counts, expert, by_category)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        return Background.load(read_json(place))
+    except OptionError:
         raise DataError(f"{place} is malformed: it is not what a run of this version writes") from None
 
 
