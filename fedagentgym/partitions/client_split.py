@@ -34,7 +34,6 @@ from fedagentgym.envs.pool import TaskPool, describe_pool_words
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.envs.tasks import TaskSet
 from fedagentgym.envs.variants import Plain, assign_variants, complete_request
-from fedagentgym.partitions import labels as label_files
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.division import (
@@ -45,7 +44,7 @@ from fedagentgym.partitions.division import (
     dump_parameters,
     make_sampler,
 )
-from fedagentgym.partitions.labels import Labels
+from fedagentgym.partitions.labels import resolve_labels
 from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
@@ -54,8 +53,6 @@ from fedagentgym.version import __version__
 if TYPE_CHECKING:
     from fedagentgym.partitions.statistics import Statistics
     from fedagentgym.partitions.verification import CheckResult
-
-FROM_POOL = "pool"
 
 
 @dataclass(frozen=True)
@@ -339,11 +336,10 @@ class ClientSplit:
     def table(self) -> TaskTable:
         """The pool as samplers see it, with labels if there are any."""
         table = TaskTable.from_pool(self.pool)
-        found = self._find_labels(table.ids)
+        found = self.record.labels
+        if found is None:
+            found = resolve_labels(None, self.pool, table.ids)
         return table if found is None else table.with_solved(found.solved)
-
-    def _find_labels(self, ids: Sequence[str]) -> Labels | None:
-        return self.record.labels if self.record.labels is not None else find_labels(self.pool, ids)
 
     @cached_property
     def assignment(self) -> Assignment:
@@ -477,7 +473,13 @@ def federate(
     whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
-    found = _resolve_labels(labels, whole, table.ids, needed=needs_labels)
+    found = resolve_labels(labels, whole, table.ids)
+    if found is None and needs_labels:
+        raise DataError(
+            f"hardness needs to know which tasks of {whole.env} ({whole.split}) are solved, and no labels come with this pool: "
+            f"make them with `fedagentgym label {describe_pool_words(whole)}` and pass labels=FILE, or pass labels='pool' "
+            "for the easier half by the tasks' own difficulty"
+        )
     if found is not None:
         table = table.with_solved(found.solved)
     division = divide(table, sampler, clients, seed, sizes, server_overlap)
@@ -520,31 +522,6 @@ def collect_provenance() -> dict[str, str]:
     }
 
 
-def find_labels(pool: TaskPool, ids: Sequence[str]) -> Labels | None:
-    """Labels that come with the package for this pool."""
-    file = label_files.find_shipped(pool)
-    return None if file is None else file.resolve_labels(pool, ids)
-
-
-def _resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str], *, needed: bool) -> Labels | None:
-    if given == FROM_POOL:
-        return label_files.from_pool(pool, ids)
-    if isinstance(given, str | Path):
-        return label_files.read_labels(given).resolve_labels(pool, ids)
-    if isinstance(given, Mapping):
-        return label_files.from_mapping(given, ids)
-    if given is not None:
-        raise OptionError(f"labels is a path or a mapping task id -> solved, got {type(given).__name__}")
-    found = find_labels(pool, ids)
-    if found is None and needed:
-        raise DataError(
-            f"hardness needs to know which tasks of {pool.env} ({pool.split}) are solved, and no labels come with this pool: "
-            f"make them with `fedagentgym label {describe_pool_words(pool)}` and pass labels=FILE, or pass labels='pool' "
-            "for the easier half by the tasks' own difficulty"
-        )
-    return found
-
-
 # ---- opening ----------------------------------------------------------------------------------------------------
 
 
@@ -568,21 +545,16 @@ def load_client_split(
     if not isinstance(path, str | Path):
         raise OptionError(f"a split is opened by the path of its file, got {show_value(path)}")
     if isinstance(path, str) and HUB_NAME.fullmatch(path) and not Path(path).suffix and not Path(path).exists():
-        path = _find_pulled(path)
+        folder = cache_folder("hub", *path.split("/"))
+        if not folder.exists():
+            try:
+                pull_folder(path, folder, lambda made: split_files.load(split_files.find_in(made)))
+            except DataError as error:
+                raise DataError(
+                    f"there is no split file {path} here, and it cannot be had from the hub: {error}"
+                ) from error
+        path = split_files.find_in(folder)
     return open_client_split(path, env=env, pool=pool)
-
-
-def _find_pulled(name: str) -> Path:
-    """The split of a repository of the hub, in the cache once it was pulled."""
-    folder = cache_folder("hub", *name.split("/"))
-    if not folder.exists():
-        try:
-            pull_folder(name, folder, lambda made: split_files.load(split_files.find_in(made)))
-        except DataError as error:
-            raise DataError(
-                f"there is no split file {name} here, and it cannot be had from the hub: {error}"
-            ) from error
-    return split_files.find_in(folder)
 
 
 def open_client_split(
@@ -601,9 +573,25 @@ def bind(
     record: SplitRecord, pool: TaskPool, options: Mapping[str, Any], where: str, *, own_pool: bool = False
 ) -> ClientSplit:
     """A record with its pool, after checking that they belong together."""
+    cls = env_class(record.env_id)
     if record.pool_digest != pool.digest:
-        raise DataError(_explain_mismatch(record, pool, where))
-    _check_origin(record, where)
+        named = {name for ids in record.roles.values() for name in ids} | set(record.ids or ())
+        missing = sorted(name for name in named if name not in pool)
+        detail = "the ids are there, but the tasks behind them were made from other data or options"
+        if missing:
+            detail = f"{len(missing):,} of its task ids are not in this pool, the first is {missing[0]!r}"
+        local = [f"{name}=" for name, mark in cls.Options.get_marks().items() if mark == "local"]
+        raise DataError(
+            f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
+            f"{detail}; if it was made with {' or '.join([*local, 'pool='])}, give that again. "
+            f"Pool digest in the file {shorten_digest(record.pool_digest)}, here {shorten_digest(pool.digest)}"
+        )
+    try:
+        if record.sampler in SAMPLERS:
+            make_sampler(record.sampler, record.parameters)
+        complete_request(cls.id, cls.variants, record.variant)
+    except FedAgentGymError as error:
+        raise DataError(f"{where} has impossible parameters: {error}") from None
     opened = ClientSplit(record, pool, options, own_pool=own_pool)
     if record.labels is not None and record.labels.solved.size != len(pool.ids):
         raise DataError(f"{where} has labels for {record.labels.solved.size:,} tasks, its pool has {len(pool.ids):,}")
@@ -616,35 +604,6 @@ def bind(
     if record.ids is not opened.table.ids:
         opened.table.find_numbers(record.ids or (), where)
     return opened
-
-
-def _check_origin(record: SplitRecord, where: str) -> None:
-    """Check that a split names parameters that its sampler takes, if it is registered here, and a variant of its environment."""
-    cls = env_class(record.env_id)
-    try:
-        if record.sampler in SAMPLERS:
-            make_sampler(record.sampler, record.parameters)
-        complete_request(cls.id, cls.variants, record.variant)
-    except FedAgentGymError as error:
-        raise DataError(f"{where} has impossible parameters: {error}") from None
-
-
-def _explain_mismatch(record: SplitRecord, pool: TaskPool, where: str) -> str:
-    named = {name for ids in record.roles.values() for name in ids} | set(record.ids or ())
-    missing = sorted(name for name in named if name not in pool)
-    if missing:
-        detail = f"{len(missing):,} of its task ids are not in this pool, the first is {missing[0]!r}"
-    else:
-        detail = "the ids are there, but the tasks behind them were made from other data or options"
-    marks = env_class(record.env_id).Options.get_marks()
-    made_with = " or ".join([*(f"{name}=" for name, mark in marks.items() if mark == "local"), "pool="])
-    hint = f"; if it was made with {made_with}, give that again"
-    return (
-        f"{where} was made for another pool of {record.env_id} ({record.env_split}, options {dict(record.env_options)}): "
-        f"{detail}{hint}. "
-        f"Pool digest in the file {shorten_digest(record.pool_digest)}, here"
-        f" {shorten_digest(pool.digest)}"
-    )
 
 
 def add_options(fixed: EnvOptions, given: Mapping[str, Any], env_id: str) -> EnvOptions:

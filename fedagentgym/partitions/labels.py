@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -30,6 +31,7 @@ from fedagentgym.envs.scripted import NoisyExpert
 from fedagentgym.envs.view import Episode
 
 SCHEMA = "fedagentgym/labels/1"
+FROM_POOL = "pool"
 Flags = NDArray[np.bool_]
 
 
@@ -128,39 +130,28 @@ def read_labels(path: str | Path) -> LabelFile:
     _, header = next(lines, (0, None))
     header = header if isinstance(header, dict) else {}
     check_format(header.get("schema"), SCHEMA, str(path), "a label file")
-    file = _check_label_header(header, f"{path}, line 1")
+    what = f"{path}, line 1: the header is malformed"
+    env, policy = header.get("env"), header.get("policy")
+    if not isinstance(env, dict) or not isinstance(policy, dict) or not isinstance(header.get("pool_digest"), str):
+        raise DataError(f"{what}: env, policy and pool_digest are expected")
+    if not all(isinstance(env.get(name), kind) for name, kind in (("id", str), ("split", str), ("options", dict))):
+        raise DataError(f"{what}: env holds id, split and options")
+    seed, attempts, threshold = (header.get(name) for name in ("seed", "attempts", "threshold"))
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise DataError(f"{what}: the seed is a whole number")
+    if not is_count(attempts, 1_000_000) or not is_count(threshold, attempts) or not threshold:
+        raise DataError(f"{what}: the threshold is between 1 and the number of attempts")
     successes: dict[str, int] = {}
     for number, row in lines:
         count = row.get("successes") if isinstance(row, dict) else None
-        if not isinstance(row, dict) or not isinstance(row.get("task"), str) or not is_count(count, file.attempts):
-            raise DataError(f"{path}, line {number}: a label has a task id and between 0 and {file.attempts} successes")
-        if row.get("attempts", file.attempts) != file.attempts:
-            raise DataError(
-                f"{path}, line {number}: the header says {file.attempts} attempts, this line another number"
-            )
+        if not isinstance(row, dict) or not isinstance(row.get("task"), str) or not is_count(count, attempts):
+            raise DataError(f"{path}, line {number}: a label has a task id and between 0 and {attempts} successes")
+        if row.get("attempts", attempts) != attempts:
+            raise DataError(f"{path}, line {number}: the header says {attempts} attempts, this line another number")
         if successes.setdefault(row["task"], count) != count:
             raise DataError(f"{path}, line {number}: {row['task'][:80]!r} was labelled before, with another number")
-    return replace(file, successes=successes)
-
-
-def _check_label_header(header: Mapping[str, Any], where: str) -> LabelFile:
-    """The header of a label file as a file without labels yet."""
-    env, policy = header.get("env"), header.get("policy")
-    if not isinstance(env, dict) or not isinstance(policy, dict) or not isinstance(header.get("pool_digest"), str):
-        raise DataError(f"{where}: the header is malformed: env, policy and pool_digest are expected")
-    if not all(isinstance(env.get(name), kind) for name, kind in (("id", str), ("split", str), ("options", dict))):
-        raise DataError(f"{where}: the header is malformed: env holds id, split and options")
-    seed, attempts, threshold = (header.get(name) for name in ("seed", "attempts", "threshold"))
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise DataError(f"{where}: the header is malformed: the seed is a whole number")
-    if not is_count(attempts, 1_000_000) or not is_count(threshold, attempts) or not threshold:
-        raise DataError(f"{where}: the header is malformed: the threshold is between 1 and the number of attempts")
     known = (env["id"], env["split"], env["options"], header["pool_digest"], policy)
-    return LabelFile(*known, seed, attempts, threshold, {})
-
-
-def format_task_line(task: str, successes: int, attempts: int) -> str:
-    return json.dumps({"task": task, "successes": successes, "attempts": attempts}) + "\n"
+    return LabelFile(*known, seed, attempts, threshold, successes)
 
 
 # ---- labels that come with the package --------------------------------------------------------------------------
@@ -179,7 +170,9 @@ def find_shipped(pool: TaskPool) -> LabelFile | None:
     """The labels that come with the package for this very pool, if there are any."""
     for record in read_shipped().values():
         if record["env"]["id"] == pool.env and record["pool_digest"] == pool.digest:
-            return _unpack_labels(record, pool.ids)
+            successes = {name: int(digit) for name, digit in zip(pool.ids, record["successes"], strict=True)}
+            header = (pool.env, record["env"]["split"], record["env"]["options"], pool.digest, record["policy"])
+            return LabelFile(*header, record["seed"], record["attempts"], record["threshold"], successes)
     return None
 
 
@@ -188,13 +181,6 @@ def read_shipped() -> dict[str, dict[str, Any]]:
     entries = resources.files("fedagentgym.partitions").joinpath("data").iterdir()
     files = {entry.name: entry for entry in entries if entry.name.startswith("labels_")}
     return {name: json.loads(files[name].read_text("ascii")) for name in sorted(files)}
-
-
-def _unpack_labels(record: Mapping[str, Any], ids: Sequence[str]) -> LabelFile:
-    env = record["env"]
-    successes = {name: int(digit) for name, digit in zip(ids, record["successes"], strict=True)}
-    header = (env["id"], env["split"], env["options"], record["pool_digest"], record["policy"])
-    return LabelFile(*header, record["seed"], record["attempts"], record["threshold"], successes)
 
 
 def from_mapping(solved: Mapping[str, Any], ids: Sequence[str]) -> Labels:
@@ -225,6 +211,21 @@ def from_pool(pool: TaskPool, ids: Sequence[str]) -> Labels:
     )
 
 
+def resolve_labels(given: Any, pool: TaskPool, ids: Sequence[str]) -> Labels | None:
+    """Labels as a caller gives them: a label file, a mapping, or "pool"; None stands for those that come with the package, if
+    there are any for this pool."""
+    if given == FROM_POOL:
+        return from_pool(pool, ids)
+    if isinstance(given, str | Path):
+        return read_labels(given).resolve_labels(pool, ids)
+    if isinstance(given, Mapping):
+        return from_mapping(given, ids)
+    if given is not None:
+        raise OptionError(f"labels is a path or a mapping task id -> solved, got {type(given).__name__}")
+    shipped = find_shipped(pool)
+    return None if shipped is None else shipped.resolve_labels(pool, ids)
+
+
 # ---- making labels ----------------------------------------------------------------------------------------------------
 
 
@@ -242,44 +243,32 @@ class LabelPlan:
     attempts: int = 4
     threshold: int = 2
 
-    def make_label_file(self, env: TextEnv, split: str) -> LabelFile:
-        if not 1 <= self.threshold <= self.attempts:
-            raise OptionError(f"the threshold is between 1 and the {self.attempts} attempts, got {self.threshold}")
-        numbers = (self.seed, self.attempts, self.threshold)
-        return LabelFile(env.id, split, self.options, env.pool.digest, self.policy, *numbers, {})
-
 
 def handicap_expert(env: TextEnv, handicap: Handicap, seed: int, attempts: int) -> PlayFunction:
     """An expert with a handicap; every attempt depends on (seed, task, attempt) alone."""
 
     def play(tasks: Sequence[str]) -> list[int]:
-        running = [_Attempt(env, task, attempt, seed, handicap) for task in tasks for attempt in range(attempts)]
+        episodes: list[Episode] = []
+        players: list[NoisyExpert] = []
+        for task, attempt in product(tasks, range(attempts)):
+            episode = env.reset_many([task], [derive(seed, "label", task, attempt)])[0]
+            if handicap.error and not episode.view.admissible:
+                raise OptionError(
+                    f"{env.id} lists no admissible actions, so a handicapped expert has nothing to choose from: label with "
+                    "--agent PATH, or use labels='pool' (the tasks' own difficulty)"
+                )
+            draws = stream(seed, "label", "error", task, attempt)
+            episodes.append(episode)
+            players.append(NoisyExpert(env.expert(), handicap.error, episode.view.observation, draws, watching=False))
         for _ in range(handicap.turns):
-            active = [one for one in running if not one.episode.over]
-            moved = env.step_many([one.episode for one in active], [one.choose_action() for one in active])
-            for one, episode in zip(active, moved, strict=True):
-                one.episode = episode
-        solved = [int(one.episode.view.success) for one in running]
+            active = [number for number, episode in enumerate(episodes) if not episode.over]
+            actions = [players[number].act(episodes[number]).action for number in active]
+            for number, moved in zip(active, env.step_many([episodes[n] for n in active], actions), strict=True):
+                episodes[number] = moved
+        solved = [int(episode.view.success) for episode in episodes]
         return [sum(solved[at : at + attempts]) for at in range(0, len(solved), attempts)]
 
     return play
-
-
-class _Attempt:
-    """One running attempt."""
-
-    def __init__(self, env: TextEnv, task: str, attempt: int, seed: int, handicap: Handicap) -> None:
-        self.episode: Episode = env.reset_many([task], [derive(seed, "label", task, attempt)])[0]
-        if handicap.error and not self.episode.view.admissible:
-            raise OptionError(
-                f"{env.id} lists no admissible actions, so a handicapped expert has nothing to choose from: label with "
-                "--agent PATH, or use labels='pool' (the tasks' own difficulty)"
-            )
-        draws = stream(seed, "label", "error", task, attempt)
-        self._player = NoisyExpert(env.expert(), handicap.error, self.episode.view.observation, draws, watching=False)
-
-    def choose_action(self) -> str:
-        return self._player.act(self.episode).action
 
 
 def label_pool(
@@ -289,8 +278,23 @@ def label_pool(
 
     Tasks are played in fixed batches, so that a policy that draws per batch gives the same labels after an interruption.
     """
-    header = plan.make_label_file(env, split)
-    done = _load_finished_tasks(path, header)
+    if not 1 <= plan.threshold <= plan.attempts:
+        raise OptionError(f"the threshold is between 1 and the {plan.attempts} attempts, got {plan.threshold}")
+    numbers = (plan.seed, plan.attempts, plan.threshold)
+    header = LabelFile(env.id, split, plan.options, env.pool.digest, plan.policy, *numbers, {})
+    first = canonical_json(header.to_header())
+    if not path.exists():
+        write_atomic(path, first + "\n")
+    text = read_bytes(path).decode("utf-8", "replace")
+    whole = text[: text.rfind("\n") + 1]
+    if whole.partition("\n")[0] != first:
+        raise DataError(
+            f"{path} holds other labels (another pool, policy, seed or number of attempts): "
+            "choose another file or remove it"
+        )
+    if whole != text:  # an incomplete last line is dropped
+        write_atomic(path, whole)
+    done = set(read_labels(path).successes)
     yield len(done)
     with path.open("a", encoding="utf-8") as file:
         for start in range(0, len(env.pool.ids), batch):
@@ -299,25 +303,9 @@ def label_pool(
             if not missing:
                 continue
             found = dict(zip(tasks, play(tasks), strict=True))
-            file.write("".join(format_task_line(task, found[task], plan.attempts) for task in missing))
+            for task in missing:
+                line = {"task": task, "successes": found[task], "attempts": plan.attempts}
+                file.write(json.dumps(line) + "\n")
             file.flush()
             done.update(missing)
             yield len(done)
-
-
-def _load_finished_tasks(path: Path, header: LabelFile) -> set[str]:
-    """The tasks that are already labelled; an incomplete last line is dropped."""
-    first = canonical_json(header.to_header())
-    if not path.exists():
-        write_atomic(path, first + "\n")
-        return set()
-    text = read_bytes(path).decode("utf-8", "replace")
-    whole = text[: text.rfind("\n") + 1]
-    if whole.partition("\n")[0] != first:
-        raise DataError(
-            f"{path} holds other labels (another pool, policy, seed or number of attempts): "
-            "choose another file or remove it"
-        )
-    if whole != text:
-        write_atomic(path, whole)
-    return set(read_labels(path).successes)

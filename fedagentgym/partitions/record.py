@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -242,36 +242,10 @@ _BESIDE = ("schema", "digest", "provenance", "variants", "clients", "assignments
 """The fields of a split file that its digest does not cover."""
 
 
-@dataclass(frozen=True)
-class SplitHeader:
-    """A checked header: `fields` are what the digest covers, `digest` is what the file claims it to be."""
-
-    fields: Mapping[str, Any]
-    labels: Labels | None
-    digest: str
-    provenance: Mapping[str, Any]
-
-
-def check_header(data: Any, where: str) -> SplitHeader:
-    """The header of a file's JSON object, or a `DataError` that names the first invalid field."""
+def check_header(data: Any, where: str) -> dict[str, Any]:
+    """Return the fields of a `SplitRecord` that the JSON object of a file holds beside its clients; raise for an invalid one."""
     data = data if isinstance(data, dict) else {}
     check_format(data.get("schema"), SCHEMA, where, "a split file")
-    _check_types(data, where)
-    for name, check in _RANGES.items():
-        if (fault := check(data[name])) is not None:
-            raise DataError(f"{where}: the field {name!r} {fault}")
-    if unknown := sorted(set(data) - {*_FIELDS, *_BESIDE}):
-        raise DataError(f"{where}: the field {unknown[0][:80]!r} is not part of a split file")
-    provenance = data.get("provenance", {})
-    if not isinstance(provenance, dict) or _find_odd_value(provenance) is not None:
-        raise DataError(f"{where}: the field 'provenance' must hold names and plain values")
-    labels = None if data["labels"] is None else Labels.from_record(data["labels"])
-    fields = {"schema": SCHEMA, **{name: data[name] for name in _FIELDS}}
-    canonical_json(fields)
-    return SplitHeader(fields, labels, str(data.get("digest")), provenance)
-
-
-def _check_types(data: Mapping[str, Any], where: str) -> None:
     for name, kinds in _FIELDS.items():
         if name not in data:
             raise DataError(f"{where}: the field {name!r} is missing")
@@ -280,9 +254,31 @@ def _check_types(data: Mapping[str, Any], where: str) -> None:
     for place, name, kind in _NESTED_FIELDS:
         if not isinstance(data[place].get(name), kind):
             raise DataError(f"{where}: the field '{place}.{name}' is missing or has the wrong type")
-
-
-# ---- valid values of each field -----------------------------------------------------------------------------------
+    for name in _FIELDS:
+        if (fault := _find_fault(name, data[name])) is not None:
+            raise DataError(f"{where}: the field {name!r} {fault}")
+    if unknown := sorted(set(data) - {*_FIELDS, *_BESIDE}):
+        raise DataError(f"{where}: the field {unknown[0][:80]!r} is not part of a split file")
+    provenance = data.get("provenance", {})
+    if not isinstance(provenance, dict) or _find_odd_value(provenance) is not None:
+        raise DataError(f"{where}: the field 'provenance' must hold names and plain values")
+    labels = None if data["labels"] is None else Labels.from_record(data["labels"])
+    canonical_json({name: data[name] for name in _FIELDS})  # raises where something has no canonical form
+    return {
+        "env_id": data["env"]["id"],
+        "env_split": data["env"]["split"],
+        "env_options": data["env"]["options"],
+        "pool_digest": data["pool_digest"],
+        "sampler": data["sampler"]["name"],
+        "parameters": data["sampler"]["parameters"],
+        "seed": data["seed"],
+        "variant": data["variant"],
+        "roles": {name: tuple(ids) for name, ids in data["roles"].items()},
+        "server_overlap": data["server_overlap"],
+        "evaluation": tuple(data["evaluation"]),
+        "labels": labels,
+        "provenance": provenance,
+    }
 
 
 def is_id_list(row: Any) -> bool:
@@ -290,58 +286,41 @@ def is_id_list(row: Any) -> bool:
     return isinstance(row, list) and all(isinstance(name, str) for name in row)
 
 
-def _check_env(env: dict[str, Any]) -> str | None:
-    if set(env) != {"id", "split", "options"}:
-        return "must hold id, split and options alone"
-    return _find_odd_value(env)
-
-
-def _check_sampler(sampler: dict[str, Any]) -> str | None:
-    if set(sampler) != {"name", "parameters"}:
-        return "must hold name and parameters alone"
-    return "must have a name" if not sampler["name"] else _find_odd_value(sampler)
-
-
-def _check_roles(roles: dict[str, Any]) -> str | None:
-    for name, ids in roles.items():
-        if name not in ROLES:
-            return f"names a role {name[:80]!r}: the roles are {', '.join(ROLES)}"
-        if not is_id_list(ids):
-            return "is malformed: every role must hold a list of task ids"
-        if len(set(ids)) < len(ids):
-            return f"names a task twice in the role {name!r}"
-    return None
-
-
-def _check_evaluation(names: list[Any]) -> str | None:
-    if not is_id_list(names) or len(set(names)) < len(names) or len(names) > 100:
-        return "must be a list of different names of splits"
-    return _find_odd_value(names)
-
-
-def _check_overlap(overlap: float) -> str | None:
-    return None if 0.0 <= overlap <= 1.0 else f"must lie between 0 and 1, it is {str(overlap)[:40]}"
-
-
-def _check_seed(seed: int) -> str | None:
-    return None if abs(seed) < MAX_SEED else "must be a whole number of at most 128 bits"
-
-
-def _check_digest(text: str) -> str | None:
-    return None if _DIGEST.fullmatch(text) else f"must be sha256: and 64 hexadecimal digits, it is {text[:80]!r}"
-
-
-_RANGES: dict[str, Callable[[Any], str | None]] = {
-    "env": _check_env,
-    "pool_digest": _check_digest,
-    "sampler": _check_sampler,
-    "seed": _check_seed,
-    "variant": lambda variant: None if variant is None else _find_odd_value(variant),
-    "server_overlap": _check_overlap,
-    "evaluation": _check_evaluation,
-    "labels": lambda labels: None if labels is None else _find_odd_value(labels.get("source")),
-    "roles": _check_roles,
-}
+def _find_fault(name: str, value: Any) -> str | None:
+    """Return what is wrong with the value of a field, which has the right type."""
+    match name:
+        case "env":
+            if set(value) != {"id", "split", "options"}:
+                return "must hold id, split and options alone"
+        case "pool_digest":
+            if not _DIGEST.fullmatch(value):
+                return f"must be sha256: and 64 hexadecimal digits, it is {value[:80]!r}"
+        case "sampler":
+            if set(value) != {"name", "parameters"}:
+                return "must hold name and parameters alone"
+            if not value["name"]:
+                return "must have a name"
+        case "seed":
+            if abs(value) >= MAX_SEED:
+                return "must be a whole number of at most 128 bits"
+        case "server_overlap":
+            if not 0.0 <= value <= 1.0:
+                return f"must lie between 0 and 1, it is {str(value)[:40]}"
+        case "evaluation":
+            if not is_id_list(value) or len(set(value)) < len(value) or len(value) > 100:
+                return "must be a list of different names of splits"
+        case "labels":  # the rest of them is checked where they are unpacked
+            return None if value is None else _find_odd_value(value.get("source"))
+        case "roles":
+            for role, ids in value.items():
+                if role not in ROLES:
+                    return f"names a role {role[:80]!r}: the roles are {', '.join(ROLES)}"
+                if not is_id_list(ids):
+                    return "is malformed: every role must hold a list of task ids"
+                if len(set(ids)) < len(ids):
+                    return f"names a task twice in the role {role!r}"
+            return None
+    return _find_odd_value(value)
 
 
 def _find_odd_value(value: Any) -> str | None:

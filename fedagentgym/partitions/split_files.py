@@ -13,11 +13,10 @@ import json
 import stat
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +30,9 @@ from fedagentgym.partitions.record import (
     MAX_ASSIGNMENTS,
     MAX_CLIENTS,
     NoVariants,
-    SplitHeader,
     SplitRecord,
     check_header,
     is_id_list,
-    record_digest,
 )
 
 MAX_JSON_ASSIGNMENTS = 1_000_000
@@ -63,7 +60,14 @@ def save(record: SplitRecord, path: str | Path, pool_ids: Sequence[str]) -> Path
             )
         write_atomic(path, to_json(record))
     elif path.suffix == ".zip":
-        _write_zip(record, path, pool_ids)
+        with TemporaryDirectory() as scratch:
+            folder, packed = Path(scratch, "split"), Path(scratch, "record.zip")
+            folder.mkdir()
+            _write_arrays(record, folder, pool_ids)
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+                for file in sorted(folder.iterdir()):
+                    archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
+            write_atomic(path, packed.read_bytes())
     else:
         with atomic_folder(path) as folder:
             _write_arrays(record, folder, pool_ids)
@@ -134,8 +138,8 @@ def to_json(record: SplitRecord) -> str:
 
 
 def from_json(data: Any, where: str) -> SplitRecord:
-    header = check_header(data, where)
-    clients = data.get("clients")
+    fields = check_header(data, where)
+    clients, variants = data.get("clients"), data.get("variants")
     if not isinstance(clients, list) or not clients or not all(is_id_list(row) for row in clients):
         raise DataError(f'{where}: "clients" must be a list with one list of task ids per client')
     if "assignments" in data:
@@ -146,60 +150,34 @@ def from_json(data: Any, where: str) -> SplitRecord:
     ids = sorted({name for row in clients for name in row})
     number = {name: index for index, name in enumerate(ids)}
     assignment = Assignment.from_lists([number[name] for name in row] for row in clients)
-    variants = data.get("variants")
-    if variants is not None and not _are_variants(variants, len(clients)):
+    if variants is None:
+        variants = NoVariants(len(clients))
+    elif (
+        not isinstance(variants, list)
+        or len(variants) != len(clients)
+        or not all(isinstance(variant, dict | None) for variant in variants)
+    ):
         raise DataError(f'{where}: "variants" must be null or hold one entry (an object or null) per client')
-    record = _make_record(header, assignment, ids, NoVariants(len(clients)) if variants is None else variants, None)
-    if record.digest != header.digest:
-        raise _make_changed_error(where)
+    return _check_digest(SplitRecord(**fields, clients=assignment, ids=ids, variants=variants), data, where)
+
+
+def _check_digest(record: SplitRecord, data: Mapping[str, Any], where: str) -> SplitRecord:
+    if record.digest != data.get("digest"):
+        raise DataError(f"{where} does not match its own digest: its content was changed after it was made")
     return record
-
-
-def _are_variants(variants: Any, clients: int) -> bool:
-    known = isinstance(variants, list) and len(variants) == clients
-    return known and all(variant is None or isinstance(variant, dict) for variant in variants)
-
-
-def _make_changed_error(where: str) -> DataError:
-    return DataError(f"{where} does not match its own digest: its content was changed after it was made")
-
-
-def _make_record(
-    header: SplitHeader,
-    clients: Assignment,
-    ids: Sequence[str] | None,
-    variants: Sequence[Any],
-    digests: bytes | None,
-) -> SplitRecord:
-    fields = header.fields
-    return SplitRecord(
-        env_id=fields["env"]["id"],
-        env_split=fields["env"]["split"],
-        env_options=fields["env"]["options"],
-        pool_digest=fields["pool_digest"],
-        sampler=fields["sampler"]["name"],
-        parameters=fields["sampler"]["parameters"],
-        seed=fields["seed"],
-        clients=clients,
-        ids=ids,
-        variants=variants,
-        variant=fields["variant"],
-        roles={name: tuple(role) for name, role in fields["roles"].items()},
-        server_overlap=fields["server_overlap"],
-        evaluation=tuple(fields["evaluation"]),
-        labels=header.labels,
-        provenance=header.provenance,
-        stored_digests=digests,
-    )
 
 
 # ---- folder and zip ---------------------------------------------------------------------------------------------
 
 
 def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) -> None:
+    items = np.asarray(record.clients.items)
+    if record.ids is not None and record.ids is not pool_ids:  # numbered among its own ids, not among all of the pool
+        place = {name: number for number, name in enumerate(pool_ids)}
+        items = np.array([place[name] for name in record.ids], dtype=np.int64)[items]
     arrays: dict[str, NDArray[Any]] = {
         "offsets.bin": record.clients.offsets,
-        "items.bin": _to_pool_numbers(record, pool_ids),
+        "items.bin": items,
         "digests.bin": np.frombuffer(record.client_digests, dtype=np.uint8),
     }
     if not isinstance(record.variants, NoVariants):
@@ -217,32 +195,17 @@ def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) ->
     (folder / HEADER).write_text(json.dumps(header, sort_keys=True, indent=1) + "\n", encoding="ascii")
 
 
-def _to_pool_numbers(record: SplitRecord, pool_ids: Sequence[str]) -> NDArray[np.int64]:
-    """The items as numbers among all sorted ids of the pool, however they were numbered before."""
-    if record.ids is None or record.ids is pool_ids:
-        return np.asarray(record.clients.items)
-    place = {name: number for number, name in enumerate(pool_ids)}
-    names = np.array([place[name] for name in record.ids], dtype=np.int64)
-    return names[record.clients.items]
-
-
-def _write_zip(record: SplitRecord, path: Path, pool_ids: Sequence[str]) -> None:
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "split"
-        folder.mkdir()
-        _write_arrays(record, folder, pool_ids)
-        packed = Path(scratch) / "record.zip"
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-            for file in sorted(folder.iterdir()):
-                archive.writestr(zipfile.ZipInfo(file.name), file.read_bytes())
-        write_atomic(path, packed.read_bytes())
-
-
 def _load_arrays(path: Path) -> SplitRecord:
-    where = str(path)
-    files = locate_files(path)
-    data = read_header_file(files, where)
-    header = check_header(data, where)
+    where, files = str(path), locate_files(path)
+    if HEADER not in files:
+        raise DataError(f"{where} is not a split: it holds no {HEADER}")
+    found = files[HEADER]
+    if found.size > MAX_TEXT:
+        raise DataError(f"{where}: {HEADER} has {found.size:,} bytes, at most {MAX_TEXT:,} are read")
+    with open_plain(found.path) as file:
+        file.seek(found.start)
+        data = parse_json(file.read(found.size), f"{where}: {HEADER}")
+    fields = check_header(data, where)
     clients, assignments, varied = data.get("clients"), data.get("assignments"), data.get("variants")
     if not is_count(clients, MAX_CLIENTS) or not is_count(assignments, MAX_ASSIGNMENTS) or not clients:
         raise DataError(
@@ -254,10 +217,16 @@ def _load_arrays(path: Path) -> SplitRecord:
     offsets = open_offsets(files, "offsets.bin", clients, assignments, where)
     items = open_array(files, "items.bin", assignments, where)
     digests = open_array(files, "digests.bin", 32 * clients, where).tobytes()
-    variants: Sequence[Any] = open_variants(files, clients, where) if varied else NoVariants(clients)
-    if record_digest(header.fields, digests) != header.digest:
-        raise _make_changed_error(where)
-    return _make_record(header, Assignment(offsets, items), None, variants, digests)
+    variants: Sequence[Any] = NoVariants(clients)
+    if varied:
+        size = files["variants.bin"].size if "variants.bin" in files else 0
+        starts = open_offsets(files, "variant_offsets.bin", clients, size, where)
+        if int(np.max(np.diff(starts))) > MAX_VARIANT:
+            raise DataError(f"{where}: variants.bin holds a variant of more than {MAX_VARIANT:,} bytes")
+        variants = StoredVariants(starts, open_array(files, "variants.bin", size, where))
+    divided = Assignment(offsets, items)
+    record = SplitRecord(**fields, clients=divided, ids=None, variants=variants, stored_digests=digests)
+    return _check_digest(record, data, where)
 
 
 # ---- the arrays of a folder or zip ------------------------------------------------------------------------------------
@@ -277,8 +246,7 @@ _LOCAL_HEADER = 30
 _LOCAL_MAGIC = b"PK\x03\x04"
 
 
-@dataclass(frozen=True)
-class StoredFile:
+class StoredFile(NamedTuple):
     """The bytes of one member: a file of a folder, or a range of a zip."""
 
     path: Path
@@ -287,23 +255,37 @@ class StoredFile:
 
 
 def locate_files(path: Path) -> dict[str, StoredFile]:
-    """The members of a split folder or zip by name; other files in it are not read."""
-    if path.is_file():
-        return _locate_members(path)
-    known = (HEADER, *DTYPES)
-    return {name: StoredFile(path / name, 0, (path / name).stat().st_size) for name in known if (path / name).is_file()}
-
-
-def read_header_file(files: Mapping[str, StoredFile], where: str) -> Any:
-    """The JSON value of the header, of limited length."""
-    if HEADER not in files:
-        raise DataError(f"{where} is not a split: it holds no {HEADER}")
-    found = files[HEADER]
-    if found.size > MAX_TEXT:
-        raise DataError(f"{where}: {HEADER} has {found.size:,} bytes, at most {MAX_TEXT:,} are read")
-    with open_plain(found.path) as file:
-        file.seek(found.start)
-        return parse_json(file.read(found.size), f"{where}: {HEADER}")
+    """The members of a split folder or zip by name; other files in it are not read. Members of a zip are not compressed, so they
+    can be mapped in place."""
+    known, found = (HEADER, *DTYPES), dict[str, StoredFile]()
+    if not path.is_file():
+        files = [path / name for name in known if (path / name).is_file()]
+        return {file.name: StoredFile(file, 0, file.stat().st_size) for file in files}
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            whole = path.stat().st_size
+            for member in archive.infolist():
+                name = Path(member.filename).name
+                if name not in known:
+                    continue
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                    raise DataError(
+                        f"{path}: {name} is compressed or encrypted; a split zip stores its members as they are"
+                    )
+                if name in found:
+                    raise DataError(f"{path}: {name} is in this zip twice")
+                file.seek(member.header_offset)
+                head = file.read(_LOCAL_HEADER)
+                if len(head) < _LOCAL_HEADER or not head.startswith(_LOCAL_MAGIC):
+                    raise DataError(f"{path}: {name} is not at the place that the zip gives")
+                skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+                start = member.header_offset + _LOCAL_HEADER + skip
+                if start + member.file_size > whole:
+                    raise DataError(f"{path}: {name} reaches beyond the end of the zip")
+                found[name] = StoredFile(path, start, member.file_size)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, OverflowError) as error:
+        raise DataError(f"{path} is not a whole zip file ({str(error)[:100]})") from None
+    return found
 
 
 def open_array(files: Mapping[str, StoredFile], name: str, count: int, where: str) -> NDArray[Any]:
@@ -353,42 +335,3 @@ class StoredVariants(Sequence[Any]):
         if not isinstance(found, dict | None):
             raise DataError(f"the variant of client {index} in variants.bin is neither an object nor null")
         return found
-
-
-def open_variants(files: Mapping[str, StoredFile], clients: int, where: str) -> StoredVariants:
-    """The variants of all clients, each within the maximum size."""
-    size = files["variants.bin"].size if "variants.bin" in files else 0
-    offsets = open_offsets(files, "variant_offsets.bin", clients, size, where)
-    if int(np.max(np.diff(offsets))) > MAX_VARIANT:
-        raise DataError(f"{where}: variants.bin holds a variant of more than {MAX_VARIANT:,} bytes")
-    return StoredVariants(offsets, open_array(files, "variants.bin", size, where))
-
-
-def _locate_members(path: Path) -> dict[str, StoredFile]:
-    """The offset of each stored member of the zip; members are not compressed, so they can be mapped in place."""
-    found: dict[str, StoredFile] = {}
-    try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            whole = path.stat().st_size
-            for member in archive.infolist():
-                name = Path(member.filename).name
-                if name not in (HEADER, *DTYPES):
-                    continue
-                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                    raise DataError(
-                        f"{path}: {name} is compressed or encrypted; a split zip stores its members as they are"
-                    )
-                if name in found:
-                    raise DataError(f"{path}: {name} is in this zip twice")
-                file.seek(member.header_offset)
-                head = file.read(_LOCAL_HEADER)
-                if len(head) < _LOCAL_HEADER or not head.startswith(_LOCAL_MAGIC):
-                    raise DataError(f"{path}: {name} is not at the place that the zip gives")
-                skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-                start = member.header_offset + _LOCAL_HEADER + skip
-                if start + member.file_size > whole:
-                    raise DataError(f"{path}: {name} reaches beyond the end of the zip")
-                found[name] = StoredFile(path, start, member.file_size)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, OverflowError) as error:
-        raise DataError(f"{path} is not a whole zip file ({str(error)[:100]})") from None
-    return found

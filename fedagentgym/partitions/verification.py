@@ -17,7 +17,7 @@ from fedagentgym.envs.make import env_class
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.variants import Plain, assign_variants
 from fedagentgym.partitions.assignment import Assignment
-from fedagentgym.partitions.division import RESERVED, Division, divide, make_sampler, sample_clients
+from fedagentgym.partitions.division import RESERVED, divide, make_sampler, sample_clients
 from fedagentgym.partitions.labels import Labels, find_shipped, from_mapping, from_pool
 from fedagentgym.partitions.record import NoVariants, SplitRecord, compute_client_digest, record_digest
 from fedagentgym.partitions.samplers import SAMPLERS
@@ -42,34 +42,28 @@ def verify(
 ) -> list[CheckResult]:
     """Every check of a record against its pool, the content first. `assignment` is the record's, in the numbers of `table`;
     `options` are the environment's, with which the pool is loaded again."""
+    digests = b"".join(
+        compute_client_digest(ids, variant) for ids, variant in zip(record.iter_tasks(), record.variants, strict=True)
+    )
+    if record_digest(record.to_header(), digests) != record.digest or digests != record.client_digests:
+        content = (False, "the content was changed after the split was made: its digest does not match")
+    else:
+        content = (True, f"{len(record):,} clients match the digest {record.digest[:19]}...")
+    if record.pool_digest != pool.digest:
+        held = (False, f"made for the pool {record.pool_digest}, this one is {pool.digest}")
+    elif assignment.has_repeats():
+        held = (False, "a client holds a task twice")
+    else:
+        held = (True, f"every task is in the pool ({len(pool):,} tasks), none twice on a client")
     return [
-        _check_content(record),
-        _check_pool(record, pool, assignment),
+        CheckResult("content", *content),
+        CheckResult("pool", *held),
         _check_roles(record),
         *_check_labels(record, pool, table),
         _check_evaluation(record, options),
         _check_sampling(record, table, assignment),
         *_check_axes(record, table, assignment),
     ]
-
-
-def _check_content(record: SplitRecord) -> CheckResult:
-    digests = b"".join(
-        compute_client_digest(ids, variant) for ids, variant in zip(record.iter_tasks(), record.variants, strict=True)
-    )
-    if record_digest(record.to_header(), digests) != record.digest or digests != record.client_digests:
-        return CheckResult(
-            "content", False, "the content was changed after the split was made: its digest does not match"
-        )
-    return CheckResult("content", True, f"{len(record):,} clients match the digest {record.digest[:19]}...")
-
-
-def _check_pool(record: SplitRecord, pool: TaskPool, assignment: Assignment) -> CheckResult:
-    if record.pool_digest != pool.digest:
-        return CheckResult("pool", False, f"made for the pool {record.pool_digest}, this one is {pool.digest}")
-    if assignment.has_repeats():
-        return CheckResult("pool", False, "a client holds a task twice")
-    return CheckResult("pool", True, f"every task is in the pool ({len(pool):,} tasks), none twice on a client")
 
 
 def _check_roles(record: SplitRecord) -> CheckResult:
@@ -113,14 +107,15 @@ def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list
 
 
 def _check_evaluation(record: SplitRecord, options: Mapping[str, Any]) -> CheckResult:
-    declared = set(env_class(record.env_id).evaluation_splits)
+    cls = env_class(record.env_id)
+    declared = set(cls.evaluation_splits)
     known = set(record.evaluation) | declared
     if set(record.evaluation) != declared:
         listed = ", ".join(record.evaluation) or "none"
         return CheckResult(
             "evaluation",
             False,
-            f"the split lists {listed} as evaluation splits, {record.env_id} has {join_names(declared)}",
+            f"the split lists {listed} as evaluation splits, {record.env_id} has {join_names(cls.evaluation_splits)}",
         )
     if record.env_split in known or record.env_split == "all":
         return CheckResult("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")
@@ -153,8 +148,16 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
         )
         return CheckResult(name, None, detail)
     try:
-        again, roles = _sample_again(record, table)
-        same_variants = all(old == new for old, new in zip(record.variants, _draw_variants(record), strict=True))
+        sampler, sizes = (
+            make_sampler(record.sampler, record.parameters),
+            {n: len(ids) for n, ids in record.roles.items()},
+        )
+        again, roles = divide(table, sampler, len(record), record.seed, sizes, record.server_overlap)
+        variants: Sequence[Plain | None] = NoVariants(len(record))
+        if record.variant is not None:
+            cls = env_class(record.env_id)
+            variants = assign_variants(cls.id, cls.variants, record.variant, record.seed, len(record))
+        same_variants = all(old == new for old, new in zip(record.variants, variants, strict=True))
     except FedAgentGymError as error:
         return CheckResult(name, False, f"sampling again fails: {error}")
     except (ArithmeticError, ValueError, TypeError, LookupError, MemoryError) as error:
@@ -163,51 +166,30 @@ def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignmen
     if again.same_as(assignment) and same_roles and same_variants:
         detail = f"{record.sampler} with seed {record.seed} reproduces the same tasks, bit for bit"
         return CheckResult(name, True, detail)
-    detail = _explain_difference(record, assignment, again, same_roles, same_variants)
-    return CheckResult(name, False if can_resample(bool(record.parameters.get("compat"))) else None, detail)
-
-
-def _sample_again(record: SplitRecord, table: TaskTable) -> Division:
-    """The division, computed again from its sampler, parameters and seed."""
-    sizes = {name: len(ids) for name, ids in record.roles.items()}
-    sampler = make_sampler(record.sampler, record.parameters)
-    return divide(table, sampler, len(record), record.seed, sizes, record.server_overlap)
-
-
-def _draw_variants(record: SplitRecord) -> Sequence[Plain | None]:
-    if record.variant is None:
-        return NoVariants(len(record))
-    cls = env_class(record.env_id)
-    return assign_variants(cls.id, cls.variants, record.variant, record.seed, len(record))
-
-
-def _explain_difference(
-    record: SplitRecord, ours: Assignment, again: Assignment, same_roles: bool, same_variants: bool
-) -> str:
-    """Distinguish a changed file from a library that draws differently."""
-    made = {name: record.provenance.get(name) for name in ("numpy", "scipy")}
+    # a changed file, or a library that draws differently?
     if not can_resample(bool(record.parameters.get("compat"))):
-        return (
+        numpy, scipy = record.provenance.get("numpy"), record.provenance.get("scipy")
+        detail = (
             "cannot be verified: this numpy or scipy cannot re-sample, it draws other numbers than the ones this library"
-            f" was tested with (the split was made with numpy {made['numpy']}, scipy {made['scipy']}); the content itself"
-            " matches its digest"
+            f" was tested with (the split was made with numpy {numpy}, scipy {scipy}); the content itself matches its digest"
         )
-    if not same_variants:
-        return "the variants do not follow from the seed: the content was changed and its digest recomputed"
-    if not same_roles:
-        return "the roles do not follow from the seed: the content was changed and its digest recomputed"
-    changed = sum(not np.array_equal(ours[client], again[client]) for client in range(len(record)))
-    return (
+        return CheckResult(name, None, detail)
+    changed = sum(not np.array_equal(assignment[client], again[client]) for client in range(len(record)))
+    detail = (
         f"{changed:,} of {len(record):,} clients do not follow from the seed: the content and its digest were changed"
     )
+    if not same_roles:
+        detail = "the roles do not follow from the seed: the content was changed and its digest recomputed"
+    if not same_variants:
+        detail = "the variants do not follow from the seed: the content was changed and its digest recomputed"
+    return CheckResult(name, False, detail)
+
+
+_FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
 
 
 def can_resample(published: bool) -> bool:
     """Return whether the random numbers of all samplers are the same here as where the library was tested."""
-    return _compute_fingerprint(published) == _FINGERPRINTS[published]
-
-
-def _compute_fingerprint(published: bool) -> str:
     table = TaskTable(
         [f"{number:03d}" for number in range(300)], ("a", "b", "c"), np.arange(300) % 7 % 3, np.arange(300)
     )
@@ -224,10 +206,7 @@ def _compute_fingerprint(published: bool) -> str:
     for name, parameters in specs:
         drawn = sample_clients(make_sampler(name, parameters), table, 12, 5)
         hasher.update(drawn.offsets.astype("<i8").tobytes() + drawn.items.astype("<i8").tobytes())
-    return hasher.hexdigest()[:16]
-
-
-_FINGERPRINTS = {False: "a94c95e625904c08", True: "03d19fc4d5815d00"}
+    return hasher.hexdigest()[:16] == _FINGERPRINTS[published]
 
 
 def _check_axes(record: SplitRecord, table: TaskTable, assignment: Assignment) -> list[CheckResult]:
@@ -294,21 +273,17 @@ def compare(first: SplitRecord, second: SplitRecord) -> SplitDifference:
     pairs = [(set(first.get_tasks(client)), set(second.get_tasks(client))) for client in range(count)]
     values = [len(a & b) / max(len(a | b), 1) if a | b else 1.0 for a, b in pairs]
     least = min(range(count), key=values.__getitem__)
+    left, right = _flatten_record(first), _flatten_record(second)
+    names = [*left, *(name for name in right if name not in left)]
     return SplitDifference(
         digests=(first.digest, second.digest),
-        fields=_compare_fields(first, second),
+        fields={name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)},
         clients=count,
         changed=sum(a != b for a, b in pairs),
         mean_jaccard=sum(values) / count,
         least_jaccard=values[least],
         least_client=least,
     )
-
-
-def _compare_fields(first: SplitRecord, second: SplitRecord) -> dict[str, tuple[Any, Any]]:
-    left, right = _flatten_record(first), _flatten_record(second)
-    names = [*left, *(name for name in right if name not in left)]
-    return {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
 
 
 def _flatten_record(record: SplitRecord) -> dict[str, Any]:
