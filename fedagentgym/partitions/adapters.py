@@ -37,16 +37,9 @@ def get_row_indices(client_split: ClientSplit) -> list[list[int]]:
         [200, 200, 200]
     """
     require_type("rows are those of a ClientSplit", client_split, ClientSplit)
-    order = _map_items_to_rows(client_split)
-    return [np.sort(order[numbers]).tolist() for numbers in client_split.assignment]
-
-
-def _map_items_to_rows(client_split: ClientSplit) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The pool's row for each number of the table."""
     position = client_split.pool.find_position
-    return np.fromiter(
-        (position(name) for name in client_split.table.ids), dtype=np.int64, count=len(client_split.table)
-    )
+    rows = np.fromiter(map(position, client_split.table.ids), dtype=np.int64, count=len(client_split.table))
+    return [np.sort(rows[numbers]).tolist() for numbers in client_split.assignment]
 
 
 def import_client_split(
@@ -81,7 +74,15 @@ def import_client_split(
     refuse_evaluation(cls, split)
     whole = pool if pool is not None else open_pool(env_id, split, options)
     table = TaskTable.from_pool(whole)
-    rows = _to_client_lists(held)
+    if isinstance(held, Mapping):
+        if set(held) != set(range(len(held))):
+            raise DataError(
+                f"clients of the mapping are numbered 0 to {len(held) - 1}, found {sorted(held, key=str)[:5]}"
+            )
+        held = [held[number] for number in range(len(held))]
+    rows = [list(ids) for ids in held]
+    if not rows:
+        raise DataError("the mapping has no clients")
     clients = Assignment.from_lists(table.find_numbers(ids, f"client {number}") for number, ids in enumerate(rows))
     if clients.has_repeats():
         raise DataError("a client of the mapping holds a task twice")
@@ -104,17 +105,3 @@ def import_client_split(
         provenance=collect_provenance(),
     )
     return ClientSplit(made, whole, options, own_pool=pool is not None)
-
-
-def _to_client_lists(client_tasks: Mapping[int, Iterable[str]] | Sequence[Iterable[str]]) -> list[list[str]]:
-    if not isinstance(client_tasks, Mapping):
-        rows = [list(ids) for ids in client_tasks]
-    elif set(client_tasks) != set(range(len(client_tasks))):
-        raise DataError(
-            f"clients of the mapping are numbered 0 to {len(client_tasks) - 1}, found {sorted(client_tasks, key=str)[:5]}"
-        )
-    else:
-        rows = [list(client_tasks[number]) for number in range(len(client_tasks))]
-    if not rows:
-        raise DataError("the mapping has no clients")
-    return rows

@@ -232,11 +232,11 @@ def export_client(client: Client, folder: str | Path) -> Path:
     with atomic_folder(folder) as part:
         (part / TASKS_FILE).write_text("".join(lines), "utf-8")
         (part / CLIENT_FILE).write_text(format_settings(settings), "utf-8")
-        (part / CARD_FILE).write_text(_write_card(client, split, pool), "utf-8")
+        (part / CARD_FILE).write_text(format_card(client, split, pool), "utf-8")
     return Path(folder)
 
 
-def _write_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
+def format_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
     record = split.record
     return CARD.format(
         client=client.index,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,8 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.envs.tasks import plain_name
-
-if TYPE_CHECKING:
-    from fedagentgym.partitions.record import SplitRecord
-    from fedagentgym.partitions.statistics import Statistics
-
+from fedagentgym.partitions.record import SplitRecord
+from fedagentgym.partitions.statistics import Statistics
 
 TEXT_COLOR, MUTED_COLOR, GRID_COLOR, ACCENT_COLOR = "#1b2733", "#5b6875", "#dfe4e8", "#c2410c"
 DARK_COLOR, MEDIUM_COLOR, LIGHT_COLOR = "#1f4e79", "#7fa8c9", "#dbe7f0"
@@ -53,8 +50,14 @@ def make_figure(widths: Sequence[float]) -> tuple[Any, Any]:
     return figure, axes
 
 
-def save_figure(figure: Any, path: str | Path) -> None:
-    """Save as PNG or SVG, by the name; the same figure gives the same bytes."""
+def add_title(figure: Any, text: str, x: float = 0.012) -> None:
+    figure.suptitle(text, x=x, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold")
+
+
+def save_figure(figure: Any, path: str | Path | None) -> None:
+    """Save as PNG or SVG, by the name, if there is one; the same figure gives the same bytes."""
+    if path is None:
+        return
     path = validate_figure_path(path)
     metadata = {"Date": None, "Creator": "fedagentgym"} if path.suffix == ".svg" else {"Software": "fedagentgym"}
     drawn = BytesIO()
@@ -137,21 +140,45 @@ Floats = NDArray[np.float64]
 
 MAX_BARS = 100
 MAX_CATEGORIES = 8
+SYMBOLS = {"omega": "\u03c9", "xi": "\u03be", "beta": "\u03b2"}
 
 
 def plot_client_split(record: SplitRecord, statistics: Statistics, path: str | Path | None = None) -> Any:
     """The figure that fits the sampler of a client split; an array of axes."""
     matplotlib = require("matplotlib", "plots")
     with matplotlib.rc_context(STYLE):
-        figure, axes = _plot_panels(record.sampler, statistics)
-        figure.suptitle(
-            format_title(record), x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold"
+        if record.sampler == "hardness" and statistics.solved is not None:
+            figure, axes = make_figure([3, 1])
+            plot_solved_bars(statistics, axes[0])
+            plot_solved_histogram(statistics, axes[1])
+        elif record.sampler == "coverage":
+            figure, axes = make_figure([2, 1])
+            plot_size_bars(statistics, axes[0])
+            plot_copies_histogram(statistics, axes[1])
+        elif np.ptp(statistics.sizes) > 1:
+            figure, axes = make_figure([2, 1])
+            plot_mixture_bars(statistics, axes[0])
+            plot_size_bars(statistics, axes[1])
+        else:
+            figure, axes = make_figure([1])
+            plot_mixture_bars(statistics, axes[0])
+
+        symbols = {**SYMBOLS, "xi": "\u03be\u2032"} if record.sampler == "hardness" else SYMBOLS
+        numbers = [(symbol, record.parameters.get(key)) for key, symbol in symbols.items()]
+        shown = ", ".join(f"{symbol} = {number:g}" for symbol, number in numbers if isinstance(number, int | float))
+        name = record.sampler.replace("_", " ").replace("$", "\\$").capitalize()
+        add_title(figure, f"{plain_name(record.env_id)}  \u00b7  {f'{name} {shown}'.strip()}")
+
+        sizes, (measure, value) = statistics.sizes, statistics.dispersion()
+        each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {format_fixed(sizes.mean())}"
+        if not np.ptp(sizes):
+            each = f"{count_things(sizes[0], 'task')} each"
+        subtitle = (
+            f"{count_things(len(sizes), 'client')}, {each}, pool of {statistics.tasks_in_pool:,}; {measure}"
+            f" {format_fixed(value, 3)}; seed {record.seed}"
         )
-        figure.text(
-            0.012, 0.915, format_subtitle(record, statistics), ha="left", va="top", fontsize=9, color=MUTED_COLOR
-        )
-        if path is not None:
-            save_figure(figure, path)
+        figure.text(0.012, 0.915, subtitle, ha="left", va="top", fontsize=9, color=MUTED_COLOR)
+        save_figure(figure, path)
     return axes
 
 
@@ -167,53 +194,9 @@ def plot_curve(title: str, points: Sequence[Mapping[str, Any]], path: str | Path
         axes.plot(rounds, [point["success"] for point in points], marker="o", markersize=3)
         axes.set(xlabel="round", ylabel="success on held-out tasks", ylim=(0, 1))
         style_axes(axes)
-        figure.suptitle(title, x=0.012, y=0.985, ha="left", va="top", fontsize=12.5, color=TEXT_COLOR, weight="bold")
-        if path is not None:
-            save_figure(figure, path)
+        add_title(figure, title)
+        save_figure(figure, path)
     return axes
-
-
-def _plot_panels(sampler: str, statistics: Statistics) -> tuple[Any, Any]:
-    if sampler == "hardness" and statistics.solved is not None:
-        figure, axes = make_figure([3, 1])
-        plot_solved_bars(statistics, axes[0])
-        plot_solved_histogram(statistics, axes[1])
-    elif sampler == "coverage":
-        figure, axes = make_figure([2, 1])
-        plot_size_bars(statistics, axes[0])
-        plot_copies_histogram(statistics, axes[1])
-    elif np.ptp(statistics.sizes) > 1:
-        figure, axes = make_figure([2, 1])
-        plot_mixture_bars(statistics, axes[0])
-        plot_size_bars(statistics, axes[1])
-    else:
-        figure, axes = make_figure([1])
-        plot_mixture_bars(statistics, axes[0])
-    return figure, axes
-
-
-def format_title(record: SplitRecord) -> str:
-    parameters = record.parameters
-    name = record.sampler.replace("_", " ").replace("$", "\\$").capitalize()
-    symbols = [
-        ("omega", "\u03c9"),
-        ("xi", "\u03be\u2032" if record.sampler == "hardness" else "\u03be"),
-        ("beta", "\u03b2"),
-    ]
-    numbers = [(symbol, parameters.get(key)) for key, symbol in symbols]
-    shown = ", ".join(f"{symbol} = {number:g}" for symbol, number in numbers if isinstance(number, int | float))
-    return "  \u00b7  ".join([plain_name(record.env_id), f"{name} {shown}".strip()])
-
-
-def format_subtitle(record: SplitRecord, statistics: Statistics) -> str:
-    sizes, (measure, value) = statistics.sizes, statistics.dispersion()
-    each = f"{sizes.min():,} to {sizes.max():,} tasks, mean {format_fixed(sizes.mean())}"
-    if not np.ptp(sizes):
-        each = f"{count_things(sizes[0], 'task')} each"
-    pool = f"pool of {statistics.tasks_in_pool:,}"
-    return (
-        f"{count_things(len(sizes), 'client')}, {each}, {pool}; {measure} {format_fixed(value, 3)}; seed {record.seed}"
-    )
 
 
 def plot_mixture_bars(
@@ -231,7 +214,11 @@ def plot_mixture_bars(
     else:
         order = _subsample_clients(np.argsort(-statistics.sizes, kind="stable"))
         heights = shares[order] * statistics.sizes[order, None]
-    positions, widths = _place_bars(len(order), with_pool=unit == "share")
+    positions, widths = np.arange(len(order), dtype=float), np.ones(len(order))
+    if unit == "share":  # the pool's bar is apart from the clients' and never too narrow to see
+        gap = max(1.0, len(order) * 0.015)
+        positions = np.append(positions, len(order) - 0.5 + gap + 0.02 * len(order))
+        widths = np.append(widths, max(1.0, 0.04 * len(order)))
     base = np.zeros(len(heights))
     for column, colour in enumerate(make_palette(len(names))):
         axes.bar(positions, heights[:, column], widths, bottom=base, color=colour, label=names[column], **BAR_EDGE)
@@ -252,15 +239,6 @@ def plot_mixture_bars(
     return axes
 
 
-def _place_bars(clients: int, *, with_pool: bool) -> tuple[Floats, Floats]:
-    """Places and widths of the clients' bars; the pool's bar is apart from them and never too narrow to see."""
-    positions, widths = np.arange(clients, dtype=float), np.ones(clients)
-    if not with_pool:
-        return positions, widths
-    gap = max(1.0, clients * 0.015)
-    return np.append(positions, clients - 0.5 + gap + 0.02 * clients), np.append(widths, max(1.0, 0.04 * clients))
-
-
 def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
     """Client sizes in ascending order, with their mean."""
     axes = axes if axes is not None else make_figure([1])[1][0]
@@ -278,7 +256,7 @@ def plot_size_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_copies_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """Return how many clients share a task."""
+    """A histogram of the number of clients that share a task."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     values, counts = np.unique(statistics.copies, return_counts=True)
     axes.bar(values, counts / counts.sum(), 0.62, color=MEDIUM_COLOR, linewidth=0)
@@ -324,7 +302,7 @@ def plot_solved_bars(statistics: Statistics, axes: Any = None) -> Any:
 
 
 def plot_solved_histogram(statistics: Statistics, axes: Any = None) -> Any:
-    """Return how many clients have which solved share."""
+    """A histogram of the clients' solved shares."""
     axes = axes if axes is not None else make_figure([1])[1][0]
     shares = _get_solved_shares(statistics)
     edges = np.linspace(0, 1, 21)

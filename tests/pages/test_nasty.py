@@ -36,7 +36,7 @@ from fedagentgym.leaderboard.comparison import write_comparison
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.results import Claim, Result, Verification, pack
-from fedagentgym.partitions.held import _write_card
+from fedagentgym.partitions.held import format_card
 from fedagentgym.runs.claims import describe_evaluated, make_point
 from fedagentgym.runs.folder import RunFolder, format_document, read_document, to_yaml
 from fedagentgym.runs.record import RunRecord, Spent
@@ -246,7 +246,7 @@ def test_cards_of_models_and_data(text: str) -> None:
         told = {"env_id": "Guess-v0", "sampler": text, "seed": 0, "parameters": {text: text}, "pool_digest": "sha256:0"}
         split, pool = MagicMock(record=SimpleNamespace(**told), digest="sha256:0"), MagicMock(categories={text: 3})
         split.__len__.return_value = pool.__len__.return_value = 3
-        held = _write_card(SimpleNamespace(index=0), split, pool)  # type: ignore[arg-type]
+        held = format_card(SimpleNamespace(index=0), split, pool)  # type: ignore[arg-type]
         return write_model_card(file, base=text, licence=None, parameters=5), held
 
     for nasty, plain in zip(write(text), write(PLAIN), strict=True):
