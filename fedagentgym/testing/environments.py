@@ -89,6 +89,8 @@ def check_env(env: EnvLike, **options: Any) -> None:
         >>> from fedagentgym.testing import check_env
         >>> check_env("fedagentgym/Guess-v0")
     """
+    from gymnasium.utils.env_checker import check_env as gymnasium_check
+
     with _one_sentence():
         checked = open_env(env, **options)
         _check_description(checked)
@@ -96,13 +98,20 @@ def check_env(env: EnvLike, **options: Any) -> None:
         _check_views(checked)
         if checked.has_expert:
             _check_expert(checked)
-        _check_global_generators(checked)
+        with global_generators_untouched(checked.id):
+            checked.reset(seed=123)
+            checked.step("anything")
+            play_steps(checked, 5)
         _check_determinism(checked)
         _check_purity(checked)
         _check_snapshots(checked)
         _check_hostile_actions(checked)
         _check_lockstep(checked)
-        _check_gymnasium(checked)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gymnasium_check(checked, skip_render_check=True)
+        messages = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
+        assert not messages, f"gymnasium's check_env warns: {messages[0]}"
         if checked.has_expert:
             _check_ungraded(checked)
         else:
@@ -347,7 +356,12 @@ def _check_expert(env: TextEnv) -> None:
             action = expert.act(episode)
             assert isinstance(action, str), f"expert().act(episode) returns an action, a text, got {show_value(action)}"
             allowed = episode.view.admissible
-            assert allowed is None or any(_fits(action, one) for one in allowed), (
+            fits = allowed is None or action in allowed
+            for pattern in filter(SLOT.search, allowed or ()):  # a slot is filled with anything
+                before, after = SLOT.split(pattern, maxsplit=1)
+                filled = len(action) > len(before) + len(after)
+                fits |= filled and action.startswith(before) and action.endswith(after)
+            assert allowed is None or fits, (
                 f"expert().act(episode) returned {action[:60]!r}, which is not admissible: {', '.join(allowed[:5])}"
             )
             (episode,) = env.step_many([episode], [action])
@@ -360,24 +374,6 @@ def _check_expert(env: TextEnv) -> None:
     assert solved, f"the expert solved none of {PLAYED} tasks: View(success=True) when the task is solved"
 
 
-def _fits(action: str, allowed: str) -> bool:
-    """True if an action is an admissible one, its slot filled with anything."""
-    if not SLOT.search(allowed):
-        return action == allowed
-    before, after = SLOT.split(allowed, maxsplit=1)
-    return action.startswith(before) and action.endswith(after) and len(action) > len(before) + len(after)
-
-
-def _check_gymnasium(env: TextEnv) -> None:
-    from gymnasium.utils.env_checker import check_env as gymnasium_check
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        gymnasium_check(env, skip_render_check=True)
-    messages = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
-    assert not messages, f"gymnasium's check_env warns: {messages[0]}"
-
-
 def _check_info(info: dict[str, Any], env: TextEnv) -> None:
     for key, kind in INFO_TYPES.items():
         assert key in info, f"info lacks the key {key!r}"
@@ -386,13 +382,6 @@ def _check_info(info: dict[str, Any], env: TextEnv) -> None:
     assert tuple(info["rewards"]) == env.reward_names, "info['rewards'] has other keys than reward_names"
     assert all(isinstance(value, float) for value in info["rewards"].values()), "a reward component is not a float"
     assert all(isinstance(entry, str) for entry in info["admissible"] or []), "an admissible entry is not a string"
-
-
-def _check_global_generators(env: TextEnv) -> None:
-    with global_generators_untouched(env.id):
-        env.reset(seed=123)
-        env.step("anything")
-        play_steps(env, 5)
 
 
 def _check_determinism(env: TextEnv) -> None:
@@ -543,7 +532,14 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
         >>> from fedagentgym.testing import check_sampler
         >>> check_sampler("uniform", tasks_per_client=20)
     """
-    table = _make_table(tasks, categories)
+    draws = stream(0, "check sampler")
+    weights = [1.0 / (1 + code) for code in range(categories)]
+    codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
+    names = tuple(f"category {code:02d}" for code in range(categories))
+    ids = [f"check/train/{number:05d}" for number in range(tasks)]
+    solved = draws.uniform(tasks) < 0.5
+    users = encode_values((draws.permutation(tasks) % max(tasks // 15, 1)).tolist())
+    table = TaskTable(ids, names, codes, np.arange(tasks), solved, {"user": users}.__getitem__)
     sampler = make_sampler(name, parameters)
     with global_generators_untouched(name):
         first = sample_clients(sampler, table, clients, 0)
@@ -554,15 +550,3 @@ def check_sampler(name: str, *, clients: int = 10, tasks: int = 600, categories:
     stored = json.loads(json.dumps(dump_parameters(sampler)))
     again = sample_clients(make_sampler(name, stored), table, clients, 0)
     assert first.same_as(again), f"{name} gives another split for the parameters that a split file would hold"
-
-
-def _make_table(tasks: int, categories: int) -> TaskTable:
-    draws = stream(0, "check sampler")
-    weights = [1.0 / (1 + code) for code in range(categories)]
-    codes = np.concatenate([np.arange(categories), draws.weighted(weights, size=tasks - categories)])
-    names = tuple(f"category {code:02d}" for code in range(categories))
-    ids = [f"check/train/{number:05d}" for number in range(tasks)]
-    solved = draws.uniform(tasks) < 0.5
-    users = draws.permutation(tasks) % max(tasks // 15, 1)
-    fields = {"user": encode_values(users.tolist())}
-    return TaskTable(ids, names, codes, np.arange(tasks), solved, fields.__getitem__)

@@ -62,7 +62,17 @@ def check_aggregation(name: str, **settings: object) -> None:
         with global_generators_untouched(name):
             for number in (1, 2):
                 state = _check_round(name, rule, state, number, weights)
-            _check_weights(name, rule, examples)
+            # the same updates with equal and with unequal weights
+            begun, losses = ServerState(_make_parameters(0)), [0.5] * len(examples)
+            updates = [_make_parameters(1000 + client) for client in range(len(examples))]
+            results = {
+                aggregate(rule, begun, zip(updates, weights, strict=True), losses).digest
+                for weights in ([1.0] * len(examples), examples, examples[::-1])
+            }
+        if rule.uses_weights:
+            assert len(results) > 1, f"{name} says uses_weights, but equal and unequal weights give the same"
+        else:
+            assert len(results) == 1, f"{name} depends on the clients' weights, but does not say uses_weights = True"
 
 
 def _load(plain: Mapping[str, object]) -> AggregationRule:
@@ -93,18 +103,6 @@ def _check_round(
     following = [aggregate(rule, begun, zip(updates, weights, strict=True), losses).digest for begun in (after, stored)]
     assert following[0] == following[1], f"{name} continues differently from a state that was stored and read again"
     return after
-
-
-def _check_weights(name: str, rule: AggregationRule, examples: Sequence[float]) -> None:
-    """The same updates with equal and with unequal weights: the results differ if the rule says that it uses weights."""
-    state, losses = ServerState(_make_parameters(0)), [0.5] * len(examples)
-    updates = [_make_parameters(1000 + client) for client in range(len(examples))]
-    weightings = ([1.0] * len(examples), examples, examples[::-1])
-    found = {aggregate(rule, state, zip(updates, weights, strict=True), losses).digest for weights in weightings}
-    if rule.uses_weights:
-        assert len(found) > 1, f"{name} says uses_weights, but equal and unequal weights give the same"
-    else:
-        assert len(found) == 1, f"{name} depends on the clients' weights, but does not say uses_weights = True"
 
 
 def _make_parameters(seed: int) -> dict[str, Array]:
@@ -174,26 +172,27 @@ def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
             **options,
         )
         try:
-            _check(name, backend, open_backend(ApplicationSpec(APPLICATION), application=build()))
+            reference = open_backend(ApplicationSpec(APPLICATION), application=build())
+            first, second, third = (StateName(1, call) for call in range(3))
+            _same(name, backend, reference, _requests(first, None), "the first call of a client")
+            _same(name, backend, reference, _requests(second, first), "a call that starts from the state of another")
+            _same(name, backend, reference, _requests(second, first), "a call that is repeated")
+            for wanted, status in (("raise", "error"), ("sleep", "timeout")):
+                requests = _requests(third, second, wanted)[:1]
+                (reply,) = _answers(name, backend, requests, deadline=1.0 if wanted == "sleep" else None)
+                assert reply.status == status, (
+                    f"{name}: a client that is to {wanted} is {reply.status!r} instead of {status!r}"
+                )
+                assert reply.state is None, f"{name}: a client that is to {wanted} leaves a new state"
+            _same(name, backend, reference, _requests(third, second), "a call after one that failed")
+            for each in (backend, reference):
+                each.commit(dict.fromkeys(CLIENTS, third))
+                each.prune(dict.fromkeys(CLIENTS, third))
+            _same(
+                name, backend, reference, _requests(StateName(2, 0), third), "a call that starts from a committed state"
+            )
         finally:
             backend.close()
-
-
-def _check(name: str, backend: Backend, reference: Backend) -> None:
-    first, second, third = (StateName(1, call) for call in range(3))
-    _same(name, backend, reference, _requests(first, None), "the first call of a client")
-    _same(name, backend, reference, _requests(second, first), "a call that starts from the state of another")
-    _same(name, backend, reference, _requests(second, first), "a call that is repeated")
-    for wanted, status in (("raise", "error"), ("sleep", "timeout")):
-        requests = _requests(third, second, wanted)[:1]
-        (reply,) = _answers(name, backend, requests, deadline=1.0 if wanted == "sleep" else None)
-        assert reply.status == status, f"{name}: a client that is to {wanted} is {reply.status!r} instead of {status!r}"
-        assert reply.state is None, f"{name}: a client that is to {wanted} leaves a new state"
-    _same(name, backend, reference, _requests(third, second), "a call after one that failed")
-    for each in (backend, reference):
-        each.commit(dict.fromkeys(CLIENTS, third))
-        each.prune(dict.fromkeys(CLIENTS, third))
-    _same(name, backend, reference, _requests(StateName(2, 0), third), "a call that starts from a committed state")
 
 
 def _requests(made: StateName, base: StateName | None, wanted: str = "") -> list[Request]:

@@ -73,7 +73,9 @@ def check_algorithm(
                 f"{name}: worker processes give other parameters than a sequential run"
             )
             _check_states(name, first, pooled)
-        _check_record(first, name)
+        record = first.record
+        assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
+        assert record["curve"], f"{name}: nothing was evaluated"
         _check_card(first, name, plain, opened)
     return first
 
@@ -111,17 +113,11 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
 
 
 def _check_states(name: str, first: RunResult, other: RunResult) -> None:
-    """Return what clients keep, such as parameters of their own, must be the same too."""
+    """What clients keep, such as parameters of their own, must be the same too."""
     from fedagentgym.federation.commits import CommitStore
 
     kept = [CommitStore(run.folder / "rounds").read_note(run.record["rounds"]).links.states for run in (first, other)]
     assert kept[0] == kept[1], f"{name}: clients of the same run end with other states"
-
-
-def _check_record(run: RunResult, name: str) -> None:
-    record = run.record
-    assert record["final"]["round"] == record["rounds"], f"{name}: the run did not reach its last round"
-    assert record["curve"], f"{name}: nothing was evaluated"
 
 
 @contextmanager
@@ -147,6 +143,7 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
     from fedagentgym.algorithms.held import SECTIONS
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.plan import plan_work
+    from fedagentgym.federation.commits import CommitStore
 
     config = load_config(plain)
     if get_algorithm_class(config.algorithm).describe.__func__ is BaseAlgorithm.describe.__func__:  # type: ignore[attr-defined]
@@ -163,7 +160,8 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
     plan = plan_work(config)
     if plan is None:
         return
-    size = sum(array.nbytes for array in _read_parameters(run).values())
+    last = CommitStore(run.folder / "rounds").read(run.record["rounds"])
+    size = sum(array.nbytes for array in last.state.parameters.values())
     work, spent = plan.count_until(run.record["rounds"]), run.record["spent"]
     for what, done, most in (
         ("episodes", spent["episodes"], work.episodes + work.scored),
@@ -172,13 +170,6 @@ def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Col
         ("bytes of parameters from the clients", sent["up"]["weights"], work.models_up * size),
     ):
         assert done <= most, f"{name}: {done:,} {what} in a run, and its card says {most:,} (round, preparation)"
-
-
-def _read_parameters(run: RunResult) -> Mapping[str, Any]:
-    """The parameters of the run's last state."""
-    from fedagentgym.federation.commits import CommitStore
-
-    return CommitStore(run.folder / "rounds").read(run.record["rounds"]).state.parameters
 
 
 def check_tracker(name: str, **options: Any) -> None:
