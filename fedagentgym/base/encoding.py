@@ -187,13 +187,21 @@ def read_header(data: bytes | memoryview, *, limit: int | None = None, header_li
         raw = json.loads(head, parse_constant=_reject_constant)
         if not isinstance(raw, dict) or set(raw) != {"arrays", "tree"} or not isinstance(raw["arrays"], list):
             raise ValueError("not a header")
-        arrays = tuple(_check_array_entry(entry) for entry in raw["arrays"])
+        arrays: list[tuple[str, tuple[int, ...]]] = []
+        for dtype, shape in raw["arrays"]:
+            if dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
+                raise ValueError("an array of unknown dtype or shape")
+            if not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
+                raise ValueError("an array of impossible shape")
+            if math.prod(max(size, 1) for size in shape) >= 1 << 48:
+                raise ValueError("an array of impossible shape")
+            arrays.append((dtype, tuple(shape)))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"encoded value has a malformed header: {str(error)[:200]}") from None
     if canonical_json(raw).encode("ascii") != head:
         raise DataError("encoded value has a header that is not in its canonical form")
     sizes = tuple(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in arrays)
-    header = Header(raw["tree"], arrays, sizes, _PREFIX + length, _PREFIX + length + sum(sizes))
+    header = Header(raw["tree"], tuple(arrays), sizes, _PREFIX + length, _PREFIX + length + sum(sizes))
     if limit is not None and header.total > limit:
         raise DataError(f"encoded value declares {header.total} bytes, at most {limit} are allowed")
     return header
@@ -293,27 +301,12 @@ def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], dep
                 raise DataError("encoded value refers to an array as bytes that holds none")
             return array.tobytes()
         if key == _ESCAPE:
-            return _unescape(inner, arrays, used, depth)
+            if isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)) in _RESERVED:
+                return {key: _restore(item, arrays, used, depth + 1) for key, item in inner.items()}
+            if inner in ("nan", "inf", "-inf"):
+                return float(inner)
+            raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
     return {_check_leaf(key): _restore(item, arrays, used, depth + 1) for key, item in tree.items()}
-
-
-def _unescape(inner: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:
-    if isinstance(inner, dict) and len(inner) == 1 and next(iter(inner)) in _RESERVED:
-        return {key: _restore(item, arrays, used, depth + 1) for key, item in inner.items()}
-    if inner in ("nan", "inf", "-inf"):
-        return float(inner)
-    raise DataError(f"encoded value has a malformed escape {str(inner)[:50]!r}")
-
-
-def _check_array_entry(entry: Any) -> tuple[str, tuple[int, ...]]:
-    dtype, shape = entry
-    if dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
-        raise ValueError("an array of unknown dtype or shape")
-    if not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
-        raise ValueError("an array of impossible shape")
-    if math.prod(max(size, 1) for size in shape) >= 1 << 48:
-        raise ValueError("an array of impossible shape")
-    return dtype, tuple(shape)
 
 
 def _reject_constant(name: str) -> Any:

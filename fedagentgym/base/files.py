@@ -259,7 +259,8 @@ def check_line(line: bytes, where: str) -> None:
     """Refuse a line that is too long, or has more lists and mappings than an honest one, before it is parsed."""
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-    _check_containers(line, where, MOST_IN_LINE)
+    if line.count(b"[") + line.count(b"{") > MOST_IN_LINE:  # an empty list of two bytes takes fifty of memory
+        raise DataError(f"{where}: more than the {MOST_IN_LINE:,} lists and mappings that are read")
 
 
 def unpack_parts(file: IO[bytes], where: str) -> Iterator[bytes]:
@@ -275,13 +276,6 @@ def unpack_parts(file: IO[bytes], where: str) -> Iterator[bytes]:
         raise DataError(f"{where} is not a whole xz file: {error}") from None
     if unpacker.unused_data or file.read(1):
         raise DataError(f"{where}: something follows the end of the compressed file")
-
-
-def _check_containers(text: bytes, where: str, most: int) -> None:
-    """Refuse a text with more lists and mappings than anything honest has, before they are made: an empty list of two bytes takes
-    fifty of memory."""
-    if text.count(b"[") + text.count(b"{") > most:
-        raise DataError(f"{where}: more than the {most:,} lists and mappings that are read")
 
 
 def cache_folder(*parts: str) -> Path:

@@ -60,7 +60,12 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
     check_hub_name(name)
     with atomic_folder(folder) as made, tempfile.TemporaryDirectory(prefix="fedagentgym-hub-") as cache:
         with open_hub(f"cannot pull {name}") as hub:
-            kind, about = _find_repository(hub, name, revision)
+            kind: Kind
+            api, missing = hub.HfApi(), require("huggingface_hub.errors", "train").RepositoryNotFoundError
+            try:
+                kind, about = "dataset", api.dataset_info(name, revision=revision, files_metadata=True)
+            except missing:
+                kind, about = "model", api.model_info(name, revision=revision, files_metadata=True)
             sizes = {file.rfilename: file.size or 0 for file in about.siblings or () if _is_taken(file.rfilename)}
             if not sizes or len(sizes) > MOST_FILES:
                 raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MOST_FILES:,}")
@@ -72,14 +77,6 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
                 _check_size(name, kind, sizes)
         check(made)
     return kind
-
-
-def _find_repository(hub: Any, name: str, revision: str | None) -> tuple[Kind, Any]:
-    api, missing = hub.HfApi(), require("huggingface_hub.errors", "train").RepositoryNotFoundError
-    try:
-        return "dataset", api.dataset_info(name, revision=revision, files_metadata=True)
-    except missing:
-        return "model", api.model_info(name, revision=revision, files_metadata=True)
 
 
 def _check_size(name: str, kind: Kind, sizes: dict[str, int]) -> None:

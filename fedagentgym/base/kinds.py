@@ -62,17 +62,14 @@ def describe_type(annotation: Any, metadata: Any = (), *, several: bool = False)
         return f"{len(parts)} {inner}" if fixed else f"list{'s' * several} of {inner}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "sections" if several else "section"
-    return _WORDS.get(origin or annotation, ("value", "values"))[several] + _describe_bounds(metadata)
-
-
-def _describe_bounds(metadata: Any) -> str:
-    found = [
+    bounds = [
         f"{words} {value:g}"
         for part in metadata
         for name, words in _BOUNDS.items()
         if isinstance(value := getattr(part, name, None), int | float)
     ]
-    return f", {' and '.join(found)}" if found else ""
+    kind = _WORDS.get(origin or annotation, ("value", "values"))[several]
+    return f"{kind}, {' and '.join(bounds)}" if bounds else kind
 
 
 def describe_default(field: FieldInfo) -> str:

@@ -141,10 +141,10 @@ class Ability(NamedTuple):
 
 def check_bfloat16() -> Ability:
     """Return whether products of bfloat16 are fast on this processor."""
-    flags = _read_cpu_flags()
+    flags = _read_cpu_field("flags", "Features")
     if flags is None:
         return Ability(False, f"unknown: {_CPU_FILE} cannot be read")
-    found = [flag for flag in BFLOAT16_FLAGS if flag in flags]
+    found = [flag for flag in BFLOAT16_FLAGS if flag in flags.split()]
     return Ability(
         bool(found), f"the processor has {' and '.join(found or ['neither ' + ' nor '.join(BFLOAT16_FLAGS)])}"
     )
@@ -153,12 +153,6 @@ def check_bfloat16() -> Ability:
 def read_processor_name() -> str:
     """Return what the system calls this kind of processor; where it has no name for it, the architecture."""
     return (_read_cpu_field("model name") or "").strip() or platform.machine()
-
-
-def _read_cpu_flags() -> frozenset[str] | None:
-    """Return the instruction sets of the first core; None where the system does not list them."""
-    found = _read_cpu_field("flags", "Features")
-    return None if found is None else frozenset(found.split())
 
 
 def _read_cpu_field(*names: str) -> str | None:

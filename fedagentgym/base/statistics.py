@@ -111,7 +111,11 @@ def estimate_tasks(
     if share.any():
         low[share], high[share] = _find_wilson([values[:, share] for values in strata], means[share], confidence)
     if not share.all():
-        half = _find_half_width([values[:, ~share] for values in strata], confidence)
+        half = np.zeros(int((~share).sum()))
+        if min(map(len, strata)) > 1:
+            parts = [values[:, ~share].var(axis=0, ddof=1) / len(values) for values in strata]
+            error, freedom = _combine(parts, [len(values) for values in strata])
+            half = error * _quantile(confidence, freedom)
         low[~share], high[~share] = means[~share] - half, means[~share] + half
     return means, low, high
 
@@ -134,16 +138,6 @@ def _find_wilson(strata: Sequence[Values], means: Values, confidence: float) -> 
     half = z / (1 + z * z / count) * np.sqrt(most / count + z * z / (4 * count * count))
     # the ends contain the mean, up to rounding
     return np.minimum(np.clip(middle - half, 0, 1), means), np.maximum(np.clip(middle + half, 0, 1), means)
-
-
-def _find_half_width(strata: Sequence[Values], confidence: float) -> Values:
-    """Half of Student's interval of a mean over strata, with Welch's degrees of freedom."""
-    if min(map(len, strata)) < 2:
-        return np.zeros(strata[0].shape[1])
-    parts = [values.var(axis=0, ddof=1) / len(values) for values in strata]
-    error, freedom = _combine(parts, [len(values) for values in strata])
-    half: Values = error * _quantile(confidence, freedom)
-    return half
 
 
 def _combine(parts: Sequence[Values], counts: Sequence[float]) -> tuple[Values, Values]:

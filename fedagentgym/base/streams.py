@@ -238,7 +238,14 @@ class StreamBatch:
     """
 
     def __init__(self, seed: int, *path: int | str, first: int = 0, count: int) -> None:
-        self._keys = _derive_keys(seed, path, first, count)
+        common = hashlib.sha256(path_bytes(seed, path))  # the part of the path that all streams share is hashed once
+        raw = bytearray()
+        for number in range(first, first + count):
+            hasher = common.copy()
+            mark = f"i{number}".encode()
+            hasher.update(len(mark).to_bytes(4, "little") + mark)
+            raw += hasher.digest()[:16]
+        self._keys: Words = np.frombuffer(bytes(raw), dtype="<u8").reshape(count, 2).astype(np.uint64)
         self._used = np.zeros(count, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -277,18 +284,6 @@ def reduce_below(words: Words, high: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     bound = high.astype(np.uint64)
     remainder = (np.uint64(0) - bound) % bound
     return (words % bound).astype(np.int64), words <= _ALL - remainder
-
-
-def _derive_keys(seed: int, path: tuple[int | str, ...], first: int, count: int) -> Words:
-    """The 128-bit keys of the streams; the common part of the path is hashed once."""
-    common = hashlib.sha256(path_bytes(seed, path))
-    raw = bytearray()
-    for number in range(first, first + count):
-        hasher = common.copy()
-        mark = f"i{number}".encode()
-        hasher.update(len(mark).to_bytes(4, "little") + mark)
-        raw += hasher.digest()[:16]
-    return np.frombuffer(bytes(raw), dtype="<u8").reshape(count, 2).astype(np.uint64)
 
 
 def _compute_blocks(counter: Words, keys: Words) -> Words:
