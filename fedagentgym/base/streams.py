@@ -143,32 +143,11 @@ class Stream:
         drawn = np.asarray(mean) + np.asarray(std) * ndtri(self.uniform(1 if size is None else size))
         return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
 
-    @overload
-    def beta(self, a: float, b: float, size: None = None) -> float: ...
-    @overload
-    def beta(self, a: float, b: float, size: int) -> Floats: ...
-    def beta(self, a: float, b: float, size: int | None = None) -> float | Floats:
-        from scipy.special import betaincinv
-
-        drawn = betaincinv(a, b, self.uniform(1 if size is None else size))
-        return float(drawn[0]) if size is None else np.asarray(drawn, dtype=np.float64)
-
     def log_gamma(self, shape: ArrayLike) -> Floats:
         """Logarithms of Gamma(shape, 1) draws, one per entry; in logarithms since small shapes underflow otherwise."""
         a = np.atleast_1d(np.asarray(shape, dtype=np.float64))
         first, second = self.uniform(a.size).reshape(a.shape), self.uniform(a.size).reshape(a.shape)
         return log_gamma_quantile(a, first, second)
-
-    def dirichlet(self, alpha: ArrayLike) -> Floats:
-        """A probability vector, every entry a multiple of 2**-40."""
-        logs = self.log_gamma(alpha)
-        weights = np.exp(logs - logs.max())
-        return on_grid(weights / weights.sum()) / GRID
-
-    def multinomial(self, n: int, probabilities: ArrayLike) -> Ints:
-        """Return how often each of the outcomes occurred in n draws."""
-        outcomes = np.asarray(probabilities).size
-        return np.bincount(self.weighted(probabilities, size=n), minlength=outcomes).astype(np.int64)
 
     @overload
     def weighted(self, probabilities: ArrayLike, size: None = None) -> int: ...

@@ -5,7 +5,6 @@ Tested with flwr-datasets 0.6.1, which requires datasets below 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, show_value
@@ -56,7 +55,19 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
         Raises:
             DataError: If the data set has no column of task ids, or lacks a task of the client.
         """
-        places = self._find_places()
+        if self._places is None:  # computed once, as a partitioner has one data set
+            columns = self.dataset.column_names
+            if self._by not in columns:
+                raise DataError(
+                    f"the data set has no column {self._by!r} with task ids, it has {show_value(columns)}: "
+                    "pool.to_dataset() makes one, or name the column with by="
+                )
+            found: dict[str, int] = {}
+            for place, task in enumerate(self.dataset[self._by]):
+                if found.setdefault(task, place) != place:
+                    raise DataError(f"the column {self._by!r} of the data set names the task {task!r} twice")
+            self._places = found
+        places = self._places
         tasks = self._client_split.client(partition_id).tasks
         if missing := [task for task in tasks if task not in places]:
             raise DataError(
@@ -64,23 +75,3 @@ class SplitPartitioner(_Partitioner):  # type: ignore[misc]
                 f"the first is {missing[0]!r}: it was not made from the pool that the split divides"
             )
         return self.dataset.select([places[task] for task in tasks])
-
-    def _find_places(self) -> dict[str, int]:
-        """The row of every task; computed once, as a partitioner has one data set."""
-        if self._places is None:
-            columns = self.dataset.column_names
-            if self._by not in columns:
-                raise DataError(
-                    f"the data set has no column {self._by!r} with task ids, it has {show_value(columns)}: "
-                    "pool.to_dataset() makes one, or name the column with by="
-                )
-            self._places = _number_rows(self.dataset[self._by], self._by)
-        return self._places
-
-
-def _number_rows(ids: Iterable[str], column: str) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for place, task in enumerate(ids):
-        if places.setdefault(task, place) != place:
-            raise DataError(f"the column {column!r} of the data set names the task {task!r} twice")
-    return places

@@ -163,7 +163,11 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
     def advance(self, state: State, action: str) -> tuple[State, View]:
         if state.over:
             return state, View(_OVER, done=True, valid=False, score=self._score(state), success=self._solved(state))
-        env = self._live.pop(state, None) or self._replay(state)
+        env = self._live.pop(state, None)
+        if env is None:  # its history is played again
+            env, _ = self._start(state.category, state.seed)
+            for played in state.actions:
+                env.step(self.parse_action(played, env))
         parsed = self.parse_action(action, env)
         if parsed is None:
             self._keep(state, env)
@@ -199,13 +203,6 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
         observation, info = env.reset(seed=seed)
         shown = self.render_observation(observation, env, info)
         return env, State(category, seed, observation=shown, admissible=self.list_actions(env, info))
-
-    def _replay(self, state: State) -> gymnasium.Env[Any, Any]:
-        """An environment in the state of this history."""
-        env, _ = self._start(state.category, state.seed)
-        for action in state.actions:
-            env.step(self.parse_action(action, env))
-        return env
 
     def _keep(self, state: State, env: gymnasium.Env[Any, Any]) -> None:
         self._live[state] = env

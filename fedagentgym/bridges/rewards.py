@@ -74,7 +74,15 @@ class TaskReward:
                 "'task', as pool.to_dataset() writes it"
             )
         episodes = self.env.reset_many(task, [0] * len(task) if seed is None else [int(each) for each in seed])
-        replies = [_get_text(completion) for completion in completions]
+        replies: list[str] = []
+        for completion in completions:
+            reply: object = completion
+            if not isinstance(completion, str):
+                last = completion[-1] if isinstance(completion, Sequence) and completion else None
+                reply = last.get("content") if isinstance(last, Mapping) else None
+            if not isinstance(reply, str):
+                raise DataError(f"a completion is a text or a list of messages, got {show_value(completion)}")
+            replies.append(reply)
         return [float(episode.reward) for episode in self.env.step_many(episodes, replies)]
 
     def compute_score(
@@ -140,7 +148,11 @@ def make_reward(env: EnvLike | ClientSplit, **options: Any) -> TaskReward:
         [0.0]
     """
     if isinstance(env, ClientSplit):
-        env = _open_whole(env)
+        if any(variant is not None for variant in env.record.variants):
+            raise OptionError(
+                "the clients of this split have variants: make a reward for each, make_reward(client_split[0])"
+            )
+        env = open_env(env.record.env_id, **env.options, split=env.record.env_split, pool=env.pool)
     opened = open_env(env, **options)
     if opened.takes != "reply" or opened.max_turns != 1:
         raise OptionError(
@@ -148,23 +160,3 @@ def make_reward(env: EnvLike | ClientSplit, **options: Any) -> TaskReward:
             "fedagentgym.bridges.trl.RolloutFunction or make_environment_factory"
         )
     return TaskReward(opened)
-
-
-def _open_whole(client_split: ClientSplit) -> TextEnv:
-    """The environment of all tasks of a split, whose clients must play it unchanged."""
-    if any(variant is not None for variant in client_split.record.variants):
-        raise OptionError(
-            "the clients of this split have variants: make a reward for each, make_reward(client_split[0])"
-        )
-    record = client_split.record
-    return open_env(record.env_id, **client_split.options, split=record.env_split, pool=client_split.pool)
-
-
-def _get_text(completion: object) -> str:
-    if isinstance(completion, str):
-        return completion
-    last = completion[-1] if isinstance(completion, Sequence) and completion else None
-    content = last.get("content") if isinstance(last, Mapping) else None
-    if not isinstance(content, str):
-        raise DataError(f"a completion is a text or a list of messages, got {show_value(completion)}")
-    return content
