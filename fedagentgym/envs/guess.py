@@ -67,7 +67,11 @@ class GuessEnv(TextEnv[GuessOptions]):
             tasks = [task for part in parts for task in part]
             drawn = [(task.category, task.payload) for task in tasks]
             return self._make_pool("all", [task.id for task in tasks], drawn, [task.split for task in tasks])
-        drawn = [self._draw(split, index) for index in range(SIZES[split])]
+        drawn = []
+        for index in range(SIZES[split]):
+            draw = stream(self.options.seed, "guess", split, index)
+            category = draw.pick(tuple(RANGES))
+            drawn.append((category, HiddenNumber(RANGES[category], 1 + draw.integers(RANGES[category]))))
         return self._make_pool(split, TaskIds(self.id, split, len(drawn)), drawn)
 
     def _make_pool(
@@ -83,11 +87,6 @@ class GuessEnv(TextEnv[GuessOptions]):
             hardness=lambda index: float(np.log2(drawn[index][1].high)),
             split_of=None if splits is None else splits.__getitem__,
         )
-
-    def _draw(self, split: str, index: int) -> tuple[str, HiddenNumber]:
-        draw = stream(self.options.seed, "guess", split, index)
-        category = draw.pick(tuple(RANGES))
-        return category, HiddenNumber(RANGES[category], 1 + draw.integers(RANGES[category]))
 
     def begin(self, task: Task, seed: int) -> tuple[GuessState, View]:
         hidden = HiddenNumber(*task.payload)

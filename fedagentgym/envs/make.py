@@ -183,25 +183,19 @@ def build(
     if not len(whole):
         remedy = env.explain_empty(split) if isinstance(env, ExplainsEmptySplits) else ""
         raise DataError(f"{cls.id}: the split {split!r} is empty; sizes are {env.split_sizes()}{remedy}")
-    if isinstance(tasks, TaskSet):
-        _check_task_set(env, tasks)
+    if isinstance(tasks, TaskSet) and tasks.env != env.id:
+        raise OptionError(f"{env.id}: the tasks are those of {tasks.env}")
+    if isinstance(tasks, TaskSet) and tasks.pool != whole.digest:
+        places = "".join(f" or {name}=" for name, mark in options.get_marks().items() if mark == "local")
+        raise DataError(
+            f"{env.id}: the tasks were named for the pool {shorten_digest(tasks.pool)} (split {tasks.split!r}, options "
+            f"{dict(tasks.options)}), this environment has {shorten_digest(whole.digest)}: give no other "
+            f"options, pool={places} than those that the tasks were chosen with"
+        )
     env.pool = whole if tasks is None else whole.subset(tasks.ids if isinstance(tasks, TaskSet) else tasks)
     if not len(env.pool):
         raise DataError(f"{cls.id}: there are no tasks to play (split {split!r})")
     return env
-
-
-def _check_task_set(env: TextEnv, tasks: TaskSet) -> None:
-    """Raise unless this environment's pool is the one that the set names its tasks from."""
-    if tasks.env != env.id:
-        raise OptionError(f"{env.id}: the tasks are those of {tasks.env}")
-    if tasks.pool != env.whole_pool.digest:
-        places = "".join(f" or {name}=" for name, mark in env.options.get_marks().items() if mark == "local")
-        raise DataError(
-            f"{env.id}: the tasks were named for the pool {shorten_digest(tasks.pool)} (split {tasks.split!r}, options "
-            f"{dict(tasks.options)}), this environment has {shorten_digest(env.whole_pool.digest)}: give no other "
-            f"options, pool={places} than those that the tasks were chosen with"
-        )
 
 
 # ---- pools that environments share --------------------------------------------------------------------------------------

@@ -106,7 +106,15 @@ class TaskPool:
     ) -> None:
         self.env, self.split, self.ids, self.source = env, split, ids, dict(source)
         self._split_of = split_of
-        self.category_names, self.category_codes = _encode_categories(categories)
+        self.category_names: tuple[str, ...]
+        self.category_codes: NDArray[np.int32]
+        if isinstance(categories, tuple) and len(categories) == 2 and isinstance(categories[1], np.ndarray):
+            self.category_names, self.category_codes = tuple(categories[0]), categories[1]
+        else:
+            labels = [str(label) for label in categories]
+            self.category_names = tuple(sorted(set(labels)))
+            code = {name: number for number, name in enumerate(self.category_names)}
+            self.category_codes = np.fromiter((code[label] for label in labels), dtype=np.int32, count=len(labels))
         self._payload, self._hardness, self._strip = payload, hardness, strip
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
         """Further fields of the tasks, such as the user of each, one value a task; part of the digest."""
@@ -375,20 +383,16 @@ class TaskPool:
         datasets = require("datasets", "data")
         if env is None and self.origin is None:
             raise OptionError("this pool was made by hand and does not know its environment: to_dataset(env=...)")
-        opened = env if env is not None or self.origin is None else self.origin.open_env(self)
-        rows = [self._make_row(place, opened, template, seed, chat) for place in range(len(self))]
+        opened: Any = env if env is not None or self.origin is None else self.origin.open_env(self)
+        rows = []
+        for place, task in enumerate(self):
+            (episode,) = opened.reset_many([task], [seed])
+            view = episode.view
+            prompt = view.observation if template is None else template.render_first(opened, view)
+            shown = [{"role": "user", "content": prompt}] if chat else prompt
+            row = {"task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
+            rows.append({**{name: values[place] for name, values in self.columns.items()}, **row})
         return datasets.Dataset.from_list(rows)
-
-    def _make_row(
-        self, place: int, opened: Any, template: PromptTemplate | None, seed: int, chat: bool
-    ) -> dict[str, Any]:
-        task = self._make_task(place)
-        (episode,) = opened.reset_many([task], [seed])
-        view = episode.view
-        prompt = view.observation if template is None else template.render_first(opened, view)
-        shown = [{"role": "user", "content": prompt}] if chat else prompt
-        beside = {name: values[place] for name, values in self.columns.items()}
-        return {**beside, "task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskPool:
         """Returns itself, since a pool is immutable."""
@@ -425,20 +429,8 @@ class TaskPool:
 
 
 _PLAIN = (
-    type(None),
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    Decimal,
-    Fraction,
-    date,
-    time,
-    timedelta,
-    Enum,
-    PurePath,
-    np.generic,
+    *(type(None), int, float, complex, str, bytes, Decimal, Fraction),
+    *(date, time, timedelta, Enum, PurePath, np.generic),
 )
 """Types whose `repr` is the same in every process and differs for different values."""
 
@@ -454,7 +446,11 @@ def represent(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(represent, value))}]"
     if isinstance(value, tuple):
-        return _represent_tuple(value)
+        names = getattr(value, "_fields", None)
+        if names is None:
+            return f"({', '.join(map(represent, value))}{',' if len(value) == 1 else ''})"
+        content = ", ".join(f"{name}={represent(item)}" for name, item in zip(names, value, strict=True))
+        return f"{type(value).__name__}({content})"
     if isinstance(value, Mapping):
         content = ", ".join(f"{represent(key)}: {represent(item)}" for key, item in value.items())
         return f"{{{content}}}" if type(value) is dict else f"{type(value).__name__}({{{content}}})"
@@ -470,23 +466,6 @@ def represent(value: Any) -> str:
         f"a payload holds a {type(value).__name__}, which looks different in every process: pass payload_key=, a function that "
         "returns a plain value for each payload, or make payloads JSON values or dataclasses"
     )
-
-
-def _represent_tuple(value: tuple[Any, ...]) -> str:
-    names = getattr(value, "_fields", None)
-    if names is not None:
-        content = ", ".join(f"{name}={represent(item)}" for name, item in zip(names, value, strict=True))
-        return f"{type(value).__name__}({content})"
-    return f"({', '.join(map(represent, value))}{',' if len(value) == 1 else ''})"
-
-
-def _encode_categories(categories: Labels) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    if isinstance(categories, tuple) and len(categories) == 2 and isinstance(categories[1], np.ndarray):
-        return tuple(categories[0]), categories[1]
-    labels = [str(label) for label in categories]
-    names = tuple(sorted(set(labels)))
-    code = {name: number for number, name in enumerate(names)}
-    return names, np.fromiter((code[label] for label in labels), dtype=np.int32, count=len(labels))
 
 
 def _load_again(

@@ -37,12 +37,12 @@ def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:
     >>> format_env_words("fedagentgym/ALFWorld-v0", {"size": "tiny"})
     'fedagentgym/ALFWorld-v0 --env-set size=tiny'
     """
-    said = [shlex.quote(f"{name}={_write_option(value)}") for name, value in options.items() if value is not None]
-    return " ".join([env_id, *(f"--env-set {word}" for word in said)])
-
-
-def _write_option(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    words = [env_id]
+    for name, value in options.items():
+        if value is not None:
+            written = value if isinstance(value, str) else json.dumps(value, default=str)
+            words.append(f"--env-set {shlex.quote(f'{name}={written}')}")
+    return " ".join(words)
 
 
 DATA_SETS = Registry(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import count
 from typing import NamedTuple
 
 from fedagentgym.base.errors import OptionError
@@ -75,18 +74,10 @@ class NoisyExpert:
         self._watching = watching
 
     def act(self, episode: Episode) -> Choice:
-        if self._expert is None:
-            return self._random(episode)
-        if self._watching:
-            action = self._expert.act(episode)
-            return self._random(episode) if self._goes_wrong() else Choice(action, False)
-        return self._random(episode) if self._goes_wrong() else Choice(self._expert.act(episode), False)
-
-    def _goes_wrong(self) -> bool:
-        return self._noise > 0.0 and self._draws.uniform() < self._noise
-
-    def _random(self, episode: Episode) -> Choice:
-        return Choice(random_action(episode, self._opening, self._draws), True)
+        action = self._expert.act(episode) if self._expert is not None and self._watching else None
+        if self._expert is None or (self._noise > 0.0 and self._draws.uniform() < self._noise):
+            return Choice(random_action(episode, self._opening, self._draws), True)
+        return Choice(self._expert.act(episode) if action is None else action, False)
 
 
 def check_noise(noise: float) -> None:
@@ -135,9 +126,7 @@ def collect_words(env: TextEnv) -> list[str]:
         (episode,) = env.reset_many([env.pool[number]], [number])
         opening = episode.view.observation
         _add(found, env.goal(episode.task), opening, *(episode.view.admissible or ()))
-        for _ in count():
-            if episode.over or left == 0:
-                break
+        while not episode.over and left > 0:
             left -= 1
             (episode,) = env.step_many([episode], [random_action(episode, opening, draws)])
             _add(found, episode.view.observation, *(episode.view.admissible or ()))

@@ -47,10 +47,10 @@ def format_transcript(steps: Iterable[tuple[str, Episode]]) -> str:
     lines: list[str] = []
     episode: Episode | None = None
     for action, episode in steps:
-        if lines:
-            lines.append(f"> {_encode_action(action)}")
-        else:
-            lines.append(f"{episode.task.id}, seed {episode.seed}")
+        # an action that would not be read back unchanged is a JSON string
+        plain = action.isprintable() and not action.startswith('"') and action == action.rstrip()
+        acted = f"> {action if plain else json.dumps(action)}"
+        lines.append(acted if lines else f"{episode.task.id}, seed {episode.seed}")
         lines += [f"  {line}".rstrip() for line in episode.view.observation.splitlines()]
     if episode is None:
         raise DataError("a transcript needs at least the start of an episode")
@@ -77,8 +77,14 @@ def read_transcript(text: str) -> Transcript:
     heading = _HEADING.fullmatch(lines[0]) if lines else None
     if heading is None:
         raise DataError("not a transcript: the first line must be 'TASK, seed NUMBER'")
-    actions = (line[2:] for line in lines[1:] if line.startswith("> "))
-    return Transcript(heading[1], int(heading[2]), tuple(_decode_action(action) for action in actions))
+    actions = [line[2:] for line in lines[1:] if line.startswith("> ")]
+    for number, action in enumerate(actions):
+        if action.startswith('"'):
+            try:
+                actions[number] = str(json.loads(action))
+            except json.JSONDecodeError:
+                raise DataError(f"not a transcript: the action {action[:60]} is no JSON string") from None
+    return Transcript(heading[1], int(heading[2]), tuple(actions))
 
 
 def replay(env: EnvLike, task: str, seed: int, actions: Sequence[str]) -> list[tuple[str, Episode]]:
@@ -110,18 +116,3 @@ def replay(env: EnvLike, task: str, seed: int, actions: Sequence[str]) -> list[t
         (episode,) = env.step_many([episode], [action])
         steps.append((action, episode))
     return steps
-
-
-def _encode_action(action: str) -> str:
-    """The action unchanged, or as a JSON string if it would not be read back unchanged."""
-    plain = action.isprintable() and not action.startswith('"') and action == action.rstrip()
-    return action if plain else json.dumps(action)
-
-
-def _decode_action(action: str) -> str:
-    if not action.startswith('"'):
-        return action
-    try:
-        return str(json.loads(action))
-    except json.JSONDecodeError:
-        raise DataError(f"not a transcript: the action {action[:60]} is no JSON string") from None
