@@ -113,7 +113,7 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
 
 
 def _check_states(name: str, first: RunResult, other: RunResult) -> None:
-    """What clients keep, such as parameters of their own, must be the same too."""
+    """The states that clients keep, such as parameters of their own, must be the same too."""
     from fedagentgym.federation.commits import CommitStore
 
     kept = [CommitStore(run.folder / "rounds").read_note(run.record["rounds"]).links.states for run in (first, other)]
