@@ -12,6 +12,7 @@ from; `use` always turns on; a win is undone by undoing the goal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld import wording
@@ -46,8 +47,12 @@ def start(game: Game) -> Outcome:
         toggled=game.conditions[4],
         won=False,
     )
-    state = state._replace(won=evaluate(tables_of(game).goal, state))
-    return Outcome(state, wording.format_intro(_describe_room(game, state), game.task))
+    tables = tables_of(game)
+    state = state._replace(won=evaluate(tables.goal, state))
+    # The receptacles in front, or all of the room's.
+    placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
+    room = _describe_surroundings(game, state) or wording.describe_room(placed)
+    return Outcome(state, wording.format_intro(room, game.task))
 
 
 def step(game: Game, state: State, command: str) -> Outcome:
@@ -93,30 +98,19 @@ def list_admissible_commands(game: Game, state: State) -> tuple[str, ...]:
         commands += [f"use {name}" for name in list_names(things, usable)]
     if held >= 0:
         commands.append(f"examine {things[held]}")
-        commands += _list_tool_commands(game, tables, state, here)
+        for verb, trait in _TREATED_TRAITS.items():
+            tools = here & tables.tools[verb]
+            if tools and game.traits[trait] >> held & 1:
+                commands += [f"{verb} {things[held]} with {tool}" for tool in list_names(names, tools)]
+        if tables.knives >> held & 1:
+            whole = state.laid[state.place] & game.traits[_SLICEABLE]
+            commands += [f"slice {one} with {things[held]}" for one in list_names(things, whole)]
     commands.sort()
     return tuple(commands)
 
 
-def _list_tool_commands(game: Game, tables: Tables, state: State, here: int) -> list[str]:
-    """The commands that treat the object in hand, or slice with it."""
-    held, names = state.held, tables.receptacle_names
-    name = tables.object_names[held]
-    commands = []
-    for verb, trait, tools in (
-        ("clean", _CLEANABLE, tables.basins),
-        ("heat", _HEATABLE, tables.microwaves),
-        ("cool", _COOLABLE, tables.fridges),
-    ):
-        if here & tools and game.traits[trait] >> held & 1:
-            commands += [f"{verb} {name} with {tool}" for tool in list_names(names, here & tools)]
-    if tables.knives >> held & 1:
-        whole = state.laid[state.place] & game.traits[_SLICEABLE]
-        commands += [f"slice {one} with {name}" for one in list_names(tables.object_names, whole)]
-    return commands
-
-
 _PICKUPABLE, _CONTAINER, _CLEANABLE, _HEATABLE, _COOLABLE, _TOGGLEABLE, _SLICEABLE = range(len(TRAITS))
+_TREATED_TRAITS = {"clean": _CLEANABLE, "heat": _HEATABLE, "cool": _COOLABLE}
 _Act = Callable[[Game, State, str], Outcome | None]
 
 
@@ -124,13 +118,6 @@ def _look(game: Game, state: State, rest: str) -> Outcome | None:
     if rest:
         return None
     return Outcome(state, _describe_surroundings(game, state) or wording.describe_room([]))
-
-
-def _describe_room(game: Game, state: State) -> str:
-    """The receptacles of the first observation: those in front, or all of the room's."""
-    tables = tables_of(game)
-    placed = [name for name, place in zip(tables.receptacle_names, game.receptacle_places, strict=True) if place >= 0]
-    return _describe_surroundings(game, state) or wording.describe_room(placed)
 
 
 def _describe_surroundings(game: Game, state: State) -> str | None:
@@ -252,26 +239,14 @@ def _examine(game: Game, state: State, rest: str) -> Outcome | None:
     )
 
 
-def _clean(game: Game, state: State, rest: str) -> Outcome | None:
-    return _treat(game, state, rest, "clean", _CLEANABLE, tables_of(game).basins)
-
-
-def _heat(game: Game, state: State, rest: str) -> Outcome | None:
-    return _treat(game, state, rest, "heat", _HEATABLE, tables_of(game).microwaves)
-
-
-def _cool(game: Game, state: State, rest: str) -> Outcome | None:
-    return _treat(game, state, rest, "cool", _COOLABLE, tables_of(game).fridges)
-
-
-def _treat(game: Game, state: State, rest: str, verb: str, trait: int, tools: int) -> Outcome | None:
+def _treat(verb: str, game: Game, state: State, rest: str) -> Outcome | None:
     """Clean, heat or cool the object in hand with a tool that is here, if the one can be treated with the other."""
     tables = tables_of(game)
     name, _, tool = rest.partition(" with ")
     thing, number = tables.object_index.get(name, NOWHERE), _find_receptacle_here(game, state, tool)
     if thing < 0 or thing != state.held or number < 0:
         return None
-    if not (game.traits[trait] >> thing & 1 and tools >> number & 1):
+    if not (game.traits[_TREATED_TRAITS[verb]] >> thing & 1 and tables.tools[verb] >> number & 1):
         return None
     bit = 1 << thing
     if verb == "clean":
@@ -336,9 +311,7 @@ _ACTS: Mapping[str, _Act] = {
     "close": _close,
     "take": _take,
     "examine": _examine,
-    "clean": _clean,
-    "heat": _heat,
-    "cool": _cool,
+    **{verb: partial(_treat, verb) for verb in _TREATED_TRAITS},
     "use": _use,
     "slice": _slice,
 }

@@ -79,20 +79,6 @@ class ExplorationMemory:
 
     def update(self, observation: str, turn: AvailableCommands) -> None:
         self.places.update(dict.fromkeys([*turn.elsewhere, *turn.here]))
-        self._read(observation)
-        for name in turn.here:
-            if name in turn.closed_here:
-                self.closed.add(name)
-                continue
-            self.closed.discard(name)
-            if turn.held is None:
-                self.contents[name] = set(turn.offered.get(name, ()))
-        for inside in self.contents.values():
-            inside.discard(turn.held or "")
-        for lamp in turn.lamps:
-            self.lamps[lamp] = turn.here[0]
-
-    def _read(self, observation: str) -> None:
         for surface, box, listed in _LOOKED.findall(observation):
             place, found = surface or box, set(_NAME.findall(listed))
             self.contents[place] = found
@@ -105,6 +91,17 @@ class ExplorationMemory:
             done = self.treated.setdefault(thing, set())
             done.discard(_UNDOES[verb])
             done.add(verb)
+        for name in turn.here:
+            if name in turn.closed_here:
+                self.closed.add(name)
+                continue
+            self.closed.discard(name)
+            if turn.held is None:
+                self.contents[name] = set(turn.offered.get(name, ()))
+        for inside in self.contents.values():
+            inside.discard(turn.held or "")
+        for lamp in turn.lamps:
+            self.lamps[lamp] = turn.here[0]
 
     def find_places(self, kind: str) -> list[str]:
         return [name for name in self.places if strip_number(name) == kind]
@@ -134,25 +131,21 @@ class HouseholdExpert:
 
     def act(self, episode: Episode) -> str:
         """The next command. `look` if the goal has an unknown form."""
-        if self._target is None:
-            self._target = _read_target(episode.task.payload)
+        if self._target is None and isinstance(episode.task.payload, Game):
+            target = extract_target(episode.task.payload)
+            self._target = target and Target(target.category, target.thing.lower(), target.place.lower())
         self._turn = AvailableCommands(episode.view.admissible or (), self._notes.places)
         self._notes.update(episode.view.observation, self._turn)
         if self._target is None:
             return _IDLE
-        self._target = self._mislead(self._target)
+        if self._treatment is not None and self._target.category in APPLIANCE:
+            here = self._notes.find_places(APPLIANCE[self._treatment].lower())
+            self._target = self._target._replace(category=self._treatment if here else "Pick")
         if self._turn.held is None:
             return self._fetch(self._target)
         if strip_number(self._turn.held) == self._target.thing:
             return self._use(self._target, self._turn.held)
         return self._put_away()
-
-    def _mislead(self, target: Target) -> Target:
-        """The target with the treatment of its own, or with the one that this player mistakes for it."""
-        if self._treatment is None or target.category not in APPLIANCE:
-            return target
-        here = self._notes.find_places(APPLIANCE[self._treatment].lower())
-        return target._replace(category=self._treatment if here else "Pick")
 
     # ---- the four things there are to do ------------------------------------------------------------------------
 
@@ -236,12 +229,10 @@ class HouseholdExpert:
             self._notes.contents.clear()
             return self._visit_next_place()
         chances = _estimate_chances(tuple(sorted(self._notes.places)), tuple(wanted), self._target)
-        return self._approach(max(unseen, key=lambda place: chances[place] / self._estimate_look_cost(place)))
-
-    def _estimate_look_cost(self, place: str) -> int:
-        if place in self._turn.here:
-            return 1
-        return 2 if place in self._notes.closed or strip_number(place) in _DOORS else 1
+        # A look costs a command, and another one where a door is to be opened first.
+        closed = {place for place in unseen if place in self._notes.closed or strip_number(place) in _DOORS}
+        costs = {place: 1 + (place in closed and place not in self._turn.here) for place in unseen}
+        return self._approach(max(unseen, key=lambda place: chances[place] / costs[place]))
 
     def _visit_next_place(self) -> str:
         """Continue with the next place in line, when nothing better is known."""
@@ -252,40 +243,24 @@ class HouseholdExpert:
         return f"go to {(after or sorted(self._turn.elsewhere))[0]}"
 
 
-def _read_target(payload: object) -> Target | None:
-    target = extract_target(payload) if isinstance(payload, Game) else None
-    return target and Target(target.category, target.thing.lower(), target.place.lower())
-
-
 @lru_cache(maxsize=4096)
 def _estimate_chances(places: tuple[str, ...], wanted: tuple[str, ...], target: Target | None) -> dict[str, float]:
     """Return how likely one of the wanted kinds lies in each of a room's places."""
     kinds = [strip_number(place) for place in places]
+    signs = {"fridge": "kitchen", "toilet": "bathroom", "bed": "bedroom"}
+    room = next((signs[kind] for kind in kinds if kind in signs), "living_room")
+    # No target is at its destination at the start, or in the device that is to treat it.
+    excluded = ""
+    if target is not None:
+        bring = target.category in ("Pick", "Pick2")
+        excluded = target.place if bring else APPLIANCE.get(target.category, "").lower()
     chances = dict.fromkeys(places, 0.0)
     for want in wanted:
-        shares = _compute_place_shares(_guess_room(kinds), want)
+        shares = _compute_place_shares(room, want)
         for place, kind in zip(places, kinds, strict=True):
-            here = (
-                0.0
-                if want == getattr(target, "thing", "") and kind in _list_excluded_places(target)
-                else shares.get(kind, 0.0)
-            )
-            chances[place] += here / kinds.count(kind) + 1e-4
+            barred = target is not None and want == target.thing and kind == excluded
+            chances[place] += (0.0 if barred else shares.get(kind, 0.0)) / kinds.count(kind) + 1e-4
     return chances
-
-
-def _list_excluded_places(target: Target | None) -> tuple[str, ...]:
-    """Places of no target at the start: its destination, and the device that is to treat it."""
-    if target is None:
-        return ()
-    if target.category in ("Pick", "Pick2"):
-        return (target.place,)
-    return (APPLIANCE.get(target.category, "").lower(),)
-
-
-def _guess_room(kinds: Iterable[str]) -> str:
-    signs = {"fridge": "kitchen", "toilet": "bathroom", "bed": "bedroom"}
-    return next((signs[kind] for kind in kinds if kind in signs), "living_room")
 
 
 @lru_cache(maxsize=1024)

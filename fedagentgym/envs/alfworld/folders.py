@@ -32,8 +32,9 @@ from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, rea
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.alfworld.game import Game
+from fedagentgym.envs.alfworld.gamefiles import GAME_FILE, TRAJECTORY_FILE
 from fedagentgym.envs.alfworld.plans import find_shortest_plan
-from fedagentgym.envs.alfworld.reader import GAME_FILE, TRAJECTORY_FILE, read_game, read_json_object, require_trajectory
+from fedagentgym.envs.alfworld.reader import read_game, read_json_object, require_trajectory
 from fedagentgym.envs.alfworld.tables import tables_of
 from fedagentgym.envs.data_sets import DataSet, Findings
 from fedagentgym.envs.options import INSTALLED
@@ -123,10 +124,14 @@ def get_folder_index(folder: Path) -> FolderIndex:
 
 @lru_cache(maxsize=8)
 def _load_or_build_index(folder: Path, state: str) -> FolderIndex:
-    index = _load_cached_index(folder, state)
-    if index is None:
-        index = build_folder_index(folder)
-        cache_index(folder, index)
+    try:
+        kept = read_json(_cache_file(folder))
+        if kept["state"] == state:
+            return FolderIndex(tuple(FolderEntry(*row) for row in kept["entries"]), tuple(kept["words"]))
+    except (DataError, KeyError, TypeError):
+        pass  # nothing is kept, or it is damaged
+    index = build_folder_index(folder)
+    cache_index(folder, index)
     return index
 
 
@@ -141,7 +146,8 @@ def build_folder_index(folder: Path) -> FolderIndex:
             sha256, plan = file_digest(folder / path), find_shortest_plan(game)
             hardness = None if plan is None else float(len(plan))
             entries.append(FolderEntry(path, infer_split(folder, path), game.category, sha256, hardness))
-            words.update(_iter_words(game))
+            words.update(name.split(" ")[0] for names in tables_of(game)[:3] for name in names)
+            words.update(re.findall(r"[^\W\d_]+", game.task))
             bar.advance()
     return FolderIndex(tuple(entries), tuple(sorted(words)))
 
@@ -159,25 +165,8 @@ def cache_index(folder: Path, index: FolderIndex) -> None:
         get_logger(__name__).warning("the index of %s is not kept: %s", folder, error)
 
 
-def _load_cached_index(folder: Path, state: str) -> FolderIndex | None:
-    """The kept index, unless it is absent, damaged, or of another state of the folder."""
-    try:
-        kept = read_json(_cache_file(folder))
-        if kept["state"] != state:
-            return None
-        return FolderIndex(tuple(FolderEntry(*row) for row in kept["entries"]), tuple(kept["words"]))
-    except (DataError, KeyError, TypeError):
-        return None
-
-
 def _cache_file(folder: Path) -> Path:
     return cache_folder("alfworld", f"index-{digest(str(folder)).removeprefix('sha256:')[:16]}.json")
-
-
-def _iter_words(game: Game) -> Iterator[str]:
-    for names in tables_of(game)[:3]:
-        yield from (name.split(" ")[0] for name in names)
-    yield from re.findall(r"[^\W\d_]+", game.task)
 
 
 def _list_game_files(folder: Path) -> list[list[Any]]:
@@ -244,21 +233,15 @@ def find_playable_games(folder: Path) -> Iterator[tuple[Path, Path]]:
     for root, folders, files in os.walk(folder):
         folders.sort()
         source = Path(root)
-        place = _map_to_split_folder(source.relative_to(folder), folder.name)
+        # The part of the path that begins with the name of a split; without one, the game is a training game.
+        parts = (folder.name, *source.relative_to(folder).parts)
+        starts = [position for position, part in enumerate(parts) if part in NATIVE_SPLITS]
+        place = Path(*parts[starts[-1] :]) if starts else Path("train", *parts[1:])
         if GAME_FILE not in files or any(word in place.as_posix() for word in EXCLUDED_WORDS):
             continue
         require_trajectory(source)
         if read_json_object(source / GAME_FILE).get("solvable", True):
             yield source, place
-
-
-def _map_to_split_folder(relative: Path, folder_name: str) -> Path:
-    """The part of a path that begins with the name of a split; without one, the game is a training game."""
-    parts = (folder_name, *relative.parts)
-    for position in range(len(parts) - 1, -1, -1):
-        if parts[position] in NATIVE_SPLITS:
-            return Path(*parts[position:])
-    return Path("train", relative)
 
 
 def fetch(urls: Sequence[str] = RELEASES) -> Path:
@@ -301,7 +284,12 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
     """Unpack the two files of each game from an archive, and nothing that would lie outside the folder."""
     try:
         with zipfile.ZipFile(archive) as content:
-            members = [member for member in content.infolist() if _is_wanted(member.filename)]
+            members: list[zipfile.ZipInfo] = []
+            for member in content.infolist():
+                parts = member.filename.replace("\\", "/").split("/")
+                inside = not member.filename.startswith("/") and ".." not in parts
+                if inside and parts[-1] in (GAME_FILE, TRAJECTORY_FILE):
+                    members.append(member)
             if sum(member.file_size for member in members) > MAX_UNPACKED:
                 raise DataError(f"{name}: the archive would unpack to more than {MAX_UNPACKED >> 30} GiB")
             with show_progress(f"unpacking {name.rpartition('/')[2]}", len(members)) as bar:
@@ -310,12 +298,6 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
                     bar.advance()
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{name}: not a usable zip archive ({error})") from None
-
-
-def _is_wanted(name: str) -> bool:
-    parts = name.replace("\\", "/").split("/")
-    inside = not name.startswith("/") and ".." not in parts
-    return inside and parts[-1] in (GAME_FILE, TRAJECTORY_FILE)
 
 
 def check_games(folder: Path | None) -> Findings:

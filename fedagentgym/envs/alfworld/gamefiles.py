@@ -153,10 +153,13 @@ def write_game_files(tasks: Iterable[Task], folder: Path) -> list[Path]:
         raise DataError(
             f"the task {show_value(getattr(strange, 'id', strange))} is no ALFWorld game: it is not written"
         )
-    return [
-        write_game(task.payload, Path(folder) / SPLIT_FOLDERS.get(task.split, "train"), trial=_make_trial_name(task.id))
-        for task in tasks
-    ]
+    written = []
+    for task in tasks:
+        place = Path(folder) / SPLIT_FOLDERS.get(task.split, "train")
+        # A name in the style of the real ones, different for each task.
+        trial = f"trial_T20000101_000000_{int(task.id.rpartition('/')[2]):06d}"
+        written.append(write_game(task.payload, place, trial=trial))
+    return written
 
 
 def write_game(game: Game, folder: Path, *, trial: str) -> Path:
@@ -214,15 +217,6 @@ def make_trajectory_content(game: Game, trial: str) -> dict[str, Any]:
         "images": [],
         "turk_annotations": {"anns": [{"task_desc": game.task, "high_descs": []}]},
     }
-
-
-def _make_trial_name(task_id: str) -> str:
-    """A folder name in the style of the real ones, different for each task.
-
-    >>> _make_trial_name("alfworld/val/00042")
-    'trial_T20000101_000000_000042'
-    """
-    return f"trial_T20000101_000000_{int(task_id.rpartition('/')[2]):06d}"
 
 
 # ---- the PDDL problem -----------------------------------------------------------------------------------------------

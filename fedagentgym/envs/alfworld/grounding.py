@@ -205,7 +205,12 @@ class _Grounder:
 
     def ground_negation(self, goal: Goal, bound: Mapping[str, Entity]) -> Node:
         node = self.ground_formula(goal, bound)
-        return self.relaxed or _negate(node)
+        if self.relaxed or isinstance(node, bool):
+            return self.relaxed or not node
+        if isinstance(node, Branch) and node.kind == "not":
+            part: Node = node.parts[0]
+            return part
+        return Branch("not", (node,))
 
     def ground_quantifier(
         self, head: str, variables: list[tuple[str, str]], body: Goal, bound: dict[str, Entity]
@@ -332,15 +337,6 @@ def _iter_holders_at(body: Goal, location: str) -> Iterator[str]:
             yield from _iter_holders_at(part, location)
     elif head == "receptacleatlocation" and len(body) == 3 and body[2].lower() == location:
         yield body[1].lower()
-
-
-def _negate(node: Node) -> Node:
-    if isinstance(node, bool):
-        return not node
-    if isinstance(node, Branch) and node.kind == "not":
-        part: Node = node.parts[0]
-        return part
-    return Branch("not", (node,))
 
 
 def _has_trait(position: int) -> Callable[..., Node]:

@@ -106,8 +106,8 @@ def generate_house(key: HouseKey) -> Game:
 
 @lru_cache(maxsize=256)
 def _build_task_distribution(seed: int, size: str, unseen: bool, category: str) -> _TaskDistribution:
-    numbers = list_unseen_scenes(size) if unseen else list_seen_scenes(size)
-    rooms = [generate_layout(LayoutKey(seed, size, number)) for number in numbers]
+    known = list_unseen_scenes(size) if unseen else list_seen_scenes(size)
+    rooms = [generate_layout(LayoutKey(seed, size, number)) for number in known]
     offers: list[tuple[HouseTask, int]] = []
     scenes: dict[HouseTask, WeightedChoice[int]] = {}
     for room_kind, combinations in load_statistics().combinations[category].items():
@@ -120,14 +120,9 @@ def _build_task_distribution(seed: int, size: str, unseen: bool, category: str) 
                 fitting = usual
             if fitting:
                 offers.append((errand, weight))
-                scenes[errand] = WeightedChoice(
-                    (room.key.scene, max(1, _get_trials(room))) for room in usual or fitting
-                )
+                numbers = (room.key.scene for room in usual or fitting)
+                scenes[errand] = WeightedChoice((n, max(1, load_statistics().scenes[n].trials)) for n in numbers)
     return _TaskDistribution(WeightedChoice(offers), scenes)
-
-
-def _get_trials(room: Layout) -> int:
-    return load_statistics().scenes[room.key.scene].trials
 
 
 def fits(room: Layout, errand: HouseTask) -> bool:
@@ -165,28 +160,30 @@ class _Item(NamedTuple):
 
 
 def _build_game(key: HouseKey, errand: HouseTask, room: Layout, draws: Stream) -> Game:
-    items = [*_draw_targets(key.size, errand, room, draws), *_draw_other_objects(key.size, errand, room, draws)]
+    statistics = load_statistics()
+    places = _weigh_places(room, errand.thing, _list_start_places(room, errand))
+    copies = statistics.target_copies[errand.category].draw(draws)
+    if key.size != "full":
+        copies = min(copies, 3 if errand.category == "Pick2" else 2)
+    items = [_Item(errand.thing, places.draw(draws)) for _ in range(copies)]
+    items += _draw_other_objects(key.size, errand, room, draws)
     items += [_Item(lamp, number) for lamp, number in sorted(room.lamps.items())]
     things = list(_make_things(items, room, draws))
+    # What may be put where, of the kinds that there are in the room.
     present = {thing.kind for thing in things}
+    table = {kind: statistics.may_hold.get(kind, frozenset()) & present for kind in room.get_receptacle_kinds()}
     wording = draws.integers(len(SENTENCE_TEMPLATES[errand.category]))
     return build_game(
         receptacles=room.receptacles,
         things=things,
         start=room.start,
-        can_contain=_make_containment_table(room, present),
+        can_contain={kind: held for kind, held in table.items() if held},
         goal=make_goal(errand.category, errand.thing, errand.place, errand.place),
         task=make_task_sentence(errand.category, errand.thing, errand.place, wording),
         category=errand.category,
         wording=key.wording,
         scene=room.name,
     )
-
-
-def _make_containment_table(room: Layout, present: set[str]) -> dict[str, frozenset[str]]:
-    """Return what may be put where, of the kinds that there are in the room."""
-    table = {kind: load_statistics().may_hold.get(kind, frozenset()) & present for kind in room.get_receptacle_kinds()}
-    return {kind: held for kind, held in table.items() if held}
 
 
 def _list_start_places(room: Layout, errand: HouseTask) -> list[int]:
@@ -221,15 +218,6 @@ def _weigh_usual_places(room: LayoutKey, kind: str) -> WeightedChoice[int]:
     return _weigh_places(furnished, kind, _list_holders(furnished, kind))
 
 
-def _draw_targets(size: str, errand: HouseTask, room: Layout, draws: Stream) -> Iterator[_Item]:
-    places = _weigh_places(room, errand.thing, _list_start_places(room, errand))
-    copies = load_statistics().target_copies[errand.category].draw(draws)
-    if size != "full":
-        copies = min(copies, 3 if errand.category == "Pick2" else 2)
-    for _ in range(copies):
-        yield _Item(errand.thing, places.draw(draws))
-
-
 def _draw_other_objects(size: str, errand: HouseTask, room: Layout, draws: Stream) -> Iterator[_Item]:
     """Everything that is not a target: all kinds of the room in full size, some of them in the smaller ones."""
     kinds = sorted(room.kinds - {errand.thing})
@@ -254,10 +242,15 @@ def _draw_other_objects(size: str, errand: HouseTask, room: Layout, draws: Strea
 
 def _make_things(items: list[_Item], room: Layout, draws: Stream) -> Iterator[Thing]:
     """Items with ids and traits; each lies within forty centimetres of its receptacle's middle."""
+    extent = load_statistics().extent[room.room]
     used: set[tuple[str, Point]] = set()
     for kind, where in items:
         while True:
-            point = _draw_position(room, where, draws)
+            if where == ON_THE_FLOOR:
+                point = Point(draw_between(extent.x, draws), draws.integers(12), draw_between(extent.z, draws))
+            else:
+                x, y, z = room.points[where]
+                point = Point(x - 40 + draws.integers(81), y + draws.integers(12), z - 40 + draws.integers(81))
             if (kind, point) not in used:
                 break
         used.add((kind, point))
@@ -269,14 +262,6 @@ def _make_things(items: list[_Item], room: Layout, draws: Stream) -> Iterator[Th
             place=receptacle.place if receptacle else draws.pick(room.floor),
             traits=_get_traits(kind),
         )
-
-
-def _draw_position(room: Layout, where: int, draws: Stream) -> Point:
-    if where == ON_THE_FLOOR:
-        extent = load_statistics().extent[room.room]
-        return Point(draw_between(extent.x, draws), draws.integers(12), draw_between(extent.z, draws))
-    middle = room.points[where]
-    return Point(middle.x - 40 + draws.integers(81), middle.y + draws.integers(12), middle.z - 40 + draws.integers(81))
 
 
 @lru_cache(maxsize=256)
@@ -315,9 +300,10 @@ def make_house_pool(
     """
     check_house_options(size, seed, wording)
     names = SPLITS if split == "all" else (split,)
-    mixtures = [get_category_counts(size, name) for name in names]
+    counts = [sum(get_category_counts(size, name)) for name in names]
+    parts = [TaskIds(env, name, count) for name, count in zip(names, counts, strict=True)]
     codes = np.concatenate([_shuffle_categories(seed, size, name) for name in names])
-    ends = np.cumsum([sum(counts) for counts in mixtures])
+    ends = np.cumsum(counts)
 
     def make_key(index: int) -> HouseKey:
         part = int(np.searchsorted(ends, index, side="right"))
@@ -327,7 +313,7 @@ def make_house_pool(
     return TaskPool(
         env=env,
         split=split,
-        ids=_make_ids(env, names, [sum(counts) for counts in mixtures]),
+        ids=parts[0] if len(parts) == 1 else [identifier for part in parts for identifier in part],
         categories=(CATEGORIES, codes),
         payload=lambda index: _get_house(make_key(index)),
         hardness=lambda index: _plan_length(make_key(index)),
@@ -340,12 +326,6 @@ def make_house_pool(
             "wording": wording,
         },
     )
-
-
-def _make_ids(env: str, names: Sequence[str], counts: Sequence[int]) -> Sequence[str]:
-    if len(names) == 1:
-        return TaskIds(env, names[0], counts[0])
-    return [identifier for name, count in zip(names, counts, strict=True) for identifier in TaskIds(env, name, count)]
 
 
 @lru_cache(maxsize=1024)

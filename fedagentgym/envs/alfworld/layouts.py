@@ -129,17 +129,13 @@ def generate_layout(key: LayoutKey) -> Layout:
         tries = 1
         while _compute_appearance(drawn) in _collect_seen_appearances(key):
             counts = _draw_receptacle_counts(scene, key, draws)
-            drawn = _furnish(key, room, _vary_counts(counts, tries // 30, draws), draws)
+            # Some doubles more or less: a scene of few kinds might else look like a seen one for ever.
+            for _ in range(tries // 30):
+                kind = draws.pick(sorted(counts))
+                counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MOST_IN_TINY else 2
+            drawn = _furnish(key, room, counts, draws)
             tries += 1
     return drawn
-
-
-def _vary_counts(counts: dict[str, int], more: int, draws: Stream) -> dict[str, int]:
-    """The same with some doubles more or less: a scene of few kinds might else look like a seen one for ever."""
-    for _ in range(more):
-        kind = draws.pick(sorted(counts))
-        counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MOST_IN_TINY else 2
-    return counts
 
 
 @lru_cache(maxsize=64)
@@ -159,30 +155,22 @@ def _compute_appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
 def _draw_receptacle_counts(scene: Scene, key: LayoutKey, draws: Stream) -> dict[str, int]:
     counts = dict(scene.receptacles)
     if key.owner:
-        counts = {kind: _draw_scene_count(scene.room, kind, draws) for kind in counts}
+        counts = {kind: draws.pick(_list_scene_counts(scene.room, kind)) for kind in counts}
     if key.size == "small":
         return {kind: min(count, 1 + draws.integers(2)) for kind, count in counts.items()}
-    return _draw_tiny_counts(scene.room, counts, draws) if key.size == "tiny" else counts
+    if key.size == "full":
+        return counts
+    kept = {kind: 1 for kind in APPLIANCES.get(scene.room, ()) if kind in counts}
+    others = [kind for kind in sorted(TINY_RECEPTACLES[scene.room]) if kind in counts and kind not in kept]
+    wanted = (5 if scene.room == "kitchen" else 3) + draws.integers(2)
+    return kept | dict.fromkeys(draws.shuffled(others)[: max(0, wanted - len(kept))], 1)
 
 
 @lru_cache(maxsize=512)
 def _list_scene_counts(room: str, kind: str) -> tuple[int, ...]:
+    """The number of a kind in each room that has the kind."""
     rows = (scene.receptacles for scene in load_statistics().get_scenes(room))
     return tuple(kinds[kind] for kinds in rows if kind in kinds)
-
-
-def _draw_scene_count(room: str, kind: str, draws: Stream) -> int:
-    """The maximum number of a kind in a room that has the kind."""
-    return draws.pick(_list_scene_counts(room, kind))
-
-
-def _draw_tiny_counts(room: str, counts: Mapping[str, int], draws: Stream) -> dict[str, int]:
-    kept = {kind: 1 for kind in APPLIANCES.get(room, ()) if kind in counts}
-    others = [kind for kind in sorted(TINY_RECEPTACLES[room]) if kind in counts and kind not in kept]
-    wanted = (5 if room == "kitchen" else 3) + draws.integers(2)
-    for kind in draws.shuffled(others)[: max(0, wanted - len(kept))]:
-        kept[kind] = 1
-    return kept
 
 
 def _furnish(key: LayoutKey, room: str, counts: Mapping[str, int], draws: Stream) -> Layout:
@@ -257,8 +245,11 @@ def _draw_points(room: str, kinds: list[str], draws: Stream) -> list[Point]:
     """A place for each receptacle; two of one kind never stand at the same place."""
     extent, used, points = load_statistics().extent[room], set(), []
     for kind in kinds:
+        low, middle, high = load_statistics().heights.get(kind, (80, 90, 110))
         while True:
-            point = Point(draw_between(extent.x, draws), _draw_height(kind, draws), draw_between(extent.z, draws))
+            x = draw_between(extent.x, draws)
+            half = (low, middle) if draws.integers(2) else (middle, high)
+            point = Point(x, draw_between(half, draws), draw_between(extent.z, draws))
             if (kind, point) not in used:
                 break
         used.add((kind, point))
@@ -270,23 +261,13 @@ def draw_between(ends: tuple[int, int], draws: Stream) -> int:
     return ends[0] + draws.integers(ends[1] - ends[0] + 1)
 
 
-def _draw_height(kind: str, draws: Stream) -> int:
-    """A height below the median in half of the cases."""
-    low, middle, high = load_statistics().heights.get(kind, (80, 90, 110))
-    return draw_between((low, middle) if draws.integers(2) else (middle, high), draws)
-
-
 def make_object_id(kind: str, point: Point, draws: Stream) -> str:
     """An id as game files spell it: metres with sign and two decimals; a zero sometimes without its sign."""
-    axes = "_bar_".join(_format_metres(axis, draws) for axis in point)
-    return f"{BASINS[kind]}_bar_{axes}_bar_{kind}" if kind in BASINS else f"{kind}_bar_{axes}"
-
-
-def _format_metres(centimetres: int, draws: Stream) -> str:
-    digits = f"{abs(centimetres) // 100:02d}_dot_{abs(centimetres) % 100:02d}"
-    if centimetres == 0:
-        return digits if draws.integers(6) == 0 else f"_plus_{digits}"
-    return f"{'_plus_' if centimetres > 0 else '_minus_'}{digits}"
+    name = BASINS.get(kind, kind)
+    for axis in point:
+        sign = "_minus_" if axis < 0 else "_plus_" if axis > 0 or draws.integers(6) else ""
+        name += f"_bar_{sign}{abs(axis) // 100:02d}_dot_{abs(axis) % 100:02d}"
+    return f"{name}_bar_{kind}" if kind in BASINS else name
 
 
 def _place_lamps(key: LayoutKey, room: str, kinds: list[str], draws: Stream) -> dict[str, int]:

@@ -30,53 +30,27 @@ def make_goal(category: str, object_kind: str, receptacle_kind: str = "", lamp_k
     '(and (exists (?r - receptacle) (exists (?o - object) (and (inReceptacle ?o ?r) (objectType ?o AppleType) \
 (receptacleType ?r FridgeType)))))'
     """
-    typed = ("objectType", "?o", f"{object_kind}Type")
-    there = ("receptacleType", "?r", f"{receptacle_kind}Type")
+    kind, there = f"{object_kind}Type", ("receptacleType", "?r", f"{receptacle_kind}Type")
+    typed, inside = ("objectType", "?o", kind), ("inReceptacle", "?o", "?r")
+    variable = "?o"
     if category == "Pick":
-        return ("and", _some_in_receptacle("and", ("inReceptacle", "?o", "?r"), typed, there))
-    if category in TREATMENTS:
+        demands: tuple[Any, ...] = ("and", inside, typed, there)
+    elif category in TREATMENTS:
         able, done = TREATMENTS[category]
-        return (
-            "and",
-            _some_in_receptacle("and", (able, "?o"), typed, there, (done, "?o"), ("inReceptacle", "?o", "?r")),
-        )
-    if category == "Pick2":
-        return ("and", _two_in_receptacle(f"{object_kind}Type", there))
-    if category == "Look":
-        return (
-            "and",
-            _beside_lit(f"{lamp_kind}Type"),
-            ("exists", ("?o", "-", "object", "?a", "-", "agent"), ("and", typed, ("holds", "?a", "?o"))),
-        )
-    raise ValueError(f"no goal is known for the category {category!r}")
-
-
-def _some_in_receptacle(*ground_formula: Any) -> Goal:
-    return ("exists", ("?r", "-", "receptacle"), ("exists", ("?o", "-", "object"), ground_formula))
-
-
-def _two_in_receptacle(object_type: str, there: Goal) -> Goal:
-    second = (
-        "exists",
-        ("?o2", "-", "object"),
-        ("and", ("not", ("=", "?o1", "?o2")), *_located_there("?o2", object_type, there)),
-    )
-    return (
-        "exists",
-        ("?r", "-", "receptacle"),
-        ("exists", ("?o1", "-", "object"), ("and", *_located_there("?o1", object_type, there), second)),
-    )
-
-
-def _located_there(variable: str, object_type: str, there: Goal) -> Goal:
-    return (("objectType", variable, object_type), there, ("inReceptacle", variable, "?r"))
-
-
-def _beside_lit(lamp_type: str) -> Goal:
-    variables = ("?ot", "-", "object", "?r", "-", "receptacle", "?a", "-", "agent", "?l", "-", "location")
-    lit = (("objectType", "?ot", lamp_type), ("toggleable", "?ot"), ("isToggled", "?ot"))
-    near = (("receptacleAtLocation", "?r", "?l"), ("atLocation", "?a", "?l"), ("inReceptacle", "?ot", "?r"))
-    return ("exists", variables, ("and", *lit, *near))
+        demands = ("and", (able, "?o"), typed, there, (done, "?o"), inside)
+    elif category == "Pick2":
+        first, second = ((("objectType", o, kind), there, ("inReceptacle", o, "?r")) for o in ("?o1", "?o2"))
+        other = ("exists", ("?o2", "-", "object"), ("and", ("not", ("=", "?o1", "?o2")), *second))
+        variable, demands = "?o1", ("and", *first, other)
+    elif category == "Look":
+        variables = ("?ot", "-", "object", "?r", "-", "receptacle", "?a", "-", "agent", "?l", "-", "location")
+        lit = (("objectType", "?ot", f"{lamp_kind}Type"), ("toggleable", "?ot"), ("isToggled", "?ot"))
+        near = (("receptacleAtLocation", "?r", "?l"), ("atLocation", "?a", "?l"), ("inReceptacle", "?ot", "?r"))
+        held = ("exists", ("?o", "-", "object", "?a", "-", "agent"), ("and", typed, ("holds", "?a", "?o")))
+        return ("and", ("exists", variables, ("and", *lit, *near)), held)
+    else:
+        raise ValueError(f"no goal is known for the category {category!r}")
+    return ("and", ("exists", ("?r", "-", "receptacle"), ("exists", (variable, "-", "object"), demands)))
 
 
 def render_goal(goal: Goal, indent: int | None = 12) -> str:
@@ -146,8 +120,8 @@ def extract_target(game: Game) -> Target | None:
     atoms = list(_iter_atoms(game.goal))
     if {atom[0].lower() for atom in atoms} - _ATOMS[game.category]:
         return None
-    things = {atom[1]: _strip_type_suffix(atom[2]) for atom in atoms if atom[0].lower() == "objecttype"}
-    places = {_strip_type_suffix(atom[2]) for atom in atoms if atom[0].lower() == "receptacletype"}
+    things = {atom[1]: atom[2].removesuffix("Type") for atom in atoms if atom[0].lower() == "objecttype"}
+    places = {atom[2].removesuffix("Type") for atom in atoms if atom[0].lower() == "receptacletype"}
     if game.category == "Look":
         lamps = {atom[1] for atom in atoms if atom[0].lower() == "istoggled"}
         places = {kind for variable, kind in things.items() if variable in lamps}
@@ -155,10 +129,6 @@ def extract_target(game: Game) -> Target | None:
     if len(set(things.values())) != 1 or len(places) != 1:
         return None
     return Target(game.category, next(iter(things.values())), places.pop())
-
-
-def _strip_type_suffix(type_name: str) -> str:
-    return type_name[:-4] if type_name.endswith("Type") else type_name
 
 
 def _iter_atoms(goal: Goal) -> Iterator[Goal]:
@@ -189,16 +159,17 @@ def find_shortest_plan(game: Game) -> list[PlanStep] | None:
 def plan_commands(game: Game) -> tuple[str, ...] | None:
     """The shortest plan as commands in the game's own wording."""
     plan = find_shortest_plan(game)
-    return None if plan is None else tuple(_format_command(game, move) for move in plan)
-
-
-def _format_command(game: Game, move: PlanStep) -> str:
-    receptacle = tables_of(game).receptacle_names[move.receptacle] if move.receptacle >= 0 else ""
-    thing = tables_of(game).object_names[move.thing] if move.thing >= 0 else ""
-    if move.verb == "put":
-        return format_put_command(game.wording, thing, receptacle)
+    if plan is None:
+        return None
+    tables = tables_of(game)
     forms = {"go": "go to {1}", "open": "open {1}", "take": "take {0} from {1}", "use": "use {0}"}
-    return forms.get(move.verb, f"{move.verb} {{0}} with {{1}}").format(thing, receptacle)
+    forms["put"] = format_put_command(game.wording, "{0}", "{1}")
+    commands = []
+    for move in plan:
+        receptacle = tables.receptacle_names[move.receptacle] if move.receptacle >= 0 else ""
+        thing = tables.object_names[move.thing] if move.thing >= 0 else ""
+        commands.append(forms.get(move.verb, f"{move.verb} {{0}} with {{1}}").format(thing, receptacle))
+    return tuple(commands)
 
 
 class _PlanBuilder:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fedagentgym.base.errors import DataError, find_closest_name
 from fedagentgym.base.files import read_bytes
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
-from fedagentgym.envs.alfworld.gamefiles import recognise
+from fedagentgym.envs.alfworld.gamefiles import GAME_FILE, TRAJECTORY_FILE, recognise
 from fedagentgym.envs.alfworld.grounding import CONDITION_PREDICATES, TRAIT_PREDICATES, TYPES
 from fedagentgym.envs.alfworld.plans import infer_category
 from fedagentgym.envs.alfworld.tables import is_reachable
@@ -89,8 +89,6 @@ def to_tuples(form: Form) -> tuple[Any, ...]:
     return tuple(to_tuples(item) if isinstance(item, Form) else item for item in form.items)
 
 
-GAME_FILE = "game.tw-pddl"
-TRAJECTORY_FILE = "traj_data.json"
 MAX_FILE_BYTES = 32 << 20
 
 SIGNATURES: Mapping[str, tuple[str, ...]] = {
@@ -215,7 +213,10 @@ class _Problem:
         self.read_objects(sections["objects"])
         for fact in sections["init"].items[1:]:
             self.read_fact(fact, sections["init"])
-        goal = self.read_goal(sections["goal"])
+        section = sections["goal"]
+        if len(section.items) != 2 or not isinstance(section.items[1], Form):
+            raise self.source.make_error("(:goal ...) holds one formula", section.position)
+        goal = to_tuples(section.items[1])
         if self.agent_place is None:
             raise self.source.make_error("no (atLocation ...) says where the agent starts", sections["init"].position)
         if bool(self.held) != self.hands_full or len(self.held) > 1:
@@ -295,7 +296,9 @@ class _Problem:
         arguments = tuple(item.lower() if isinstance(item, str) else "" for item in fact.items[1:])
         signature = SIGNATURES.get(predicate)
         if signature is None and predicate not in IGNORED_PREDICATES:
-            raise self.unknown_predicate_error(fact)
+            guess = find_closest_name(fact.items[0], SIGNATURES)
+            hint = f"; did you mean {guess}?" if guess else ""
+            raise self.source.make_error(f"unknown predicate {fact.items[0][:60]!r}{hint}", fact.position)
         for argument in arguments:
             if argument not in self.types:
                 raise self.source.make_error(
@@ -345,21 +348,11 @@ class _Problem:
             )
         return kind
 
-    def unknown_predicate_error(self, fact: Form) -> DataError:
-        guess = find_closest_name(fact.items[0], SIGNATURES)
-        hint = f"; did you mean {guess}?" if guess else ""
-        return self.source.make_error(f"unknown predicate {fact.items[0][:60]!r}{hint}", fact.position)
-
     def set_once(self, column: dict[str, str], name: str, value: str, fact: Form) -> None:
         if column.setdefault(name, value) != value:
             raise self.source.make_error(
                 f"({fact.items[0]} {self.spelling[name]} ...) says two different things", fact.position
             )
-
-    def read_goal(self, section: Form) -> tuple[Any, ...]:
-        if len(section.items) != 2 or not isinstance(section.items[1], Form):
-            raise self.source.make_error("(:goal ...) holds one formula", section.position)
-        return to_tuples(section.items[1])
 
     def list_mentioned(self, type_name: str) -> list[str]:
         """The entities in the facts: a thing that is only declared is not part of the game."""

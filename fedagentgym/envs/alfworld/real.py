@@ -63,18 +63,14 @@ class RealEngine:
             self._process = None
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._exchange(request)
-        except (OSError, ValueError):
-            self.close()
-            return {"missing": True} if "game" not in request else self._ask_again(request)
-
-    def _ask_again(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._exchange(request)
-        except (OSError, ValueError):
-            self.close()
-            raise DataError("the process of the real ALFWorld engine died twice over this game") from None
+        for _ in range(2 if "game" in request else 1):
+            try:
+                return self._exchange(request)
+            except (OSError, ValueError):
+                self.close()
+        if "game" not in request:
+            return {"missing": True}
+        raise DataError("the process of the real ALFWorld engine died twice over this game")
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._process is None or self._process.poll() is not None:

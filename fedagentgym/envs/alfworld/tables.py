@@ -10,7 +10,7 @@ and there is one. The real engine plays such a game, and so do we.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedagentgym.envs.alfworld.game import NOWHERE, TRAITS, Game, list_members
@@ -29,9 +29,8 @@ class Tables(NamedTuple):
     """Per receptacle, the set of the objects that may be put there."""
     go_to: tuple[tuple[str, int], ...]
     """Every ``go to`` command with the location it leads to, sorted."""
-    basins: int
-    microwaves: int
-    fridges: int
+    tools: Mapping[str, int]
+    """Per treatment, the set of the receptacles that give it."""
     knives: int
     goal: Node
     goal_facts: frozenset[str]
@@ -43,34 +42,37 @@ def tables_of(game: Game) -> Tables:
     found = game.derived.get("tables")
     if isinstance(found, Tables):
         return found
-    game.derived["tables"] = made = _derive(game)
-    return made
-
-
-def _derive(game: Game) -> Tables:
     receptacle_names, object_names, location_names = make_display_names(game)
     at = [0] * len(game.locations)
     for number, place in enumerate(game.receptacle_places):
         if place != NOWHERE:
             at[place] |= 1 << number
+    of_kind: dict[str, int] = {}
+    for number, kind in enumerate(game.object_kinds):
+        of_kind[kind] = of_kind.get(kind, 0) | 1 << number
+    accepted = {
+        kind: sum(of_kind.get(one, 0) for one in game.can_contain.get(kind, ())) for kind in set(game.receptacle_kinds)
+    }
     go_to = ((f"go to {receptacle_names[n]}", place) for n, place in enumerate(game.receptacle_places) if place >= 0)
     goal = ground(game)
-    return Tables(
+    game.derived["tables"] = made = Tables(
         receptacle_names=receptacle_names,
         object_names=object_names,
         location_names=location_names,
         receptacle_index={name: number for number, name in enumerate(receptacle_names)},
         object_index={name: number for number, name in enumerate(object_names)},
         at=tuple(at),
-        accepts=_compute_accepted(game),
+        accepts=tuple(accepted[kind] for kind in game.receptacle_kinds),
         go_to=tuple(sorted(go_to)),
-        basins=_to_kind_bit_set(game.receptacle_kinds, "sinkbasin"),
-        microwaves=_to_kind_bit_set(game.receptacle_kinds, "microwave"),
-        fridges=_to_kind_bit_set(game.receptacle_kinds, "fridge"),
+        tools={
+            verb: _to_kind_bit_set(game.receptacle_kinds, kind)
+            for verb, kind in (("clean", "sinkbasin"), ("heat", "microwave"), ("cool", "fridge"))
+        },
         knives=_to_kind_bit_set(game.object_kinds, "knife", "butterknife"),
         goal=goal,
         goal_facts=collect_fact_kinds(goal),
     )
+    return made
 
 
 def make_display_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -79,9 +81,12 @@ def make_display_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tu
     The real engine sorts the ids of everything and counts each type downwards: the last id of a type is its number 1.
     An id without coordinates is its own name, followed by a blank.
     """
-    types = {
-        one.lower(): _extract_type_name(one.lower()) for one in (*game.receptacles, *game.objects, *game.locations)
-    }
+    types: dict[str, str | None] = {}
+    for one in map(str.lower, (*game.receptacles, *game.objects, *game.locations)):
+        name, bar, _ = one.partition("_bar_")
+        types[one] = None
+        if bar or "|" in one:
+            types[one] = _decode_identifier(name).partition("|")[0] + ("basin" if "basin" in one else "")
     left = Counter(types.values())
     names = {}
     for one in sorted(types):
@@ -96,28 +101,10 @@ def make_display_names(game: Game) -> tuple[tuple[str, ...], tuple[str, ...], tu
     return receptacles, objects, locations
 
 
-def _extract_type_name(identifier: str) -> str | None:
-    name, bar, _ = identifier.partition("_bar_")
-    if not bar and "|" not in identifier:
-        return None
-    name = _decode_identifier(name).partition("|")[0]
-    return f"{name}basin" if "basin" in identifier else name
-
-
 def _decode_identifier(identifier: str) -> str:
     for coded, sign in (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
         identifier = identifier.replace(coded, sign)
     return identifier
-
-
-def _compute_accepted(game: Game) -> tuple[int, ...]:
-    of_kind: dict[str, int] = {}
-    for number, kind in enumerate(game.object_kinds):
-        of_kind[kind] = of_kind.get(kind, 0) | 1 << number
-    sets = {
-        kind: sum(of_kind.get(one, 0) for one in game.can_contain.get(kind, ())) for kind in set(game.receptacle_kinds)
-    }
-    return tuple(sets[kind] for kind in game.receptacle_kinds)
 
 
 def _to_kind_bit_set(kinds: Sequence[str], *wanted: str) -> int:
@@ -167,11 +154,11 @@ class _Reach:
             case "opened":
                 return bool(game.opened >> where & 1 or (game.openable >> where & 1 and where in self.placed))
             case "clean":
-                return self.can_be_treated(0, "cleanable", self.tables.basins, bit)
+                return self.can_be_treated(0, "cleanable", self.tables.tools["clean"], bit)
             case "hot":
-                return self.can_be_treated(1, "heatable", self.tables.microwaves, bit)
+                return self.can_be_treated(1, "heatable", self.tables.tools["heat"], bit)
             case "cool":
-                return self.can_be_treated(2, "coolable", self.tables.fridges, bit)
+                return self.can_be_treated(2, "coolable", self.tables.tools["cool"], bit)
             case "sliced":
                 near = any(self.can_lie(place, bit) and self.can_stand(place) for place in range(len(game.locations)))
                 cut = self.trait["sliceable"] & bit and near and self.holdable & self.tables.knives
