@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,12 +29,14 @@ _FIRST_LINE_AFTER_SECONDS = 10.0
 _REDRAW_EVERY_SECONDS = 0.1
 
 
-class Progress(Protocol):
-    """A running task, as seen by the code that does the work."""
+class Progress:
+    """A running task, as seen by the code that does the work; this one shows nothing."""
 
-    def advance(self, n: int = 1, **fields: object) -> None: ...
+    def advance(self, n: int = 1, **fields: object) -> None:
+        """Add finished parts, and values to show beside their number."""
 
-    def write(self, text: str) -> None: ...
+    def write(self, text: str) -> None:
+        """Print a text above the progress."""
 
 
 def is_quiet() -> bool:
@@ -110,7 +112,7 @@ def show_progress(
     that does not say so itself."""
     count = _Count(total, most_tokens, measure)
     if _verbosity == "quiet":
-        yield _Silent()
+        yield Progress()
     elif _status is not None:
         part = _StatusPart(_status, label, count)
         with _repeat(part):
@@ -217,15 +219,7 @@ def _format_status(fields: dict[str, object]) -> str:
     )
 
 
-class _Silent:
-    def advance(self, n: int = 1, **fields: object) -> None:
-        pass
-
-    def write(self, text: str) -> None:
-        pass
-
-
-class _Bar:
+class _Bar(Progress):
     def __init__(self, bar: RichProgress, task: object, count: _Count) -> None:
         self._bar, self._count = bar, count
         self._task = bar.task_ids[-1]
@@ -288,7 +282,7 @@ class _Count:
         return f"{shown}, at most {format_duration(seconds / tokens * (self.most_tokens - tokens))} left"
 
 
-class _StatusPart:
+class _StatusPart(Progress):
     """A task within a computation that has a status line."""
 
     def __init__(self, status: StatusLine, label: str, count: _Count) -> None:
@@ -307,7 +301,7 @@ class _StatusPart:
         get_error_console().print(text, highlight=False)
 
 
-class _LogLines:
+class _LogLines(Progress):
     def __init__(self, label: str, count: _Count) -> None:
         self._label, self._count = label, count
         self._last = self._count.start

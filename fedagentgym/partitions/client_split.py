@@ -217,7 +217,7 @@ class ClientSplit:
         self.options = dict(options)
         self.record = record
         if record.ids is None:
-            self.record = record.with_ids(self.table.ids)
+            self.record = replace(record, ids=self.table.ids)
 
     def __len__(self) -> int:
         return len(self.record)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -136,10 +136,6 @@ class SplitRecord:
                 self.get_tasks(client)
         if (odd := find_unordered(self.clients)) is not None:
             raise DataError(f"client {odd} of the split does not hold its tasks in order, each once: it was changed")
-
-    def with_ids(self, ids: Sequence[str]) -> SplitRecord:
-        """This record with the sorted ids of its pool, which a stored folder leaves out."""
-        return self if self.ids is not None else replace(self, ids=ids)
 
     def to_header(self) -> dict[str, Any]:
         """Everything that the digest covers except the assignment."""
