@@ -135,11 +135,11 @@ def _time_generate(policy: TorchPolicy, prompts: list[list[int]], batch: Batch) 
     """Seconds of the same rows in `generate`, with its own cache."""
     import torch
 
-    ids = torch.tensor(prompts)
+    ids, model = torch.tensor(prompts), open_transformers(policy)
 
     def generate() -> None:
         with torch.no_grad():
-            policy.model.generate(
+            model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=True,
@@ -152,6 +152,12 @@ def _time_generate(policy: TorchPolicy, prompts: list[list[int]], batch: Batch) 
             )
 
     return _time_call(generate)
+
+
+def open_transformers(policy: TorchPolicy) -> Any:
+    """The model of a policy as `transformers` has it, with its `generate`."""
+    model: Any = policy.model
+    return model if hasattr(model, "generate") else model.to_transformers()
 
 
 def _time_call(call: Callable[[], object]) -> float:
@@ -308,7 +314,7 @@ class _ReencodingEngine:
     """The usual way: the whole dialogue through `generate`, left-padded, at every turn."""
 
     def __init__(self, policy: TorchPolicy) -> None:
-        self.policy = policy
+        self.policy, self.model = policy, open_transformers(policy)
         self.dialogues: list[list[int]] = [[] for _ in range(EPISODES)]
 
     def __call__(self, chunks: Sequence[tuple[int, ...]]) -> int:
@@ -321,7 +327,7 @@ class _ReencodingEngine:
         ids = torch.tensor([[pad] * (longest - len(dialogue)) + dialogue for dialogue in self.dialogues])
         mask = torch.tensor([[0] * (longest - len(d)) + [1] * len(d) for d in self.dialogues])
         with torch.no_grad():
-            said = self.policy.model.generate(
+            said = self.model.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 do_sample=True,

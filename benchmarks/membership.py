@@ -104,7 +104,7 @@ class Attacker:
                 _add_scores(found["audit"], update.client, self.members, gains)
 
     def _prepare_training(self, weights: Arrays) -> LocalTraining:
-        return self.runtime.make_site(ATTACKER, self.env).open_learner(SiteState(copy_arrays(weights)))
+        return self.runtime.get_site(ATTACKER, env=self.env).open_learner(SiteState(copy_arrays(weights)))
 
     def _play_candidates(self, local: LocalTraining, number: int) -> dict[str, Group]:
         """The attacker's own episodes of every candidate, by the policy that was sent."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.engine import open_transformers
 from fedagentgym.agents.agent import TokenAgent, TokenPlayers
 from fedagentgym.agents.protocols import Decoding, Move
 from fedagentgym.agents.text.prompts import Template
@@ -190,7 +191,7 @@ def run_trl(
         warnings.simplefilter("ignore")
         walk = {} if env.takes == "reply" else {"environment_factory": lambda: _ToolWorld(env)}
         trainer = Trainer(
-            model=policy.model,
+            model=open_transformers(policy),
             reward_funcs=pay,
             args=_make_arguments(trl, Path(folder), work, steps, env),
             train_dataset=datasets.Dataset.from_list(_make_rows(prompts, env)),

@@ -34,9 +34,10 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct, find_quartiles
 from fedagentgym.federation.records import read_metrics_log
-from fedagentgym.leaderboard.rank import read_planned
+from fedagentgym.leaderboard.compare import RUN_HEADS, RunSpread
+from fedagentgym.leaderboard.rank import find_decided, read_planned
 from fedagentgym.runs.folder import RunFolder
 
 AREA, REACHED = "mean success over the run", "first round at the target"
@@ -233,6 +234,19 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             f"| {one.row.name} | {cells} | {_describe_reached(one.row.values[REACHED])} | {len(one.seeds)} "
             f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
         )
+    main = columns[0]
+    if all(len(one.seeds) >= FEWEST_REPLICATES for one in results.rows):
+        lines += [
+            "",
+            f"Runs, of {main}; collapsed are those whose success ended no higher than it started:",
+            "",
+            f"| | {' | '.join(RUN_HEADS)} |",
+            "|---|" + "---|" * len(RUN_HEADS),
+        ]
+        for one in results.rows:
+            ends = [curve[-1].success <= curve[0].success for curve in one.curves if len(curve) > 1]
+            spread = RunSpread(find_quartiles(one.row.values[main]), sum(ends), len(ends))
+            lines.append(f"| {' | '.join([one.row.name, *spread.list_cells()])} |")
     compared = {column: compare_pairs(results, pairs, column, margin) for column in columns if column != AREA}
     corrected = correct([one for found in compared.values() for one in found])
     remaining = iter(corrected)
@@ -243,8 +257,8 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             "",
             f"Differences in {column}, seed by seed (seeds: {len(found[0].values)}):",
             "",
-            "| | mean, 95 % | p, corrected | p of equality, corrected | reading |",
-            "|---|---|---|---|---|",
+            "| | mean, 95 % | decides | p, corrected | p of equality, corrected | reading |",
+            "|---|---|---|---|---|---|",
             *(
                 _describe_difference(f"{row} - {base}", next(remaining), margin, len(corrected))
                 for row, base in list_present(results, pairs)
@@ -328,6 +342,8 @@ def _describe_difference(pair: str, found: Difference, margin: float, comparison
     spread = f"({format_per_seed(found.values, '+')})"
     if found.ends is not None:
         spread = f"± {found.ends[1] - found.mean:.3f}"
+    decided = find_decided(found, comparisons)
+    numbers.insert(0, "" if decided is None else format_fixed(decided, 3))
     reading = read_planned(found, margin, comparisons, f"{margin:g}")
     return f"| {pair} | {format_fixed(found.mean, 3, '+')} {spread} | {' | '.join(numbers)} | {reading} |"
 

@@ -30,7 +30,13 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, compare_replicates, find_half_width
+from fedagentgym.base.statistics import (
+    FEWEST_REPLICATES,
+    Difference,
+    compare_replicates,
+    compute_log_odds,
+    find_half_width,
+)
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.opened import prepare_agents
 from fedagentgym.experiment.run import finish_or_read
@@ -112,8 +118,12 @@ def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[floa
 def compare_rows(
     rows: Sequence[Row], pairs: Sequence[tuple[str, str]], column: str, margin: float = 0.0
 ) -> list[Difference]:
-    """The differences of these pairs in one column; not yet corrected."""
-    return [compare_replicates(difference(rows, row, base)[column], margin) for row, base in pairs]
+    """The differences of these pairs in one column, whose numbers are shares; not yet corrected."""
+    odds = [replace(one, values={column: tuple(map(compute_log_odds, one.values[column]))}) for one in rows]
+    return [
+        compare_replicates(difference(rows, row, base)[column], margin, difference(odds, row, base)[column])
+        for row, base in pairs
+    ]
 
 
 def to_markdown(rows: Sequence[Row], differences: Mapping[str, Mapping[str, Sequence[float]]] | None = None) -> str:
@@ -311,7 +321,7 @@ def _silence_progress() -> None:
 
 def run_cell(cell: TableCell) -> Record:
     """The record of a run: of the finished run, or after running or resuming it."""
-    finish_or_read(load_cell_config(cell), (), None)
+    finish_or_read(load_cell_config(cell), force=True)
     return read_record(cell.folder)
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fedagentgym.agents.protocols import Completion, Decoding, Move, Policy, RowPlayers
+from fedagentgym.agents.protocols import Decoding, Move, Policy, RowPlayers
 from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
 from fedagentgym.agents.text.parsing import ParsedReply, parse
-from fedagentgym.agents.text.prompts import Template
-from fedagentgym.agents.text.rendering import Renderer, RowState, TurnInput
+from fedagentgym.agents.text.prompts import PastTurn, Template
 from fedagentgym.agents.text.tokens import TextTokenizer
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.protocols import get_action_tail
+from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
     from fedagentgym.base.streams import Stream
@@ -85,16 +85,7 @@ class TokenAgent:
         Returns:
             The renderer.
         """
-        return Renderer(
-            env,
-            self.tokenizer,
-            self.template,
-            self.context,
-            self.history,
-            self.chat,
-            self.policy.context_length,
-            self.decoding.max_new_tokens,
-        )
+        return Renderer(self, env)
 
     def parse(self, env: TextEnv, reply: str) -> ParsedReply:
         """Extract the action from a reply.
@@ -113,6 +104,83 @@ class TokenAgent:
     def close(self) -> None:
         """Close the policy."""
         self.policy.close()
+
+
+class TurnInput(NamedTuple):
+    """The tokens of a row before its reply. ``fresh``: the row starts over with these ids."""
+
+    ids: tuple[int, ...]
+    fresh: bool
+
+
+@dataclass
+class RowState:
+    """One row of players: the memory of its episode. ``start`` is the first view; slots take words of ``slot_text``."""
+
+    stream: Stream
+    start: str
+    slot_text: str
+    past: list[PastTurn] = field(default_factory=list)
+    stopped: bool = True
+    held: int = 0
+    listed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """Turns the episodes of an environment into an agent's token ids, turn by turn, in either context.
+
+    A prompt leaves room for a reply of ``max_new_tokens``.
+    """
+
+    agent: TokenAgent
+    env: TextEnv
+
+    def __post_init__(self) -> None:
+        if self.room < 1:
+            most, context = self.agent.decoding.max_new_tokens, self.agent.policy.context_length
+            raise OptionError(f"max_new_tokens {most} fills the whole context of {context} tokens")
+
+    @property
+    def room(self) -> int:
+        """Tokens that may come before a reply."""
+        return self.agent.policy.context_length - self.agent.decoding.max_new_tokens
+
+    def start_row(self, episode: Episode, stream: Stream) -> RowState:
+        return RowState(stream, episode.view.observation, get_slot_text(self.env, episode))
+
+    def render(self, row: RowState, episode: Episode) -> TurnInput | None:
+        """Return the tokens of the row for this turn; None if a reply does not fit."""
+        agent, template, tokenizer = self.agent, self.agent.template, self.agent.tokenizer
+        goal, system = self.env.goal(episode.task), template.system
+        if episode.turn and agent.context == "session" and row.held:
+            text = template.render_next(self.env, episode.view, goal, row.listed)
+            ids = tokenizer.encode_next(text, stopped=row.stopped) if agent.chat else tokenizer.encode(text)
+            return TurnInput(ids, False) if row.held + len(ids) <= self.room else None
+        # a prompt of its own, of which the oldest turns go first when it is too long
+        shown = row.past[-agent.history :] if agent.history else []
+        for skipped in range(len(shown) + 1):
+            past = shown[skipped:]
+            text = template.render_window(self.env, row.start, past, episode.turn, episode.view, goal)
+            if agent.chat:
+                ids = tokenizer.encode_chat(text, system)
+            else:
+                ids = tokenizer.encode(text if system is None else f"{system}\n\n{text}")
+            if len(ids) <= self.room:
+                return TurnInput(ids, True)
+        if episode.turn:
+            return None
+        raise DataError(
+            f"{episode.task.id}: the first prompt has {len(ids)} tokens, but the context of {agent.policy.context_length} "
+            f"leaves room for {self.room} beside a reply of {agent.decoding.max_new_tokens}"
+        )
+
+    def record_turn(self, row: RowState, episode: Episode, context: TurnInput, move: Move) -> None:
+        """Remember a turn."""
+        row.past.append(PastTurn(episode.view.observation, move.action))
+        row.listed = episode.view.admissible
+        row.stopped = move.finish == "stop"
+        row.held = (0 if context.fresh else row.held) + len(context.ids) + len(move.token_ids)
 
 
 class TokenPlayers(RowPlayers[RowState]):
@@ -140,51 +208,42 @@ class TokenPlayers(RowPlayers[RowState]):
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         states = [self._rows[row] for row in rows]
         contexts = [self._renderer.render(state, episode) for state, episode in zip(states, episodes, strict=True)]
-        moves = [Move("", "", fresh=False, finish="context")] * len(rows)
-        speaking = [index for index, context in enumerate(contexts) if context is not None]
-        self._feed_tokens([(rows[index], context) for index, context in enumerate(contexts) if context is not None])
-        tries = self._tries
-        answers = self._session.generate(
-            [self._opened[rows[index]] for index in speaking],
-            [states[index].stream for index in speaking],
-            self.agent.decoding,
-            None
-            if tries is None
-            else [self._make_constraint(tries, states[index], episodes[index]) for index in speaking],
-        )
-        for index, answer in zip(speaking, answers, strict=True):
-            context = contexts[index]
-            assert context is not None
-            moves[index] = self._make_move(context, answer)
-            self._renderer.record_turn(states[index], episodes[index], context, moves[index])
-        return moves
-
-    def _feed_tokens(self, turn_inputs: Sequence[tuple[int, TurnInput]]) -> None:
-        """Pass every row its new tokens; rows that start over are opened together, so that they share prompts."""
-        fresh = [(row, context.ids) for row, context in turn_inputs if context.fresh]
+        turns = [(index, context) for index, context in enumerate(contexts) if context is not None]
+        # rows that start over are opened together, so that they share prompts
+        fresh = [(rows[index], context.ids) for index, context in turns if context.fresh]
         self._session.drop([self._opened.pop(row) for row, _ in fresh if row in self._opened])
         self._opened.update(zip([row for row, _ in fresh], self._session.open([ids for _, ids in fresh]), strict=True))
-        grown = [(self._opened[row], context.ids) for row, context in turn_inputs if not context.fresh]
+        grown = [(self._opened[rows[index]], context.ids) for index, context in turns if not context.fresh]
         self._session.append([row for row, _ in grown], [ids for _, ids in grown])
 
-    def _make_constraint(self, tries: TrieCache, state: RowState, episode: Episode) -> ActionTrie | None:
-        admissible = episode.view.admissible
-        if not admissible:
-            return None
-        replies = tuple(self.agent.template.render_reply(self.env, action) for action in admissible)
-        return tries.get_trie(replies, state.slot_text)
-
-    def _make_move(self, context: TurnInput, answer: Completion) -> Move:
-        reply = self.agent.tokenizer.decode(answer.token_ids)
-        parsed = self.agent.parse(self.env, reply)
-        return Move(
-            reply,
-            parsed.action,
-            parsed.format,
-            context.ids,
-            answer.token_ids,
-            answer.logprobs,
-            answer.allowed,
-            context.fresh,
-            answer.finish,
+        rules: list[ActionTrie | None] = []
+        for index, _ in turns:
+            admissible = episodes[index].view.admissible
+            if self._tries is None or not admissible:
+                rules.append(None)
+                continue
+            replies = tuple(self.agent.template.render_reply(self.env, action) for action in admissible)
+            rules.append(self._tries.get_trie(replies, states[index].slot_text))
+        answers = self._session.generate(
+            [self._opened[rows[index]] for index, _ in turns],
+            [states[index].stream for index, _ in turns],
+            self.agent.decoding,
+            rules,
         )
+        moves = [Move("", "", fresh=False, finish="context")] * len(rows)
+        for (index, context), answer in zip(turns, answers, strict=True):
+            reply = self.agent.tokenizer.decode(answer.token_ids)
+            action, form = self.agent.parse(self.env, reply)
+            moves[index] = Move(
+                reply,
+                action,
+                form,
+                context.ids,
+                answer.token_ids,
+                answer.logprobs,
+                answer.allowed,
+                context.fresh,
+                answer.finish,
+            )
+            self._renderer.record_turn(states[index], episodes[index], context, moves[index])
+        return moves

@@ -6,7 +6,7 @@ configuration of whoever runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
 
@@ -37,21 +37,17 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
         raise DataError(f"{where}: {refused}: set it yourself")
 
 
-def find_agents(settings: BaseModel, where: str) -> Iterator[tuple[str, AgentSettings]]:
+def find_agents(settings: object, where: str) -> Iterator[tuple[str, AgentSettings]]:
     """Every agent in a tree of settings, with its key."""
+    inside: Iterable[tuple[object, object]] = ()
     if isinstance(settings, AgentSettings):
         yield where, settings
-        return
-    for name, value in settings:
-        yield from _find_in(value, f"{where}.{name}")
-
-
-def _find_in(value: object, where: str) -> Iterator[tuple[str, AgentSettings]]:
-    if isinstance(value, BaseModel):
-        yield from find_agents(value, where)
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _find_in(one, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _find_in(one, where)
+    elif isinstance(settings, BaseModel):
+        inside = settings
+    elif isinstance(settings, Mapping):
+        inside = settings.items()
+    elif isinstance(settings, list | tuple):
+        for one in settings:
+            yield from find_agents(one, where)
+    for key, value in inside:
+        yield from find_agents(value, f"{where}.{key}")

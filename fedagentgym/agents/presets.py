@@ -59,6 +59,13 @@ DEFAULT_MODELS = {
 }
 """Agents with a default model, which `agent.model` replaces."""
 _GENERAL = {**_PAPER, "context": "session", "parser": "strict"}
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(DEFAULT_MODELS, _PAPER),
+    "smollm2": _SMOLLM2,
+    "tiny": _TINY,
+    "transformers": _GENERAL,
+    "vllm": _GENERAL,
+}
 
 
 class AgentFactory(Protocol):
@@ -98,35 +105,30 @@ def make_agent(
         return settings  # type: ignore[return-value]
     chosen = settings if isinstance(settings, AgentSettings) else AgentSettings.load(settings, "agent")
     target: Any = AGENTS.get(chosen.name)
+    made: Player
     if isinstance(target, type) and hasattr(target, "reply"):
-        return _make_own_agent(target, chosen)
+        if not issubclass(target, Agent):
+            raise OptionError(f"agent {chosen.name!r}: derive {target.__name__} from fedagentgym.agents.Agent")
+        given = chosen.model_dump(exclude_unset=True, exclude_defaults=True)
+        if surplus := sorted(set(given) - {"name", "options"}):
+            raise OptionError(f"agent {chosen.name!r} takes options alone, got agent.{surplus[0]}")
+        try:
+            made = target(**chosen.options)
+            made.name = chosen.name
+        except FedAgentGymError:
+            raise
+        except Exception as error:
+            reason = describe_error(error)
+            raise OptionError(f"agent {chosen.name!r} cannot be made with its options: {reason}") from error
+        return made
     if not callable(target):
         hint = "register a class derived from Agent, or a function that makes an agent"
         raise OptionError(f"agent {chosen.name!r} is registered as {show_value(target)}: {hint}")
-    made: Player = target(chosen, env=None if env is None else open_env(env), seed=seed)
+    made = target(chosen, env=None if env is None else open_env(env), seed=seed)
     if not callable(getattr(made, "play", None)):
         raise OptionError(f"agent {chosen.name!r}: what is registered returned {show_value(made)}, which is no agent")
     if isinstance(made, Agent):
         made.name = chosen.name
-    return made
-
-
-def _make_own_agent(target: type[Agent], settings: AgentSettings) -> Agent:
-    """An instance of a registered class, which takes the options; its results have the name by which it is registered."""
-    if not issubclass(target, Agent):
-        raise OptionError(f"agent {settings.name!r}: derive {target.__name__} from fedagentgym.agents.Agent")
-    given = settings.model_dump(exclude_unset=True, exclude_defaults=True)
-    if surplus := sorted(set(given) - {"name", "options"}):
-        raise OptionError(f"agent {settings.name!r} takes options alone, got agent.{surplus[0]}")
-    try:
-        made = target(**settings.options)
-        made.name = settings.name
-    except FedAgentGymError:
-        raise
-    except Exception as error:
-        raise OptionError(
-            f"agent {settings.name!r} cannot be made with its options: {describe_error(error)}"
-        ) from error
     return made
 
 
@@ -150,15 +152,13 @@ def require_model(settings: AgentSettings) -> str:
     return model
 
 
-def _apply_defaults(settings: AgentSettings, defaults: dict[str, object]) -> AgentSettings:
-    """Update a preset with the given settings; a decoding key that is not given keeps the preset's value."""
+def apply_defaults(settings: AgentSettings, defaults: Mapping[str, Any] = _GENERAL) -> AgentSettings:
+    """Update a preset, or the defaults of a language model without one, with the given settings.
+
+    A decoding key that is not given keeps the preset's value.
+    """
     given = settings.model_dump(exclude_unset=True, exclude_none=True)
     return AgentSettings.load(merge(defaults, given), "agent")
-
-
-def apply_general_defaults(settings: AgentSettings) -> AgentSettings:
-    """Fill in the defaults of a language model without a preset of its own."""
-    return _apply_defaults(settings, _GENERAL)
 
 
 def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTokenizer) -> TokenAgent:
@@ -219,7 +219,7 @@ def _refuse_options(settings: AgentSettings) -> None:
 def make_transformers_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load any causal language model from a folder or the hub."""
     _refuse_options(settings)
-    chosen = apply_general_defaults(settings)
+    chosen = apply_defaults(settings)
     if chosen.model is None:
         raise OptionError(f"agent {settings.name!r} needs a model: a folder or a hub id")
     return _load_agent(chosen, chosen.model, seed)
@@ -234,11 +234,11 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
     """Load the folder given as ``model``, or the tiny model of this environment, which plays as it did when it was made."""
     _refuse_options(settings)
     if settings.model is not None:
-        return _load_agent(_apply_defaults(settings, _TINY), settings.model, seed)
+        return _load_agent(apply_defaults(settings, _TINY), settings.model, seed)
     if env is None:
         raise OptionError("agent 'tiny' belongs to an environment: give it one, or a model folder")
     folder = find_tiny_folder(env)
-    return _load_agent(_apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
+    return _load_agent(apply_defaults(settings, merge(_TINY, read_player_settings(folder))), folder, seed)
 
 
 def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
@@ -247,7 +247,7 @@ def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None,
     from fedagentgym.agents.model.tiny import make_tiny_model
 
     _refuse_options(settings)
-    chosen = _apply_defaults(settings, _UNTRAINED)
+    chosen = apply_defaults(settings, _UNTRAINED)
     if chosen.model is not None:
         policy = TorchPolicy.load(chosen.model, plain=True, name=chosen.name, adapter=chosen.adapter, seed=seed)
     elif env is None:
@@ -264,13 +264,13 @@ def make_smollm2_agent(settings: AgentSettings, *, env: TextEnv | None = None, s
     It hardly keeps a format by itself: in environments that take commands its replies are constrained.
     """
     _refuse_options(settings)
-    return _load_agent(_apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
+    return _load_agent(apply_defaults(settings, _SMOLLM2), settings.model or DEFAULT_MODELS["smollm2"], seed)
 
 
 def make_paper_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Load a model of the agent papers with the papers' protocol."""
     _refuse_options(settings)
-    return _load_agent(_apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
+    return _load_agent(apply_defaults(settings, _PAPER), settings.model or DEFAULT_MODELS[settings.name], seed)
 
 
 def complete_settings(settings: AgentSettings) -> AgentSettings:
@@ -278,11 +278,7 @@ def complete_settings(settings: AgentSettings) -> AgentSettings:
 
     `model` stays None for a tiny agent that is made from scratch.
     """
-    model = {} if get_model(settings) is None else {"model": get_model(settings)}
-    if settings.name in ("tiny", "smollm2"):
-        return _apply_defaults(settings, {**(_TINY if settings.name == "tiny" else _SMOLLM2), **model})
-    if settings.name in DEFAULT_MODELS:
-        return _apply_defaults(settings, {**_PAPER, **model})
-    if settings.name in ("transformers", "vllm"):
-        return apply_general_defaults(settings)
-    return settings
+    if settings.name not in _PRESETS:
+        return settings
+    model = {"model": found} if (found := get_model(settings)) else {}
+    return apply_defaults(settings, {**_PRESETS[settings.name], **model})

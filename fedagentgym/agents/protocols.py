@@ -1,4 +1,4 @@
-"""Agents and policies: the two small protocols on which rollouts, evaluation and training are built.
+"""Agents and policies: what rollouts, evaluation and training are built on.
 
 There are two levels, so that no module has to know more than it needs:
 
@@ -8,14 +8,6 @@ There are two levels, so that no module has to know more than it needs:
   renders, encodes or parses.
 * ``Policy`` / ``Session`` (token level, implemented by engines): token ids in, token ids and log-probs out, over many
   turns.
-
-A whole episode, driven by hand::
-
-    with agent.play(env) as players:
-        rows = players.enter(episodes, streams)                 # one row per episode; siblings share their prompt
-        moves = players.act(rows, episodes)                     # one Move per row
-        episodes = env.step_many(episodes, [m.action for m in moves])
-        players.leave(rows)                                     # a freed row is reused by the next enter
 
 Randomness: every row samples from its own stream by inverse CDF, and one ``act`` consumes exactly ``max_new_tokens``
 uniforms of that row's stream whatever is generated. A row's reply therefore depends on its stream and its tokens, not
@@ -27,17 +19,21 @@ bfloat16).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import Field
 
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
@@ -80,16 +76,65 @@ class Constraint(Protocol):
     def advance(self, state: Any, token: int) -> Any: ...
 
 
-class Session(Protocol):
-    """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints."""
+Row = TypeVar("Row")
 
+
+class Rows(Generic[Row]):
+    """Numbered rows that come and go, until all end with the context."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+        self._next = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._rows.clear()
+
+    def _add(self, row: Row) -> int:
+        self._next += 1
+        self._rows[self._next] = row
+        return self._next
+
+
+@dataclass(slots=True, eq=False)
+class SessionRow:
+    """A row of a session: its tokens so far."""
+
+    ids: list[int]
+
+
+class Session(Rows[Any], ABC):
+    """Rows of tokens that grow turn by turn and keep their key-value cache. A context manager; rows are small ints.
+
+    An engine derives a class and writes `open` and `_continue`. ``_rows`` are what it holds of each row, a `SessionRow` or more;
+    ``on_close`` gives back what the policy lent.
+    """
+
+    def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self.context_length = context_length
+        self._on_close = on_close
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        super().close()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    @abstractmethod
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
         """Add ``copies`` rows per prompt (adjacent in the result); rows that share a prompt share its work."""
-        ...
 
     def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
         """Add given tokens (an observation) to the rows. Lazy: costs nothing until the next ``generate``."""
-        ...
+        for row, chunk in zip(rows, chunks, strict=True):
+            self._rows[row].ids.extend(chunk)
 
     def generate(
         self,
@@ -98,22 +143,50 @@ class Session(Protocol):
         decoding: Decoding,
         constraints: Sequence[Constraint | None] | None = None,
     ) -> list[Completion]:
-        """Continue each row by one reply, which becomes part of it; draws ``max_new_tokens`` uniforms per stream."""
-        ...
+        """Continue each row by one reply, which becomes part of it; draws ``max_new_tokens`` uniforms per stream.
+
+        A row without room for a reply stays as it is.
+        """
+        most = decoding.max_new_tokens
+        uniforms = [stream.uniform(most) for stream in streams]
+        rules = constraints or [None] * len(rows)
+        fits = [index for index, row in enumerate(rows) if self.length(row) + most <= self.context_length]
+        answers = [Completion((), (), "context")] * len(rows)
+        if fits:
+            held = [self._rows[rows[index]] for index in fits]
+            found = self._continue(held, [uniforms[i] for i in fits], decoding, [rules[i] for i in fits])
+            for index, answer in zip(fits, found, strict=True):
+                answers[index] = answer
+        return answers
+
+    @abstractmethod
+    def _continue(
+        self,
+        rows: list[Any],
+        uniforms: Sequence[NDArray[np.float64]],
+        decoding: Decoding,
+        constraints: Sequence[Constraint | None],
+    ) -> list[Completion]:
+        """`generate` for one or more rows with enough room."""
 
     def length(self, row: int) -> int:
         """Return the number of tokens that a row holds."""
-        ...
+        return len(self._rows[row].ids)
 
     def drop(self, rows: Sequence[int]) -> None:
         """Free rows. Their numbers may be handed out again."""
-        ...
+        for row in rows:
+            del self._rows[row]
 
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Session: ...
-
-    def __exit__(self, *error: object) -> None: ...
+    def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
+        for prompt in prompts:
+            if not prompt:
+                raise DataError("a prompt of no tokens cannot be continued")
+            if len(prompt) >= self.context_length:
+                raise DataError(
+                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.context_length}: "
+                    "shorten the prompt (template, history) or use a model with a longer context"
+                )
 
 
 class Tokenizer(Protocol):
@@ -239,7 +312,6 @@ class Move(NamedTuple):
     fresh: bool = True
     finish: FinishReason = "stop"
     learn: bool = True
-    """False: the action was noise put into a demonstration; it is played but not imitated."""
 
 
 class Players(Protocol):
@@ -302,36 +374,19 @@ class Players(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-Row = TypeVar("Row")
-
-
-class RowPlayers(Generic[Row]):
+class RowPlayers(Rows[Row]):
     """``Players`` that keep something for each row, for agents to inherit: they write `start_row` and `act`."""
 
     def __init__(self, env: TextEnv) -> None:
+        super().__init__()
         self.env = env
-        self._rows: dict[int, Row] = {}
-        self._next = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._rows.clear()
 
     def start_row(self, episode: Episode, stream: Stream) -> Row:
         """Return what is kept for an episode that begins."""
         raise NotImplementedError
 
     def enter(self, episodes: Sequence[Episode], streams: Sequence[Stream]) -> list[int]:
-        first = self._next + 1
-        for episode, stream in zip(episodes, streams, strict=True):
-            self._next += 1
-            self._rows[self._next] = self.start_row(episode, stream)
-        return list(range(first, self._next + 1))
+        return [self._add(self.start_row(*each)) for each in zip(episodes, streams, strict=True)]
 
     def leave(self, rows: Sequence[int]) -> None:
         for row in rows:
@@ -361,18 +416,3 @@ class Player(Protocol):
 
     def close(self) -> None:
         """Release what the agent holds: models, connections."""
-
-
-__all__ = [
-    "Completion",
-    "Constraint",
-    "Decoding",
-    "FinishReason",
-    "Move",
-    "Player",
-    "Players",
-    "Policy",
-    "Session",
-    "Tokenizer",
-    "TrainablePolicy",
-]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -45,6 +45,7 @@ from fedagentgym.federation.aggregation import (
     Mean,
     UpdateStore,
     WeightedMean,
+    step_server,
 )
 from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import (
@@ -71,6 +72,14 @@ class LocalStepsSettings(NamedSettings):
         default=3, ge=1, description="policy steps of a client in a round (tau; the paper's local epochs)"
     )
     proximal: float = Field(default=0.0, ge=0.0, description="FedProx's mu: pulls a client back to the round's start")
+    server_step: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="how far the server goes from its parameters to the combined ones; 1: all the way",
+    )
+    server_momentum: float = Field(
+        default=0.0, ge=0.0, le=1.0, description="share of the server's last move that it goes again; 1: moves add up"
+    )
     checks: UpdateChecks = Field(default=UpdateChecks(), description="which updates are refused or shortened")
     privacy: PrivacySettings | None = Field(
         default=None, description="clip every update and add noise to their mean, in place of checks and aggregation"
@@ -80,6 +89,11 @@ class LocalStepsSettings(NamedSettings):
     def rule(self) -> AggregationRule:
         """The rule that combines the clients' parameters."""
         return Mean()
+
+    @property
+    def takes_server_step(self) -> bool:
+        """True if the server does not just take the combined parameters over."""
+        return self.server_step != 1.0 or self.server_momentum > 0.0
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
         """The clients' weights by their numbers of tasks: by default the rule decides, and most rules weigh all alike."""
@@ -111,7 +125,7 @@ class WeightedSettings(AveragingSettings):
     aggregation: Aggregation = WeightedMean()
 
     def weigh(self, examples: Sequence[float]) -> list[float]:
-        """By the numbers of tasks, or as a rule that defines weights says: for `mean`, `fedavgm` and `fedadam` they are equal."""
+        """By the numbers of tasks, or as a rule that defines weights says: for `mean` and `fedadam` they are equal."""
         decides = type(self.rule).weigh is not AggregationRule.weigh
         return (self.rule if decides else WeightedMean()).weigh(examples)
 
@@ -280,7 +294,7 @@ class AveragingSteps(BaseAlgorithm[L]):
     def combine(
         self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
     ) -> ServerState:
-        """Compute the next global state.
+        """Compute the next global state: what the rule combines, or where the settings have a step of the server, `step_server`.
 
         Args:
             state: The global state.
@@ -291,27 +305,33 @@ class AveragingSteps(BaseAlgorithm[L]):
         Returns:
             The next state; the same state if no reply is used.
         """
-        privacy, rule = self.settings.privacy, self.settings.rule
+        settings, theta = self.settings, state.parameters
+        begun = state
+        if settings.takes_server_step:  # it goes by the combined parameters before they are rounded
+            begun = replace(state, parameters={name: value.astype(np.float64) for name, value in theta.items()})
         accumulator: Accumulator
-        if privacy is not None:
+        if settings.privacy is not None:
             asked, noise = len(this_round.participants), this_round.draw_noise("privacy")
-            accumulator = PrivateMean(state, asked, privacy, noise)
-            weights = [clip_factor(privacy, reply.update_norm) for reply in used]
+            accumulator = PrivateMean(begun, asked, settings.privacy, noise)
+            weights = [clip_factor(settings.privacy, reply.update_norm) for reply in used]
         elif not used:
             return state
         else:
             weights = self.client_weights(used, this_round)
-            if not rule.uses_weights and len(set(weights)) > 1:
+            if not settings.rule.uses_weights and len(set(weights)) > 1:
                 raise self._refuse_weights()
-            if isinstance(rule, LossRule):
-                accumulator = rule.begin(state, [1.0 - reply.metrics[SUCCESS] for reply in used])
+            if isinstance(settings.rule, LossRule):
+                accumulator = settings.rule.begin(begun, [1.0 - reply.metrics[SUCCESS] for reply in used])
             else:
-                accumulator = rule.begin(state)
+                accumulator = settings.rule.begin(begun)
         for reply, weight, update in zip(used, weights, updates, strict=True):
-            if privacy is None:
-                update = self.settings.checks.clip(state.parameters, update, reply.update_norm)
+            if settings.privacy is None:
+                update = settings.checks.clip(theta, update, reply.update_norm)
             accumulator.add(update, weight)
-        return accumulator.finish()
+        combined = accumulator.finish()
+        if not settings.takes_server_step:
+            return combined
+        return step_server(state, combined, settings.server_step, settings.server_momentum)
 
     def report(self, after: ServerState, replies: Replies, this_round: Round) -> RoundResult:
         """Make the record of a round: the means over clients, and the numbers of each. That of a private run says nothing of

@@ -208,7 +208,7 @@ class BaseAlgorithm(Generic[S]):
 def make_algorithm(spec: ExperimentSpec, runtime: Runtime) -> BaseAlgorithm[Any]:
     """The algorithm that a spec names, with its own settings validated."""
     cls = get_algorithm_class(spec.algorithm)
-    return cls(load_settings(cls, spec.algorithm), runtime)
+    return cls(cls.settings_class.load(dict(spec.algorithm), "algorithm"), runtime)
 
 
 def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
@@ -224,12 +224,7 @@ def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
     return cls
 
 
-def load_settings(cls: type[BaseAlgorithm[Any]], section: Mapping[str, Any]) -> Settings:
-    """The algorithm's own settings from the `algorithm:` part of a configuration."""
-    return cls.settings_class.load(dict(section), "algorithm")
-
-
 def describe_method(section: Mapping[str, Any], scale: Scale) -> Card:
     """The card of the method and the settings in the `algorithm:` part of a configuration."""
     cls = get_algorithm_class(section)
-    return cls.describe(load_settings(cls, section), scale)
+    return cls.describe(cls.settings_class.load(dict(section), "algorithm"), scale)

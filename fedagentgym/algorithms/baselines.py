@@ -85,7 +85,7 @@ class Centralized(Averaging[CentralizedSettings]):
         if self.settings.pool == "clients":
             held = {task for client in client_split for task in client.tasks}
             pool = pool.subset([task for task in pool.ids if task in held])
-        return self.runtime.make_site(SITE, self.runtime.open_env(pool=pool), learning=self.learning)
+        return self.runtime.get_site(SITE, env=self.runtime.open_env(pool=pool), learning=self.learning)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps, in the unchanged environment or in the clients' worlds."""

@@ -50,8 +50,10 @@ class ClusteredSettings(AveragingSettings):
 
     @model_validator(mode="after")
     def _refuse_what_needs_one_model(self) -> Self:
-        if self.privacy is not None or self.rule.name != Mean().name:
-            raise ValueError("clustered averages within clusters: leave out privacy and aggregation")
+        if self.privacy is not None or self.rule.name != Mean().name or self.takes_server_step:
+            raise ValueError(
+                "clustered averages within clusters: leave out privacy, aggregation, server_step and server_momentum"
+            )
         return self
 
 

@@ -40,6 +40,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
+from fedagentgym.algorithms.experts import read_openings
 from fedagentgym.algorithms.fedpetuning import imitate_solutions
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays, make_site_state
 from fedagentgym.algorithms.synthetic_tasks import (
@@ -166,7 +167,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """The server's own steps on the synthetic tasks."""
-        site = self.runtime.make_site(-1, self.open_survivors(state.memory["synthetic"]))
+        site = self.runtime.get_site(-1, env=self.open_survivors(state.memory["synthetic"]))
         if self.settings.objective == "sft":
             losses, weights = imitate_solutions(
                 site,
@@ -226,7 +227,8 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         observations: set[str] = set()
         for split in env.evaluation_splits if env.takes == "reply" else ():
             try:
-                observations.update(read_observations(self.runtime.open_env(split=split)))
+                opened = self.runtime.open_env(split=split)
+                observations.update(read_openings(opened, opened.pool.ids))
             except DataError:
                 continue
         return frozenset(observations)
@@ -240,7 +242,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         site = client.resources
         policy = get_trainable_policy(site.model.load(self.runtime.initial_weights))
         candidates = [str(text) for text in message.text["candidates"]]
-        private = read_observations(site.env)
+        private = read_openings(site.env, site.env.pool.ids)
         votes = count_votes(embed(policy, private), embed(policy, candidates))
         if self.settings.secret:
             draw = Stream(secrets.randbits(128))
@@ -273,12 +275,6 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
         )
 
 
-def read_observations(env: TextEnv) -> list[str]:
-    """The first observation of each task of a pool."""
-    pool: TaskPool = env.pool
-    return [episode.view.observation for episode in env.reset_many(list(pool), [0] * len(pool))]
-
-
 def _select_best(votes: NDArray[np.float64], count: int) -> list[int]:
     """Indices of the largest counts, ascending; the lower index first among equals."""
     return sorted(np.argsort(-votes, kind="stable")[:count].tolist())
@@ -293,13 +289,9 @@ def compute_noise_deviation(epsilon: float, delta: float, iterations: int) -> fl
         raise OptionError(
             f"epsilon > 0, 0 < delta < 1 and iterations >= 1 are needed, got {epsilon}, {delta}, {iterations}"
         )
-    return math.sqrt(iterations / (2 * compute_zcdp_rho(epsilon, delta)))
-
-
-def compute_zcdp_rho(epsilon: float, delta: float) -> float:
-    """The rho that (epsilon, delta) allows."""
     log = math.log(1 / delta)
-    return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+    rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2  # zCDP that (epsilon, delta) allows
+    return math.sqrt(iterations / (2 * rho))
 
 
 def compute_epsilon(deviation: float, delta: float, iterations: int) -> float:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Detail = Literal["actions", "tokens", "replies"]
+Aggregate = Literal["pool", "per_expert", "split"]
 TASK_BYTES = 1 << 15
 """Maximum size of a question in a message."""
 EPSILON = 1e-6
@@ -77,31 +78,24 @@ def choose_experts(skill: Mapping[int, float], count: int, draw: Stream) -> list
     return sorted(sorted(shuffled, key=lambda client: -skill[client])[:count])
 
 
-def standardise_pooled(scores: Floats, deviation: Deviation = "population") -> Floats | None:
-    """`pool`: standardise over all scores of the question, then average each candidate's over the experts.
+def combine_scores(scores: Floats, aggregate: Aggregate, deviation: Deviation = "population") -> Floats | None:
+    """The advantages of a question's candidates from `scores[expert, candidate]`, NaN for a missing one; None if all are missing.
 
-    `scores[expert, candidate]`, NaN for a missing answer. None if there is no score at all.
+    `pool`: standardise over all scores of the question, then average each candidate's over the experts. `per_expert`: standardise
+    each expert's row first, which removes differences of scale between experts. `split`: every expert scored candidates of its
+    own; all of them are standardised together. A candidate without scores has no advantage.
     """
     if not np.isfinite(scores).any():
         return None
-    return _column_means(_standardise(scores, deviation))
-
-
-def standardise_per_expert(scores: Floats, deviation: Deviation = "population") -> Floats | None:
-    """`per_expert`: standardise each expert's row first, which removes differences of scale between experts."""
-    if not np.isfinite(scores).any():
-        return None
-    return _column_means(np.stack([_standardise(row, deviation) for row in scores]))
-
-
-def standardise_split(scores: Floats, deviation: Deviation = "population") -> Floats | None:
-    """`split`: every expert scored candidates of its own; all of them are standardised together."""
-    if not np.isfinite(scores).any():
-        return None
-    return np.nan_to_num(_standardise(scores, deviation).reshape(-1), nan=0.0)
-
-
-ESTIMATORS = {"pool": standardise_pooled, "per_expert": standardise_per_expert, "split": standardise_split}
+    if aggregate == "per_expert":
+        rows = np.stack([_standardise(row, deviation) for row in scores])
+    else:
+        rows = _standardise(scores, deviation)
+    if aggregate == "split":
+        return np.nan_to_num(rows.reshape(-1), nan=0.0)
+    there = np.isfinite(rows)
+    sums, counts = np.where(there, rows, 0.0).sum(axis=0), there.sum(axis=0)
+    return np.asarray(sums / np.maximum(counts, 1), dtype=np.float64)
 
 
 def _standardise(scores: Floats, deviation: Deviation) -> Floats:
@@ -116,13 +110,6 @@ def _standardise(scores: Floats, deviation: Deviation) -> Floats:
         scale = 1.0 if deviation == "none" else values.std(ddof=1 if deviation == "sample" else 0) + EPSILON
         result[there] = (values - values.mean()) / scale
     return result
-
-
-def _column_means(rows: Floats) -> Floats:
-    """The mean of each column over the scores that exist; a candidate without scores has no advantage."""
-    there = np.isfinite(rows)
-    counts = there.sum(axis=0)
-    return np.asarray(np.where(there, rows, 0.0).sum(axis=0) / np.maximum(counts, 1), dtype=np.float64)
 
 
 def pack_bits(bits: Sequence[bool]) -> NDArray[np.uint8]:
@@ -253,7 +240,7 @@ def reread(agent: TokenAgent, env: TextEnv, task: Task, candidate: Mapping[str, 
         ids = tuple(agent.tokenizer.encode(reply))
         if ended:
             ids = (*ids, min(agent.tokenizer.stop_ids))
-        if (0 if context.fresh else row.held) + len(context.ids) + len(ids) > renderer.context_length:
+        if (0 if context.fresh else row.held) + len(context.ids) + len(ids) > agent.policy.context_length:
             return None
         moves.append(
             Move(reply, action, True, context.ids, ids, fresh=context.fresh, finish="stop" if ended else "length")

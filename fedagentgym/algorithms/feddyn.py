@@ -3,11 +3,14 @@
     server   send theta to every k in P
     client   theta_k ~ argmin  L_k(theta_k) - <g_k, theta_k> + alpha / 2 * |theta_k - theta|^2        (local_steps policy steps)
     client   g_k = g_k - alpha * (theta_k - theta);  return theta_k
-    server   h = h - alpha / m * sum of (theta_k - theta), over P
-    server   theta = (mean of theta_k, over P) - h / alpha
+    server   s = s + 1 / m * sum of (theta_k - theta), over P
+    server   theta = (mean of theta_k, over P) + s
 
-m is the number of all clients. g_k, which becomes the gradient of L_k at theta_k, stays in the client's state, h in the server's;
+m is the number of all clients. g_k, which becomes the gradient of L_k at theta_k, stays in the client's state, s in the server's;
 only parameters are sent. The penalty's gradient is added before the gradient is clipped and before AdamW's moments.
+
+The paper writes h = -alpha * s, so that alpha cancels at the server: however small the penalty, the server goes on by all moves
+so far, undamped. With `correct_server: false` it takes the mean over, which shows what the penalty does alone.
 """
 
 from __future__ import annotations
@@ -32,14 +35,17 @@ from fedagentgym.learning.penalties import Penalty, add_gradient
 if TYPE_CHECKING:
     from torch import Tensor
 
-GRADIENT = "gradient"
+GRADIENT, MOVES = "gradient", "moves"
 
 
 class FedDynSettings(LocalStepsSettings):
     """`algorithm: {name: feddyn, alpha: 0.01}`; the paper tries 0.001, 0.01 and 0.1."""
 
     name: Literal["feddyn"] = "feddyn"
-    alpha: float = Field(default=0.01, gt=0.0, description="weight of the penalty")
+    alpha: float = Field(default=0.01, ge=0.0, description="weight of the penalty")
+    correct_server: bool = Field(
+        default=True, description="add the moves of all rounds to the server's mean, as published"
+    )
 
     @model_validator(mode="after")
     def _refuse_what_breaks_the_penalty(self) -> Self:
@@ -61,23 +67,22 @@ class FedDyn(Averaging[FedDynSettings]):
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()
-        return replace(state, memory={"h": {name: np.zeros_like(value) for name, value in state.parameters.items()}})
+        return replace(state, memory={MOVES: {name: np.zeros_like(value) for name, value in state.parameters.items()}})
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
-        """Average what the participants return, and correct the mean by h."""
+        """Average what the participants return, and add the moves of all rounds so far."""
         with self.train_participants(state, this_round) as replies:
-            mean = self.combine(state, replies.used, replies.read(), this_round).parameters
-        if not replies.used:
-            return self.report(state, replies, this_round)
-        alpha, share = self.settings.alpha, len(replies.used) / len(this_round.clients.ids)
-        parameters, corrections = {}, {}
+            after = self.combine(state, replies.used, replies.read(), this_round)
+        if not replies.used or not self.settings.correct_server:
+            return self.report(after, replies, this_round)
+        share = len(replies.used) / len(this_round.clients.ids)
+        parameters, moves = {}, {}
         for name, theta in state.parameters.items():
-            wide = mean[name].astype(np.float64)
-            h = state.memory["h"][name] - alpha * share * (wide - theta)
-            parameters[name] = np.asarray(wide - h / alpha, dtype=theta.dtype)
-            corrections[name] = np.asarray(h, dtype=theta.dtype)
-        after = replace(state, parameters=parameters, memory={"h": corrections})
-        return self.report(after, replies, this_round)
+            wide = after.parameters[name].astype(np.float64)
+            total = state.memory[MOVES][name] + share * (wide - theta)
+            parameters[name] = np.asarray(wide + total, dtype=theta.dtype)
+            moves[name] = np.asarray(total, dtype=theta.dtype)
+        return self.report(replace(after, parameters=parameters, memory={MOVES: moves}), replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps on the penalised loss."""

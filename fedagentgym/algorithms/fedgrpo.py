@@ -39,15 +39,16 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, TOKEN_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import (
-    ESTIMATORS,
     HOLDER,
     TASK_BYTES,
+    Aggregate,
     Answers,
     Detail,
     Judgement,
     Neighbourhoods,
     Scorer,
     choose_experts,
+    combine_scores,
     compute_competence,
     expert_metrics,
     find_score_error,
@@ -74,7 +75,7 @@ from fedagentgym.learning.state import mean_metrics
 from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
-    from fedagentgym.learning.learner import LocalTraining
+    pass
 
 EXPERT = "expert"
 """The set of a client's state that holds the parameters of its expert."""
@@ -96,7 +97,7 @@ class FedGRPOSettings(Settings):
         description="who scores: the most competent on the examples most like the question, on those of its category (known only "
         "to an oracle), or (as the published code does) any client",
     )
-    aggregate: Literal["pool", "per_expert", "split"] = Field(
+    aggregate: Aggregate = Field(
         default="pool", description="how scores become advantages: over all, per expert first, or own candidates each"
     )
     std: Deviation = Field(
@@ -240,7 +241,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             renewed = self.prepare(state, this_round)
             state = renewed.state
         seed = this_round.derive("play")
-        local = self.start_server(state)
+        server = self.runtime.get_site(SERVER_ID, env=self.questions)
+        local = server.open_learner(make_site_state(state), run_steps=self.runtime.rounds)
         tasks = local.draw_tasks(seed)
         experts = self.select_experts(tasks, state, this_round)
         rollouts = local.collect_rollouts(seed, tasks=tasks, group_size=self.candidates)
@@ -265,11 +267,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             },
             episodes=[format_line(group[0]) for group in rollouts.groups[: self.runtime.spec.sampled_episodes]],
         )
-
-    def start_server(self, state: ServerState) -> LocalTraining:
-        """The server's own policy and optimizer on the resident model."""
-        site = self.runtime.make_site(SERVER_ID, self.questions)
-        return site.open_learner(make_site_state(state), run_steps=self.runtime.rounds)
 
     def select_experts(self, questions: Sequence[str], state: ServerState, this_round: Round) -> list[list[int]]:
         """The clients that score each question."""
@@ -346,10 +343,14 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def compute_advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """r = answer_weight * score + format_weight * format, converted to one advantage per candidate."""
-        form = np.array([format_reward(group, index, self.questions) for index in range(len(group))])
+        # 1 if the reply has the required format: what the environment pays for it, or the result of the agent's parser
+        if "format" in self.questions.reward_names:
+            form = np.array([paid.max(initial=0.0) for paid in objective_values(group, "format")])
+        else:
+            form = np.array(kept_format(group))
         laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
         rewards = self.settings.answer_weight * scores + self.settings.format_weight * laid
-        return ESTIMATORS[self.settings.aggregate](rewards, self.settings.std)
+        return combine_scores(rewards, self.settings.aggregate, self.settings.std)
 
     def _check_settings(self) -> None:
         """Checks that need the number of clients."""
@@ -397,7 +398,11 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         examples, questions = len(self.auxiliary.pool), self.learning.tasks_per_step
-        asked = questions * (TASK_BYTES + self.candidates * self.candidate_bytes)
+        if self.settings.expert_agent is None:
+            candidate = self.episode_bytes
+        else:  # a client with a model of its own does not load the server's
+            candidate = EPISODE_BYTES + TOKEN_BYTES * (self.runtime.spec.agent.context_length or LONGEST_CONTEXT)
+        asked = questions * (TASK_BYTES + self.candidates * candidate)
         forms = {"right": _bits(examples)}
         known = 0
         if self.asks_holders:
@@ -442,14 +447,6 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if self.settings.scorer == "self_answer":
             return "actions"
         return "tokens" if self.settings.expert_agent is None else "replies"
-
-    @property
-    def candidate_bytes(self) -> int:
-        """Maximum size of a candidate in a message; a client with a model of its own does not load the server's."""
-        if self.settings.expert_agent is None:
-            return self.episode_bytes
-        longest = self.runtime.spec.agent.context_length or LONGEST_CONTEXT
-        return EPISODE_BYTES + TOKEN_BYTES * longest
 
     @property
     def candidates(self) -> int:
@@ -514,10 +511,3 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
 
 def _bits(count: int) -> ArrayForm:
     return ArrayForm("uint8", ((count + 7) // 8,))
-
-
-def format_reward(group: Group, index: int, env: TextEnv) -> float:
-    """1 if the reply has the required format: what the env pays for it, or the result of the agent's parser."""
-    if "format" in env.reward_names:
-        return float(objective_values(group, "format")[index].max(initial=0.0))
-    return kept_format(group)[index]

@@ -171,7 +171,7 @@ class FedMOA(Averaging[FedMOASettings]):
         objectives = {reply.client: read_objectives(reply) for reply in replies}
         clusters: dict[str, list[int]] = {}
         for client, weights in objectives.items():
-            clusters.setdefault(find_accuracy(weights), []).append(client)
+            clusters.setdefault(next(name for name in weights if is_accuracy(name)), []).append(client)
         alpha: dict[int, float] = {}
         for name, members in clusters.items():
             relative = self.settings.score == "relative"
@@ -206,7 +206,7 @@ class FedMOA(Averaging[FedMOASettings]):
         """The objectives of a client, accuracy first; `accuracy` is replaced by the accuracy that its own tasks pay."""
         configurations = self.settings.objectives or (tuple(part.name for part in self.learning.objectives),)
         chosen = configurations[site.client % len(configurations)]
-        own = list_accuracies(site)
+        own = tuple(name for name in site.env.reward_names if is_accuracy(name))
         if not own:
             raise OptionError(
                 f"client {site.client} has no accuracy objective: its tasks pay {join_names(site.env.reward_names) or 'nothing'}"
@@ -250,8 +250,13 @@ class FedMOA(Averaging[FedMOASettings]):
 
     @classmethod
     def describe(cls, settings: FedMOASettings, scale: Scale) -> Card:
-        """Return the card of averaging; also the weights of the objectives are sent."""
+        """Return the card of averaging; also the weights of the objectives are sent. With `local_passes` a client takes as many
+        steps as its tasks need, where their number is known."""
         card = super().describe(settings, scale)
+        if settings.local_passes is not None and scale.held:
+            steps = [settings.count_steps(tasks, scale.learning.tasks_per_step) for tasks in sorted(scale.held)]
+            trained = scale.count_local_work(sum(steps[-scale.asked :]))
+            card = replace(card, round=replace(trained, models_down=scale.asked, models_up=scale.asked))
         objectives = Sent("objectives", "the names and weights of its objectives")
         counts = settings.aggregation != "mean" or card.needs_counts
         return replace(card, sent=(*card.sent, objectives), needs_counts=counts)
@@ -336,18 +341,8 @@ def share_metrics(alpha: Mapping[int, float], clusters: Mapping[str, Sequence[in
     return metrics
 
 
-def list_accuracies(site: Site) -> tuple[str, ...]:
-    """The accuracy components that this client's tasks can pay."""
-    return tuple(name for name in site.env.reward_names if is_accuracy(name))
-
-
 def is_accuracy(name: str) -> bool:
     return name == ACCURACY or name.startswith(f"{ACCURACY}/")
-
-
-def find_accuracy(weights: Mapping[str, float]) -> str:
-    """The name that determines a client's cluster."""
-    return next(name for name in weights if is_accuracy(name))
 
 
 def check_objectives(names: Sequence[str], where: str) -> None:

@@ -63,8 +63,15 @@ class HeldApplication:
         return found
 
     def admit(self, client: int) -> str:
-        """Check that the owner of a client's tasks allows this run; returns the digest of the tasks."""
-        return admit(self.algorithm, client)
+        """The digest of a client's tasks, if their owner allows what this run asks; otherwise a `RefusedError`."""
+        held = _get_own(self.algorithm).open_held(client)
+        if reasons := list_objections(self.algorithm.card, self.algorithm.settings.name, held.settings):
+            raise RefusedError(f"it {reasons[0]}")
+        evaluation = self.algorithm.runtime.spec.evaluation
+        if evaluation is not None and "held_out" in evaluation.at_clients and held.held_out is None:
+            raise RefusedError("it holds no tasks back for evaluation (held_out)")
+        self.algorithm.check_held(self.algorithm.resources(client))
+        return held.digest
 
 
 def build_held(
@@ -92,18 +99,6 @@ def _get_own(algorithm: BaseAlgorithm[Any]) -> OwnSites:
     sites = algorithm.runtime.sites
     assert isinstance(sites, OwnSites), "the server runs no operation of its clients"
     return sites
-
-
-def admit(algorithm: BaseAlgorithm[Any], client: int) -> str:
-    """The digest of a client's tasks, if their owner allows what this run asks; otherwise a `RefusedError`."""
-    held = _get_own(algorithm).open_held(client)
-    if reasons := list_objections(algorithm.card, algorithm.settings.name, held.settings):
-        raise RefusedError(f"it {reasons[0]}")
-    evaluation = algorithm.runtime.spec.evaluation
-    if evaluation is not None and "held_out" in evaluation.at_clients and held.held_out is None:
-        raise RefusedError("it holds no tasks back for evaluation (held_out)")
-    algorithm.check_held(algorithm.resources(client))
-    return held.digest
 
 
 def list_objections(card: Card, name: str, owner: HeldSettings) -> list[str]:
@@ -142,16 +137,9 @@ def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
             if reply.kinds[section] and not SECTIONS[section] & allow:
                 raise RefusedError(f"it does not allow the {section} of a reply (allow)")
         metrics = reply.report.get("metrics") if SECTIONS["report"] & allow else None
-        return kept, replace_report(reply, {} if metrics is None else {"metrics": metrics})
+        return kept, replace(reply, report={} if metrics is None else {"metrics": metrics})
 
     return limited
-
-
-def replace_report(message: Message, report: Mapping[str, Any]) -> Message:
-    """The message with another report."""
-    if message.report == report:
-        return message
-    return replace(message, report=report)
 
 
 def _join(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
@@ -238,7 +226,7 @@ def _open_clients(
         seed=algorithm.runtime.seed,
         heads={},
         deadline=deadline,
-        first_call=call,
+        next_call=call,
     )
 
 

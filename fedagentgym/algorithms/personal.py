@@ -161,8 +161,10 @@ class LocalAllSettings(AveragingSettings):
 
     @model_validator(mode="after")
     def _refuse_what_is_for_updates(self) -> Self:
-        if self.privacy is not None or self.checks != UpdateChecks() or self.rule != Mean():
-            raise ValueError("with local-all nothing is sent: leave out privacy, checks and aggregation")
+        if self.privacy is not None or self.checks != UpdateChecks() or self.rule != Mean() or self.takes_server_step:
+            raise ValueError(
+                "with local-all nothing is sent: leave out privacy, checks, aggregation, server_step and server_momentum"
+            )
         return self
 
 

@@ -110,7 +110,17 @@ class PubSwap(Averaging[PubSwapSettings]):
             ask = Message(weights=weights, control=control)
             groups = self.collect_answers(alive, ask, tasks, this_round)
             donations = self.choose_donations(groups, this_round.stream("swap", period))
-            messages = {client: make_donation_message(donations[client], groups) for client in groups}
+            messages = {}
+            for client in groups:  # the answers of others, as graded here, and their places
+                sent = [
+                    {
+                        "group": to.group,
+                        "place": to.place,
+                        "trajectory": to_plain(groups[to.donor][to.group][to.source]),
+                    }
+                    for to in donations[client]
+                ]
+                messages[client] = Message(text={"donated": sent})
             alive = [client for client, _ in this_round.clients.iter_replies("learn", messages)]
             weights = {}
             for name, value in swap_metrics(groups, donations, alive).items():
@@ -128,32 +138,24 @@ class PubSwap(Averaging[PubSwapSettings]):
         self, clients: Sequence[int], ask: Message, tasks: Sequence[str], this_round: Round
     ) -> dict[int, tuple[Group, ...]]:
         """Every client's answers to the public tasks, graded by the server; malformed ones are refused."""
+        model: Any = get_trainable_policy(self.runtime.agent).model
+        vocabulary = len(model.get_input_embeddings().weight)
         groups: dict[int, tuple[Group, ...]] = {}
         malformed = []
         for client, reply in this_round.clients.iter_replies("generate", dict.fromkeys(clients, ask)):
             try:
-                groups[client] = self.grade(reply, tasks)
+                answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
+                check_tokens(answers, vocabulary, self.runtime.agent.policy.context_length)
+                groups[client] = regrade(self.public_env, answers)
             except DataError as error:
                 malformed.append(Failure(client, "refused", f"malformed answers: {error}"))
         this_round.clients.refuse(malformed)
         return groups
 
-    def grade(self, reply: Message, tasks: Sequence[str]) -> tuple[Group, ...]:
-        """A client's answers with their rewards in the unchanged environment; an error if they are malformed."""
-        answers = read_groups(reply.text.get("groups"), tasks, self.learning.group_size)
-        check_tokens(answers, self._vocabulary_size, self.runtime.agent.policy.context_length)
-        return regrade(self.public_env, answers)
-
     @cached_property
     def public_env(self) -> TextEnv:
         """The unchanged environment over the public tasks."""
         return self.runtime.open_role_env("public")
-
-    @cached_property
-    def _vocabulary_size(self) -> int:
-        """The size of the vocabulary of the agent's model."""
-        model: Any = get_trainable_policy(self.runtime.agent).model
-        return len(model.get_input_embeddings().weight)
 
     def draw_public_tasks(self, draw: Stream) -> list[str]:
         """b public tasks, distinct if there are enough of them."""
@@ -335,15 +337,6 @@ SWAP_RULES = {"balanced": draw_balanced_swap, "random": draw_random_swap, "none"
 
 def _find_places(flags: Sequence[bool], value: bool) -> list[int]:
     return [place for place, flag in enumerate(flags) if bool(flag) is value]
-
-
-def make_donation_message(donations: Sequence[Donation], groups: Mapping[int, tuple[Group, ...]]) -> Message:
-    """The message to one client after the swap: the answers of others, as graded by the server, and their places."""
-    sent = [
-        {"group": each.group, "place": each.place, "trajectory": to_plain(groups[each.donor][each.group][each.source])}
-        for each in donations
-    ]
-    return Message(text={"donated": sent})
 
 
 def read_groups(plain: Any, tasks: Sequence[str], size: int) -> tuple[Group, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
 from fedagentgym.agents.model.store import identify_model
-from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, load_settings, make_algorithm
+from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.envs.make import env_class, read_options
@@ -56,7 +56,7 @@ def check_recipe(spec: ExperimentSpec) -> None:
     for name in ("file", "labels"):
         if getattr(spec.partition, name) is not None:
             raise DataError(f"{where}: partition.{name} names a file of this machine, which only its owner does")
-    method = load_settings(get_algorithm_class(spec.algorithm), spec.algorithm)
+    method = get_algorithm_class(spec.algorithm).settings_class.load(dict(spec.algorithm), "algorithm")
     for part in (spec, method):
         for key, agent in find_agents(part, where):
             check_foreign_agent(agent, where)

@@ -13,6 +13,7 @@ the update is used all the same. What is left can still be a lie, but it can be 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,7 +146,13 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
             problem = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
             return Failure(client, "refused", f"its report: {problem}")
     kept = {name: float(value) for name, value in islice(metrics.items(), MOST_METRICS) if _is_metric(name, value)}
-    shown = [read for one in episodes[:samples] if (read := _read_episode(client, one)) is not None]
+    shown = []
+    for one in episodes[:samples]:  # as lines; what is no episode, or could not be read again, is left out
+        with contextlib.suppress(DataError):
+            if isinstance(one, Mapping):
+                line = format_line(from_plain(one), {"client": client})
+                (_,) = parse_lines([line], "")
+                shown.append(line)
     if odd := len(metrics) - len(kept) + len(episodes) - len(shown):
         kept[REFUSED] = float(odd)
     return Report(kept, shown)
@@ -158,18 +165,6 @@ def _is_metric(name: object, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         return False
     return not name.startswith(RESERVED) and name != REFUSED
-
-
-def _read_episode(client: int, shown: object) -> str | None:
-    """The line of a sampled episode, with the client's number; None if it is no episode, or could not be read again."""
-    if not isinstance(shown, Mapping):
-        return None
-    try:
-        line = format_line(from_plain(shown), {"client": client})
-        (_,) = parse_lines([line], "")
-    except DataError:
-        return None
-    return line
 
 
 def read_reports(

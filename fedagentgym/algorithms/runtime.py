@@ -191,35 +191,30 @@ class Runtime:
         return self.resident.load(copy_arrays(weights))
 
     def get_site(
-        self, client: int, model: ResidentModel | None = None, learning: LearningSettings | None = None
-    ) -> Site:
-        """A client's tasks and environment, kept for a while, with the resident model or another one."""
-        env, tells_count = self.sites.open(client)
-        return Site(client, env, model or self.resident, learning or self.learning, tells_count)
-
-    def make_site(
         self,
         client: int,
-        env: TextEnv,
         model: ResidentModel | None = None,
         learning: LearningSettings | None = None,
+        *,
+        env: TextEnv | None = None,
     ) -> Site:
-        """An environment with a model and settings of the local step, by default those of the run."""
-        return Site(client, env, model or self.resident, learning or self.learning)
+        """A client's tasks and environment, kept for a while, or the given environment; with the resident model and the run's
+        settings of the local step, or others."""
+        tells_count = True
+        if env is None:
+            env, tells_count = self.sites.open(client)
+        return Site(client, env, model or self.resident, learning or self.learning, tells_count)
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unchanged environment over another split, or over a pool (a role's tasks)."""
         chosen = {"pool": pool} if pool is not None else {"split": split or self.spec.env.split}
         return open_env(self.spec.env.id, **{**self.client_split.options, **chosen})
 
-    def open_sets(self, settings: EvaluationSettings) -> tuple[OpenedSet, ...]:
-        """The unchanged environments in which policies are evaluated."""
-        return open_sets(settings, self.spec.env.id, self.client_split.options)
-
     @cached_property
     def evaluation_sets(self) -> tuple[OpenedSet, ...]:
         """The environments in which clients evaluate their models; none if they do not."""
-        return () if self.spec.evaluation is None else self.open_sets(self.spec.evaluation)
+        settings = self.spec.evaluation
+        return () if settings is None else open_sets(settings, self.spec.env.id, self.client_split.options)
 
     def open_role_env(self, name: str) -> TextEnv:
         """The unchanged environment over the tasks of a role; the server's tasks have no answers."""

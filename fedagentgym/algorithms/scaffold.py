@@ -4,7 +4,7 @@
     client   y = x;  K times: y = y - eta * (g(y) - c_k + c)
     client   c_k+ = mean of g(y) over the K steps             (= c_k - c + (x - y) / (K * eta) for plain gradient descent)
     client   return y and c_k+ - c_k;  c_k = c_k+
-    server   x = x + eta_g * (mean of y - x);  c = c + sum of (c_k+ - c_k) / N, over S
+    server   x = x + server_step * (mean of y - x);  c = c + sum of (c_k+ - c_k) / N, over S
 
 x are the trained parameters, N is the number of all clients, g the gradient of the policy's loss (with its KL term). c_k stays in
 the client's state, c in the server's. The correction is added to the gradient before it is clipped and before AdamW's moments.
@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedagentgym.algorithms.averaging import LocalStepsSettings
 from fedagentgym.algorithms.card import Card, Scale, Work
@@ -39,7 +39,6 @@ class ScaffoldSettings(LocalStepsSettings):
     """`algorithm: {name: scaffold, local_steps: 3}`."""
 
     name: Literal["scaffold"] = "scaffold"
-    server_rate: float = Field(default=1.0, gt=0.0, description="eta_g: how far the server goes towards the mean")
 
     @model_validator(mode="after")
     def _refuse_what_breaks_the_variates(self) -> Self:
@@ -58,30 +57,29 @@ class Scaffold(Averaging[ScaffoldSettings]):
 
     def initial_state(self) -> ServerState:
         state = super().initial_state()
-        return replace(state, memory={VARIATE: _make_zeros(state.parameters)})
+        return replace(
+            state, memory={VARIATE: {name: np.zeros_like(value) for name, value in state.parameters.items()}}
+        )
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """Send x and c; go a step towards the mean of the clients' y, and move c."""
-        x, c = state.parameters, state.memory[VARIATE]
+        c = state.memory[VARIATE]
         change = RunningMean(c)
         with self.train_participants(state, this_round, sets={VARIATE: c}) as replies:
-            mean = self.combine(state, replies.used, replies.read(), this_round)
+            after = self.combine(state, replies.used, replies.read(), this_round)
             for client_change in replies.read(VARIATE):
                 change.add(client_change)
         if not replies.used:
             return self.report(state, replies, this_round)
-        rate, share = self.settings.server_rate, len(replies.used) / len(this_round.clients.ids)
-        if rate != 1.0:  # at 1 it is the mean itself, bit for bit
-            stepped = {name: x[name] + rate * (y.astype(np.float64) - x[name]) for name, y in mean.parameters.items()}
-            mean = replace(mean, parameters={name: _cast(value, x[name]) for name, value in stepped.items()})
+        share = len(replies.used) / len(this_round.clients.ids)
         moved = change.compute(narrow=False)
-        renewed = {name: _cast(value + share * moved[name], value) for name, value in c.items()}
-        return self.report(replace(mean, memory={VARIATE: renewed}), replies, this_round)
+        renewed = {name: np.asarray(value + share * moved[name], dtype=value.dtype) for name, value in c.items()}
+        return self.report(replace(after, memory={VARIATE: renewed}), replies, this_round)
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps with corrected gradients; the mean of the gradients is the client's next variate."""
         common = message.sets[VARIATE]
-        own = state.sets.get(VARIATE) or _make_zeros(common)
+        own = state.sets.get(VARIATE) or {name: np.zeros_like(value) for name, value in common.items()}
         correction = Correction({name: common[name] - own[name] for name in common})
         local = self.open_learner(client.resources, self.read_start(state, message), [correction])
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
@@ -136,11 +134,3 @@ class Correction(Penalty):
         from fedagentgym.agents.model.policy import to_array
 
         return {name: to_array(total / max(self._count, 1)) for name, total in self._sums.items()}
-
-
-def _make_zeros(like: Parameters) -> dict[str, Array]:
-    return {name: np.zeros_like(value) for name, value in like.items()}
-
-
-def _cast(value: Array, like: Array) -> Array:
-    return np.asarray(value, dtype=like.dtype)

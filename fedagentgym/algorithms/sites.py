@@ -5,10 +5,10 @@ A `Runtime` has one of these, chosen once by its configuration; whatever differs
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from fedagentgym.base.errors import FedAgentGymError
 
@@ -27,49 +27,27 @@ class ClientEnv(NamedTuple):
     tells_count: bool = True
 
 
-class Sites(Protocol):
-    """The calls that differ with the place of the tasks."""
-
-    common_ids: ClassVar[bool]
-    """True if an id names the same task to the server and to every client."""
-    plays_sets: ClassVar[bool]
-    """True if clients can play the run's own evaluation sets."""
-
-    def open(self, client: int) -> ClientEnv:
-        """A client's environment."""
-        ...
-
-    def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
-        """The unchanged environment of the run, which `make` opens, or what stands for it where it cannot be opened."""
-        ...
-
-    def list_openable(self, clients: Sequence[int]) -> Sequence[int]:
-        """The clients whose tasks the server can open."""
-        ...
-
-
 class DividedSites:
     """The clients' tasks are parts of one pool, which every process opens."""
 
     common_ids: ClassVar[bool] = True
+    """True if an id names the same task to the server and to every client."""
     plays_sets: ClassVar[bool] = True
+    """True if clients can play the run's own evaluation sets."""
 
     def __init__(self, get_split: Callable[[], ClientSplit]) -> None:
-        self._get_split = get_split
-        self._envs: OrderedDict[int, TextEnv] = OrderedDict()
+        self._open = lru_cache(maxsize=_WARM_ENVS)(lambda client: get_split().client(client).open_env())
 
     def open(self, client: int) -> ClientEnv:
-        if client not in self._envs:
-            self._envs[client] = self._get_split().client(client).open_env()
-        self._envs.move_to_end(client)
-        while len(self._envs) > _WARM_ENVS:
-            self._envs.popitem(last=False)
-        return ClientEnv(self._envs[client])
+        """A client's environment."""
+        return ClientEnv(self._open(client))
 
     def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
+        """The unchanged environment of the run, which `make` opens, or what stands for it where it cannot be opened."""
         return make()
 
     def list_openable(self, clients: Sequence[int]) -> Sequence[int]:
+        """The clients whose tasks the server can open."""
         return clients
 
 
@@ -114,3 +92,6 @@ class OwnSites(HeldSites):
             return make()
         except FedAgentGymError:
             return self.open_held(min(self._files)).env
+
+
+Sites = DividedSites | HeldSites

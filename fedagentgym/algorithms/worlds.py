@@ -7,13 +7,12 @@ client's; they, like the unchanged environment, are played by the policy that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedagentgym.agents.protocols import Player
 from fedagentgym.algorithms.base import BaseAlgorithm
 from fedagentgym.algorithms.reports import PERCENTILE
 from fedagentgym.base.encoding import canonical_json
@@ -24,7 +23,7 @@ from fedagentgym.envs.make import read_options
 from fedagentgym.envs.variants import Plain, draw_newcomers
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.evaluation import Evaluation, evaluate, format_episodes
+from fedagentgym.learning.evaluation import evaluate, format_episodes
 from fedagentgym.learning.settings import OWN_WORLD, EvaluationSettings
 from fedagentgym.partitions.client_split import ClientSplit
 
@@ -57,20 +56,6 @@ class World:
         return {} if self.variant is None else {"variant": dict(self.variant)}
 
 
-@dataclass(frozen=True)
-class PlayedWorld:
-    """A world with the episodes that were played there."""
-
-    world: World
-    player: Player
-    env: TextEnv
-    found: Evaluation
-
-    def format_lines(self, about: Mapping[str, Any]) -> str:
-        """Every episode as a JSON line."""
-        return format_episodes(self.found.groups, self.player, self.env, {**about, **self.world.describe()})
-
-
 def list_worlds(client_split: ClientSplit, *, apart: bool, newcomers: int = 0) -> tuple[World, ...]:
     """The worlds of all clients, and of newcomers. Clients with equal variants share one, unless they are to stay `apart`."""
     variants = client_split.record.variants
@@ -93,9 +78,10 @@ def play_worlds(
     read_kept: ReadKept,
     settings: EvaluationSettings,
     seed: int,
-) -> Iterator[PlayedWorld]:
-    """Play the held-out tasks in every world, one after the other."""
-    runtime = algorithm.runtime
+    about: Mapping[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    """Play the held-out tasks in every world, one after the other; returns the episodes as lines, and the success."""
+    runtime, lines, success = algorithm.runtime, list[str](), list[tuple[World, float]]()
     for world in list_worlds(runtime.client_split, apart=algorithm.card.keeps_policies, newcomers=settings.newcomers):
         weights = algorithm.policy_parameters(state)
         if algorithm.card.keeps_policies and world.clients:
@@ -103,7 +89,10 @@ def play_worlds(
             weights = algorithm.client_parameters(state, client, read_kept(client))
         player = runtime.load_weights(weights)
         env = world.open_env(settings.split)
-        yield PlayedWorld(world, player, env, evaluate(player, env, settings, seed=seed))
+        found = evaluate(player, env, settings, seed=seed)
+        success.append((world, found.overall["success"].mean))
+        lines.append(format_episodes(found.groups, player, env, {**about, **world.describe()}))
+    return "".join(lines), summarise_worlds(success)
 
 
 def summarise_worlds(found: Sequence[tuple[World, float]]) -> dict[str, Any]:

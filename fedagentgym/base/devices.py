@@ -110,7 +110,17 @@ class Torchrun(OneProcess):
         from torch import distributed
 
         with getattr(policy, "gathered", contextlib.nullcontext)():
-            sent: list[Any] = [self._make_alone(make) if self.rank == 0 else None]
+            sent: list[Any] = [None]
+            if self.rank == 0:
+                try:
+                    self.alone = True
+                    if self._interrupted:
+                        raise KeyboardInterrupt
+                    sent = [(make(), None)]
+                except BaseException as failure:
+                    sent = [(None, _make_sendable(failure))]
+                finally:
+                    self.alone = False
             distributed.broadcast_object_list(sent, src=0, group=self._objects)
         made: T
         error: BaseException | None
@@ -119,17 +129,6 @@ class Torchrun(OneProcess):
             self._shared_error = error
             raise error
         return made
-
-    def _make_alone(self, make: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-        try:
-            self.alone = True
-            if self._interrupted:
-                raise KeyboardInterrupt
-            return make(), None
-        except BaseException as error:
-            return None, _make_sendable(error)
-        finally:
-            self.alone = False
 
     def make_first(self, make: Callable[[], T]) -> T:
         made: list[T] = []
@@ -144,9 +143,8 @@ class Torchrun(OneProcess):
         try:
             distributed.monitored_barrier(self._failures)
         except RuntimeError:
-            lost = isinstance(error, distributed.DistError) or "/gloo/" in str(
-                error
-            )  # gloo names its source file alone
+            # gloo names its source file alone
+            lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)
             what = "lost another rank, which has ended" if lost else f"failed alone ({describe_error(error)})"
             raise ProcessUnusableError(
                 f"rank {self.rank} of {self.size} ({self.device}) {what}; the ranks of a sharded run end together, and resume"
@@ -219,14 +217,19 @@ def join(place: Place, kind: str) -> Iterator[None]:
         raise OptionError(
             "learning.sharding needs a torch.distributed group of its own, this process is in one already"
         )
+    # all ranks are on this machine: their traffic does not leave it
+    interfaces = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ]
+    os.environ.update(dict.fromkeys(interfaces, "lo0" if sys.platform == "darwin" else "lo"))
     try:
-        with _speak_within_machine():
-            distributed.init_process_group("gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl", timeout=EXCHANGE_TIMEOUT)
-            objects = distributed.new_group(backend="gloo", timeout=PLAY_TIMEOUT)
-            failures = distributed.new_group(backend="gloo", timeout=FAILURE_TIMEOUT)
+        distributed.init_process_group("gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl", timeout=EXCHANGE_TIMEOUT)
+        objects = distributed.new_group(backend="gloo", timeout=PLAY_TIMEOUT)
+        failures = distributed.new_group(backend="gloo", timeout=FAILURE_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         here = f"rank {place.rank} of {place.size}"
         raise ProcessUnusableError(f"{here} cannot join the others ({describe_error(error)})") from error
+    finally:
+        for name in interfaces:
+            del os.environ[name]
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, place.rank)
     if kind != "cpu":
         torch.cuda.set_device(device)
@@ -241,16 +244,3 @@ def join(place: Place, kind: str) -> Iterator[None]:
         distributed.destroy_process_group()
     finally:
         _here = OneProcess()
-
-
-@contextlib.contextmanager
-def _speak_within_machine() -> Iterator[None]:
-    """All ranks are on this machine: their traffic does not leave it."""
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    new = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ]
-    os.environ.update(dict.fromkeys(new, loopback))
-    try:
-        yield
-    finally:
-        for name in new:
-            del os.environ[name]

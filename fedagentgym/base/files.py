@@ -9,10 +9,13 @@ themselves or are nested thousands deep, numbers with millions of digits, `NaN`,
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import lzma
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -224,35 +227,30 @@ def read_json(path: str | Path) -> Any:
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of each non-empty line of a JSON-lines file."""
-    for number, line in _read_lines(path):
+    for number, where, line in _read_lines(path):
         if line.strip():
-            yield number, parse_json(line, _name_line(path, number))
+            yield number, parse_json(line, where)
 
 
 def read_json_line_texts(path: str | Path) -> Iterator[tuple[str, Any, str]]:
     """Every line of a JSON-lines file: its place, its value, and its text. Nothing is skipped."""
-    for number, line in _read_lines(path):
-        where = _name_line(path, number)
+    for _, where, line in _read_lines(path):
         value = parse_json(line, where)
         if not line.endswith(b"\n"):
             raise DataError(f"{where}: the line is not ended")
         yield where, value, line[:-1].decode("utf-8")
 
 
-def _name_line(path: str | Path, number: int) -> str:
-    return f"{format_path(path)}, line {number}"
-
-
-def _read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+def _read_lines(path: str | Path) -> Iterator[tuple[int, str, bytes]]:
     with open_plain(path) as file:
         total = 0
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
-            where = _name_line(path, number)
+            where = f"{format_path(path)}, line {number}"
             check_line(line, where)
             total += len(line)
             if total > MAX_UNPACKED:
                 raise DataError(f"{where}: the file holds more than the {MAX_UNPACKED:,} bytes that are read")
-            yield number, line
+            yield number, where, line
 
 
 def check_line(line: bytes, where: str) -> None:
@@ -290,13 +288,34 @@ def data_folder(*parts: str) -> Path:
     return Path(root).joinpath(*parts) if root else cache_folder("data", *parts)
 
 
+_NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
+"""The answers of a file system to what it does not offer."""
+
+
 def sync(path: Path) -> None:
-    """Make the content of a file, or a rename in a folder, survive a power cut."""
+    """Make the content of a file, or a rename in a folder, survive a power cut. Some file systems sync no folders."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED or not stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise
     finally:
         os.close(handle)
+
+
+def lock_file(file: IO[bytes] | IO[str] | int, *, wait: bool = False) -> bool | None:
+    """Lock an open file or folder until it is closed: true, or false if another process holds the lock and this one does not
+    wait. None if the file system has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _NOT_OFFERED:
+            return None
+        raise
+    return True
 
 
 def check_format(found: object, expected: str, where: str, what: str) -> None:
@@ -327,19 +346,25 @@ MOST_CHARACTERS = 1 << 16
 """Maximum length of a YAML text: it is written by hand, and the parser needs seconds for much more."""
 MOST_VALUES = 20_000
 """Maximum number of values in a YAML text; the values behind an alias are counted each time."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text with unique keys and finite numbers only; an error begins with `where`."""
+def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
+    """The value of a JSON text with unique keys and finite numbers only, and without `halves` of characters (lone surrogates),
+    which no file can hold again; an error begins with `where`."""
     try:
         if isinstance(text, bytes):
-            text = text.decode(json.detect_encoding(text), "surrogatepass")
+            text = text.decode(json.detect_encoding(text))
         value = _DECODER.decode(text)
+        if not halves and _SURROGATE.search(text) is not None:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: not valid JSON: not UTF-8 text (byte {error.start})") from None
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: not usable JSON: a text holds half of a character (a lone surrogate)") from None
     except ValueError as error:
         raise DataError(f"{where}: not usable JSON: {str(error)[:200]}") from None
     except RecursionError:
@@ -384,13 +409,11 @@ def _is_too_deep(value: object) -> bool:
     return True
 
 
-def _refuse_number(name: str) -> float:
-    raise ValueError(f"{name[:40]} is no finite number")
-
-
 def _parse_float(text: str) -> float:
     value = float(text)
-    return value if math.isfinite(value) else _refuse_number(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return value
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -401,7 +424,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_parse_float, object_pairs_hook=_make_object)
+_DECODER = json.JSONDecoder(parse_constant=_parse_float, parse_float=_parse_float, object_pairs_hook=_make_object)
 """One for all texts: `json.loads` would build it again for every line."""
 
 

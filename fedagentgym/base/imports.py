@@ -72,7 +72,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "alfworld": ("alfworld", "textworld"),
     "flower": ("flwr", "ray"),
     "vllm": ("vllm",),
-    "endpoint": ("httpx",),
     "plots": ("matplotlib",),
     "privacy": ("dp_accounting",),
     "data": ("datasets", "pyarrow"),

@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedagentgym.base.escape import escape_terminal
@@ -110,35 +110,33 @@ def show_progress(
     """Show progress of one task while the `with` block runs, also while no part of it gets done. A model generates at most
     `most_tokens` in it, from which the end is estimated until the first part is done; `measure` finds how much is done of a task
     that does not say so itself."""
-    count = _Count(total, most_tokens, measure)
+    shown: _Task
     if _verbosity == "quiet":
         yield Progress()
     elif _status is not None:
-        part = _StatusPart(_status, label, count)
-        with _repeat(part):
-            yield part
+        with _repeat(shown := _StatusPart(label, total, most_tokens, measure, status=_status)):
+            yield shown
     elif sys.stderr.isatty():
-        columns = (
-            TextColumn("{task.description}", markup=False),
+        columns = (  # on a narrow terminal texts are wrapped, and no number is cut
+            TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
             BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}", markup=False),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[status]}", markup=False, table_column=Column(overflow="fold")),
         )
         with RichProgress(*columns, console=get_error_console(), transient=True) as bar:
-            shown = _Bar(bar, bar.add_task(escape_terminal(label), total=total, status=""), count)
-            with _repeat(shown):
+            bar.add_task(escape_terminal(label), total=total, status="")
+            with _repeat(shown := _Bar(label, total, most_tokens, measure, bar=bar)):
                 yield shown
     else:
-        lines = _LogLines(label, count)
-        with _repeat(lines):
-            yield lines
-        lines.close()
+        with _repeat(shown := _LogLines(label, total, most_tokens, measure)):
+            yield shown
+        shown.close()
 
 
 @contextlib.contextmanager
-def _repeat(shown: _Bar | _StatusPart | _LogLines) -> Iterator[None]:
+def _repeat(shown: _Task) -> Iterator[None]:
     """Show the progress of the innermost task again from time to time, whether or not it changes."""
     ended = threading.Event()
 
@@ -219,36 +217,14 @@ def _format_status(fields: dict[str, object]) -> str:
     )
 
 
-class _Bar(Progress):
-    def __init__(self, bar: RichProgress, task: object, count: _Count) -> None:
-        self._bar, self._count = bar, count
-        self._task = bar.task_ids[-1]
+@dataclass(eq=False)
+class _Task(Progress):
+    """A task that is shown: the part of it that is done, and, from a twentieth on, the time that the rest takes like this."""
 
-    def repeat(self) -> None:
-        self._count.refresh()
-        if not self._count.done:
-            self._bar.update(self._task, status=self._count.describe_tokens())
-        elif self._count.measure is not None:
-            self._bar.update(self._task, completed=self._count.done)
-
-    def advance(self, n: int = 1, **fields: object) -> None:
-        self._count.done += n
-        if fields or self._count.done == n:
-            self._bar.update(self._task, advance=n, status=escape_terminal(_format_status(fields)))
-        else:
-            self._bar.update(self._task, advance=n)
-
-    def write(self, text: str) -> None:
-        self._bar.console.print(text, highlight=False)
-
-
-@dataclass
-class _Count:
-    """The part of a task that is done, and, from a twentieth on, the time that the rest takes if it goes on like this."""
-
+    label: str
     total: int | None
-    most_tokens: int | None = None
-    measure: Callable[[], int] | None = None
+    most_tokens: int | None
+    measure: Callable[[], int] | None
     done: int = 0
     start: float = field(default_factory=time.monotonic)
     tokens: int = field(default_factory=lambda: GENERATED.tokens)
@@ -265,8 +241,12 @@ class _Count:
             return count
         return f"{count}, {format_duration(seconds / self.done * (self.total - self.done))} left"
 
+    def repeat(self) -> None:
+        """Show how much is done, where the task does not say so, and for how long it takes."""
+        self.refresh()
+        self.advance(0)
+
     def refresh(self) -> None:
-        """Find how much is done, where the task does not say so."""
         if self.measure is not None:
             with contextlib.suppress(OSError):  # a file that is moved at this moment
                 self.done = self.measure()
@@ -282,49 +262,65 @@ class _Count:
         return f"{shown}, at most {format_duration(seconds / tokens * (self.most_tokens - tokens))} left"
 
 
-class _StatusPart(Progress):
-    """A task within a computation that has a status line."""
-
-    def __init__(self, status: StatusLine, label: str, count: _Count) -> None:
-        self._status, self._label, self._count = status, label, count
+@dataclass(eq=False, kw_only=True)
+class _Bar(_Task):
+    bar: RichProgress
 
     def repeat(self) -> None:
-        self._count.refresh()
-        self.advance(0)
+        self.refresh()
+        if not self.done:
+            self.bar.update(self.bar.task_ids[-1], status=self.describe_tokens())
+        elif self.measure is not None:
+            self.bar.update(self.bar.task_ids[-1], completed=self.done)
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        self._count.done += n
-        self._status.show(f"{self._status.head}{self._label}, {self._count}  {_format_status(fields)}".rstrip())
+        self.done += n
+        if fields or self.done == n:
+            self.bar.update(self.bar.task_ids[-1], status=escape_terminal(_format_status(fields)))
+        self.bar.update(self.bar.task_ids[-1], advance=n)
 
     def write(self, text: str) -> None:
-        self._status.clear()
+        self.bar.console.print(text, highlight=False)
+
+
+@dataclass(eq=False, kw_only=True)
+class _StatusPart(_Task):
+    """A task within a computation that has a status line."""
+
+    status: StatusLine
+
+    def advance(self, n: int = 1, **fields: object) -> None:
+        self.done += n
+        self.status.show(f"{self.status.head}{self.label}, {self}  {_format_status(fields)}".rstrip())
+
+    def write(self, text: str) -> None:
+        self.status.clear()
         get_error_console().print(text, highlight=False)
 
 
-class _LogLines(Progress):
-    def __init__(self, label: str, count: _Count) -> None:
-        self._label, self._count = label, count
-        self._last = self._count.start
-        self._file = sys.stderr  # libraries that are silenced by a redirection silence no progress
+@dataclass(eq=False, kw_only=True)
+class _LogLines(_Task):
+    last: float = 0.0
+    """The time of the last line, if there is one."""
+    file: TextIO = field(default_factory=lambda: sys.stderr)
+    """The present one: libraries that are silenced by a redirection silence no progress."""
 
     def repeat(self) -> None:
-        self._count.refresh()
-        self.advance(0, elapsed=format_duration(time.monotonic() - self._count.start))
+        self.refresh()
+        self.advance(0, elapsed=format_duration(time.monotonic() - self.start))
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        self._count.done += n
-        if time.monotonic() - self._last >= _LINE_EVERY_SECONDS:
-            self._last = time.monotonic()
-            parts = (str(self._count), _format_status(fields))
-            self.write(f"{self._label}: {'  '.join(filter(None, parts))}")
+        self.done += n
+        if time.monotonic() - (self.last or self.start) >= _LINE_EVERY_SECONDS:
+            self.last = time.monotonic()
+            self.write(f"{self.label}: {'  '.join(filter(None, (str(self), _format_status(fields))))}")
 
     def write(self, text: str) -> None:
-        PlainConsole(self._file).print(text, highlight=False, markup=False)
+        PlainConsole(self.file).print(text, highlight=False, markup=False)
 
     def close(self) -> None:
-        seconds = time.monotonic() - self._count.start
-        if seconds >= 1.0 and (self._count.done or self._last > self._count.start):
-            if self._count.measure is not None:
-                self._count.refresh()
-            done = self._count.done if self._count.total is None else f"{self._count.done} of {self._count.total}"
-            self.write(f"{self._label}: {f'{done} in ' if self._count.done else ''}{format_duration(seconds)}")
+        seconds = time.monotonic() - self.start
+        if seconds >= 1.0 and (self.done or self.last):
+            self.refresh()
+            done = self.done if self.total is None else f"{self.done} of {self.total}"
+            self.write(f"{self.label}: {f'{done} in ' if self.done else ''}{format_duration(seconds)}")

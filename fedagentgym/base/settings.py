@@ -82,22 +82,14 @@ class Settings(BaseModel):
 def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: Any) -> str:
     path = [str(part) for part in fault["loc"]]
     place = ".".join(([where] if where else []) + path) or "configuration"
-    if fault["type"] == "extra_forbidden":
-        node = _find_node(settings, fault["loc"][:-1], data)
-        known = list(node.model_fields) if node is not None else []
-        guess = find_closest_name(path[-1], known)
-        hint = f"did you mean {guess!r}?" if guess else f"known keys are {join_names(known, 30)}"
-        return f"unknown key {place!r}: {hint}"
     if fault["type"] == "missing":
         return f"the key {place!r} is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
-
-
-def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any) -> type[BaseModel] | None:
-    """The model class at a path of keys, according to the annotations or the data."""
+    if fault["type"] != "extra_forbidden":
+        message = fault["msg"].removeprefix("Value error, ")
+        return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
+    # the class that has no such key is found along the path, by the annotations or the data
     annotations: tuple[Any, ...] = (settings,)
-    for part in path:
+    for part in fault["loc"][:-1]:
         node = _find_model(annotations, data)
         field = node.model_fields.get(str(part)) if node is not None else None
         annotations = (field.annotation, *field.metadata) if field is not None else annotations
@@ -105,7 +97,11 @@ def _find_node(settings: type[BaseModel], path: tuple[int | str, ...], data: Any
             data = data.get(part)
         elif isinstance(data, list | tuple) and isinstance(part, int):
             data = data[part]
-    return _find_model(annotations, data)
+    node = _find_model(annotations, data)
+    known = list(node.model_fields) if node is not None else []
+    guess = find_closest_name(path[-1], known)
+    hint = f"did you mean {guess!r}?" if guess else f"known keys are {join_names(known, 30)}"
+    return f"unknown key {place!r}: {hint}"
 
 
 def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:

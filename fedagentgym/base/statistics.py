@@ -5,7 +5,8 @@ The unit is what another experiment would draw anew.
 * An agent that is not trained: the task. `estimate_tasks` and `compare_tasks` need one evaluation.
 * A method: the training run. A replicate is a world, a warm start and a random stream, drawn together and the same for every
   row; differences are taken within replicates, and Student's t applies to them. Below `FEWEST_REPLICATES` there is no interval
-  and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary.
+  and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary. Shares differ if they
+  do so in points and in log odds: where the success of worlds differs much, differences are skewed on one of the two scales.
 
 Equality within a margin is shown by two one-sided tests. `correct` applies one Holm correction to all comparisons of a page.
 """
@@ -13,6 +14,7 @@ Equality within a margin is shown by two one-sided tests. `correct` applies one 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -28,6 +30,8 @@ LEVEL = 0.05
 FEWEST_REPLICATES = 5
 POWER = 0.8
 """A suite can decide a difference if it would find it this often."""
+HALF_A_TASK = 0.005
+"""Added to both sides of odds, so that shares of 0 and 1 have some: half a task of a hundred."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
 Values = NDArray[np.float64]
@@ -198,18 +202,35 @@ def find_half_width(values: Sequence[float]) -> float:
     return _find_error(values) * float(_quantile(CONFIDENCE, len(values) - 1.0))
 
 
-def compare_replicates(values: Sequence[float], margin: float = 0.0) -> Difference:
+def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: Sequence[float] = ()) -> Difference:
     """The mean of the differences of two rows, one difference for each replicate that both have.
 
     Args:
         values: the differences.
         margin: the smallest difference that counts; 0 leaves equality untested.
+        log_odds: of shares, the same differences in log odds. p is then the larger one of the two tests, and 1 if the means
+            have different signs: rows differ if they do so on both scales.
     """
     mean = math.fsum(values) / len(values)
     if len(values) < FEWEST_REPLICATES:
         return Difference(mean, values=tuple(values))
     found = _describe_difference(mean, _find_error(values), len(values) - 1.0, margin)
+    if log_odds:
+        assert len(log_odds) == len(values)
+        other = math.fsum(log_odds) / len(log_odds)
+        again = _describe_difference(other, _find_error(log_odds), len(log_odds) - 1.0, 0.0)
+        p = 1.0 if mean * other < 0 else max(found.p or 0.0, again.p or 0.0)
+        found = replace(found, p=p, adjusted=p)
     return replace(found, values=tuple(values))
+
+
+def compute_log_odds(share: float) -> float:
+    """The logarithm of the odds of a share.
+
+    >>> compute_log_odds(0.5), round(compute_log_odds(1.0), 1)
+    (0.0, 5.3)
+    """
+    return math.log((share + HALF_A_TASK) / (1 - share + HALF_A_TASK))
 
 
 def _find_error(values: Sequence[float]) -> float:
@@ -217,6 +238,16 @@ def _find_error(values: Sequence[float]) -> float:
     if min(values) == max(values):
         return 0.0
     return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def find_quartiles(values: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """The lowest value, the quartiles and the highest, between neighbours in proportion.
+
+    >>> find_quartiles([0.1, 0.5, 0.6, 0.7, 0.9])
+    (0.1, 0.5, 0.6, 0.7, 0.9)
+    """
+    low, first, middle, third, high = np.percentile(values, (0, 25, 50, 75, 100)).tolist()
+    return low, first, middle, third, high
 
 
 # ---- tests ------------------------------------------------------------------------------------------------------------
@@ -287,6 +318,15 @@ def count_replicates(spread: float, difference: float, comparisons: int = 1) -> 
     return high
 
 
+def bound_spread(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the interval of the standard deviation of normal values."""
+    from scipy.special import chdtri
+
+    squares, freedom = (len(values) - 1) * float(np.var(values, ddof=1)), len(values) - 1.0
+    low, high = (squares / float(chdtri(freedom, tail)) for tail in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    return math.sqrt(low), math.sqrt(high)
+
+
 def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
     """The standard deviation that rows of differences have in common; None if no row has two values."""
     freedom = sum(max(len(values) - 1, 0) for values in rows)
@@ -303,39 +343,37 @@ def pool_spread(rows: Sequence[Sequence[float]]) -> float | None:
 def correct(differences: Sequence[Difference]) -> list[Difference]:
     """Correct all comparisons of a page together, for differences and for equality.
 
-    Two rows cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons.
+    Holm's step-down correction: what is below a level then errs anywhere on the page with at most that probability. Two rows
+    cannot be equal and differ by the margin at once, so at most as many hypotheses are true as there are comparisons with a
+    test that is not yet rejected (Shaffer).
+
+    >>> [one.adjusted for one in correct([Difference(0.1, p=0.01), Difference(0.1, p=0.04), Difference(0.1, p=0.03)])]
+    [0.03, 0.06, 0.06]
     """
-    tests = [(one.p, one.p_unequal) for one in differences]
-    p = [value for both in tests for value in both if value is not None]
-    adjusted = iter(correct_holm(p, sum(any(value is not None for value in both) for both in tests)))
+    tests = {
+        (place, name): p
+        for place, one in enumerate(differences)
+        for name, p in (("p", one.p), ("p_unequal", one.p_unequal))
+        if p is not None
+    }
+    assert all(0 <= p <= 1 for p in tests.values())
+    left = Counter(place for place, _ in tests)
+    adjusted: dict[tuple[int, str], float] = {}
+    largest = 0.0
+    for place, name in sorted(tests, key=tests.__getitem__):
+        largest = max(largest, min(1.0, len(left) * tests[place, name]))
+        adjusted[place, name] = largest
+        left[place] -= 1
+        if not left[place]:
+            del left[place]
     return [
         replace(
             one,
-            adjusted=None if one.p is None else next(adjusted),
-            adjusted_unequal=None if one.p_unequal is None else next(adjusted),
+            adjusted=adjusted.get((place, "p")),
+            adjusted_unequal=adjusted.get((place, "p_unequal")),
         )
-        for one in differences
+        for place, one in enumerate(differences)
     ]
-
-
-def correct_holm(p: Sequence[float], most_true: int | None = None) -> list[float]:
-    """Holm's step-down correction: rejecting what is below a level errs in any of the tests with at most that probability.
-
-    Args:
-        p: the p-values.
-        most_true: how many of the hypotheses can be true at once; by default all of them (Shaffer's refinement otherwise).
-
-    >>> correct_holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    if not all(0 <= one <= 1 for one in p):
-        raise OptionError(f"p values are between 0 and 1, got {list(p)}")
-    most = len(p) if most_true is None else most_true
-    adjusted, largest = [0.0] * len(p), 0.0
-    for rank, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = max(largest, min(1.0, min(len(p) - rank, most) * p[index]))
-        adjusted[index] = largest
-    return adjusted
 
 
 def mean(numbers: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
+from fedagentgym.base.peers import HostCheck
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
@@ -187,12 +189,14 @@ def render_instructions(env: TextEnv) -> str:
     return f"{env.role}\n{env.action_help}"
 
 
-def make_app(env: EnvLike, *, sessions: int = 64) -> FastAPI:
+def make_app(env: EnvLike, *, sessions: int = 64, hosts: Sequence[str] = ()) -> FastAPI:
     """Make a server of an environment by OpenEnv's protocol.
 
     Args:
         env: The environment; all sessions share it.
         sessions: Maximum number of sessions.
+        hosts: Names by which others reach this server, beside its addresses and `localhost`; `*` for any name that does not
+            lead to the loopback address. Web pages of other servers cannot play here.
 
     Returns:
         The application, for uvicorn or any other ASGI server.
@@ -200,10 +204,13 @@ def make_app(env: EnvLike, *, sessions: int = 64) -> FastAPI:
     Examples:
         >>> app = make_app(open_env("fedagentgym/WebShop-v0", size="tiny"))  # doctest: +SKIP
     """
+    if isinstance(hosts, str):
+        raise OptionError(f"hosts is a list of names, got {hosts!r}")
     env = open_env(env)
     described = Field(description=f"the action. {env.action_help}")
     action = create_model("TextAction", __base__=TextAction, text=(str, described))
     make = partial(TextEnvironment, env, threading.Lock())
     about = {"max_concurrent_envs": sessions, "env_name": shorten_env_id(env.id), "state_cls": TextState}
     app: FastAPI = _server.create_fastapi_app(make, action, TextObservation, **about)
+    app.add_middleware(HostCheck, names=hosts)
     return app

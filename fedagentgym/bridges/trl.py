@@ -19,7 +19,7 @@ from functools import partial
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedagentgym.agents.presets import apply_general_defaults, make_token_agent
+from fedagentgym.agents.presets import apply_defaults, make_token_agent
 from fedagentgym.agents.protocols import Completion, Decoding, Policy, Session
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
@@ -207,7 +207,7 @@ class RolloutFunction:
         self, env: EnvLike, agent: AgentSettings | Mapping[str, Any] | None = None, *, seed: int = 0, parallel: int = 64
     ) -> None:
         given = agent if isinstance(agent, AgentSettings) else AgentSettings.load({"name": "trl", **(agent or {})})
-        self.settings = apply_general_defaults(given)
+        self.settings = apply_defaults(given)
         if self.settings.context != "session":
             raise OptionError("TRL takes an episode as one row of tokens: set context: session")
         if self.settings.decoding is not None and self.settings.decoding.constrained:

@@ -27,7 +27,10 @@ COMMANDS = {
         "List the presets with their variants; with a name, print the settings of that one.",
     ),
     "plan": ("train:plan", "Print episodes, tokens, bytes, memory and hours that a run needs."),
-    "gate": ("train:gate", "Play some groups before learning, and print whether the run can learn."),
+    "first-batch": (
+        "train:first_batch",
+        "Play a batch before learning: prompt, reply, grade, and whether the run can learn.",
+    ),
     "train": ("train:train", "Train agents, federated or not, with a configuration; writes report.html."),
     "resume": ("train:resume", "Resume an interrupted run, or make a finished one longer."),
     "eval": (

@@ -28,12 +28,13 @@ from fedagentgym.cli.options import (
     parse_agent_settings,
     repeated,
 )
-from fedagentgym.leaderboard.metrics import Measures, find_ends, find_metric
+from fedagentgym.leaderboard.metrics import Measures, find_ends, find_metric, format_spread
 from fedagentgym.leaderboard.suite import (
     count_tasks,
     describe_replicates,
     list_suites,
     load_suite,
+    load_untuned,
     open_scenario,
     to_yaml,
 )
@@ -57,7 +58,7 @@ class BenchGroup(Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
             if args[0] in list_suites():
-                raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {args[0]}")
+                raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {shlex.quote(args[0])}")
             if not args[0].startswith("-"):
                 raise unknown_name_error("command or suite", args[0], [*self.commands, *list_suites()])
         return super().resolve_command(ctx, args)
@@ -366,6 +367,61 @@ def _choose_entries(
     return list_baselines(suite, baselines)
 
 
+@bench.command(epilog="Example: fedagentgym bench tune mine.yaml --store leaderboard/tuning")
+@SUITE
+@repeated("--row", "rows", metavar="NAME", help="Only the settings of this row; may be repeated.")
+@option("--out", type=PATH, metavar="FOLDER", default=ROOT, help="Folder of the runs: OUT/SUITE-tuning/ROW.SETTING.")
+@option(
+    "--store",
+    type=PATH,
+    metavar="FOLDER",
+    default=Path("results"),
+    help="Folder of the trials, an archive a setting; those that are there are not played again.",
+)
+@option("--to", type=PATH, metavar="FILE", help="File of the choice; by default beside your suite's file.")
+@WORKERS
+@JSON
+def tune(
+    suite_name: str, rows: tuple[str, ...], out: Path, store: Path, to: Path | None, workers: int, as_json: bool
+) -> None:
+    """Choose the settings of every row of a suite from its grid, in worlds that are not reported (methods track).
+
+    Every setting is played and verified; what is chosen is written beside the suite, and `bench run` plays it. Finished runs are
+    not played again, so an interrupted search continues.
+    """
+    from fedagentgym.base.files import write_atomic
+    from fedagentgym.leaderboard.grid import TUNED
+    from fedagentgym.leaderboard.tune import list_edges
+    from fedagentgym.leaderboard.tune import tune as tune_suite
+    from fedagentgym.runs.folder import format_document
+
+    own = Path(suite_name)
+    is_file = own.suffix in (".yaml", ".yml")
+    suite = load_untuned(suite_name)
+    if to is None and not is_file:
+        raise OptionError(f"{suite.name} belongs to the package: name the file of the choice, --to {suite.name}{TUNED}")
+    place = to or own.with_suffix(TUNED)
+    choice = tune_suite(suite, out, store, workers, rows)
+    if choice is None:
+        print_result(f"{', '.join(rows)}: played; nothing is chosen until the other rows are")
+        return
+    write_atomic(place, format_document(choice))
+    chosen, edges = choice.get_chosen(), list_edges(suite, choice)
+    if as_json:
+        found = {row: {**one.model_dump(mode="json"), "at_an_end": edges[row]} for row, one in chosen.items()}
+        click.echo(json.dumps({"suite": suite.name, "choice": str(place), "rows": found}))
+        return
+    metric = find_metric(choice.measure)
+    shown = []
+    for row, one in chosen.items():
+        runs = choice.rows[row].trials[choice.rows[row].chosen].runs
+        shown.append((row, str(one), format_spread(one.reached, runs, metric), ", ".join(edges[row])))
+    print_result(
+        make_table(("row", "settings", f"{metric.title} on {suite.selection.split}", "end of the grid"), shown, text=2)
+    )
+    print_result(f"{place}: {suite.name} is played with these settings")
+
+
 @bench.command(epilog="Example: fedagentgym bench twin agents-v1 --to secret.json")
 @SUITE
 @option("--to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
@@ -449,7 +505,7 @@ def _tell_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
     for one in entries:
         if one.left_out:
             print_result(f"{one.folder}: not played: {', '.join(one.left_out)}")
-    print_result(f"next: fedagentgym bench pack {entries[0].folder if len(entries) == 1 else 'RUN'}")
+    print_result(f"next: fedagentgym bench pack {shlex.quote(str(entries[0].folder)) if len(entries) == 1 else 'RUN'}")
 
 
 def _choose_measures(made: Result) -> Measures:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things
@@ -33,9 +34,18 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
 
         click.echo(write_options(chosen), nl=False)
         return
-    found = [describe(env_id, parse_assignments(env_set)) for env_id in chosen]
+    options = parse_assignments(env_set)
+    found, faults = [], dict[str, str]()
+    for env_id in chosen:
+        try:
+            found.append(describe(env_id, options))
+        except FedAgentGymError as error:
+            if name is not None or env_set:
+                raise
+            faults[env_id] = str(error)  # such as a plugin's whose file is not here: the others are listed all the same
     if as_json:
-        click.echo(json.dumps(found, indent=2, default=str))
+        unusable = [{"id": env_id, "error": fault} for env_id, fault in faults.items()]
+        click.echo(json.dumps([*found, *unusable], indent=2, default=str))
         return
     if name is not None:
         _show_details(found[0])
@@ -45,6 +55,8 @@ def envs(name: str | None, env_set: tuple[str, ...], markdown: bool, as_json: bo
         sizes = [f"{entry['splits'][split]:,}" if split in entry["splits"] else "-" for split in SHOWN_SPLITS]
         rows.append((entry["id"], entry["takes"], str(entry["max_turns"]), *sizes, str(len(entry["categories"]))))
     print_result(make_table(("environment", "takes", "turns", *SHOWN_SPLITS, "categories"), rows, text=2))
+    for env_id, fault in faults.items():
+        print_result(f"not listed: {env_id}: {fault}")
     print_result("more about one: fedagentgym envs WebShop; play it: fedagentgym play WebShop")
 
 

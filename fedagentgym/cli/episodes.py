@@ -11,22 +11,25 @@ from rich import box
 from rich.table import Table
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, show_invisible_characters
+from fedagentgym.base.files import format_path
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
 
 if TYPE_CHECKING:
+    from fedagentgym.learning.episodes import Line
     from fedagentgym.pages.episodes import ShownEpisode, Source
 
 Row = tuple["ShownEpisode", ...]
 """The episodes of one task, one for each source."""
+SOURCE_HELP = "A run (its last evaluation), a file of episodes, or a result of a suite."
 LONGEST = 4000
 """Characters of an observation or a reply that are printed."""
 
 
 @click.command(epilog="Example: fedagentgym episodes runs/demo --failed")
-@click.argument("source", type=PATH, help="A file of episodes, or a run: its last evaluation.")
-@click.argument("other", type=PATH, required=False, help="Another file or run: the same tasks are shown side by side.")
+@click.argument("source", type=PATH, help=SOURCE_HELP)
+@click.argument("other", type=PATH, required=False, help="Another of these: the same tasks are shown side by side.")
 @option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
 @option("--training", is_flag=True, help="For a run: the sampled training episodes of its clients.")
 @option("--failed", is_flag=True, help="Only unsolved episodes.")
@@ -96,23 +99,28 @@ def episodes(
 
 
 def _open_sources(source: Path, other: Path | None, *, before: bool, training: bool) -> list[Source]:
-    from fedagentgym.pages.episodes import Source, read_episodes, read_samples
+    from fedagentgym.pages.episodes import Source, label_episodes, read_episodes
+    from fedagentgym.runs.archive import read_evaluated
     from fedagentgym.runs.folder import RunFolder
 
     if training:
-        return [Source(str(source), read_samples(source))]
+        return [Source(str(source), label_episodes(_read_training(source)))]
     if before:
         rounds = list(RunFolder(source).list_evaluations().items())
         if len(rounds) < 2:
             raise OptionError(f"{source} was evaluated only once: there is nothing to compare it with")
         return [Source(f"round {number}", read_episodes(file)) for number, file in (rounds[0], rounds[-1])]
-    sources = []
-    for one in [source] if other is None else [source, other]:
-        file = RunFolder(one).find_episodes() if one.is_dir() else one
-        if file is None:
-            raise DataError(f"{one} is not a run with evaluated episodes")
-        sources.append(Source(str(one), read_episodes(file)))
-    return sources
+    sources = [source] if other is None else [source, other]
+    return [Source(str(one), label_episodes(read_evaluated(one))) for one in sources]
+
+
+def _read_training(run: Path) -> list[Line]:
+    from fedagentgym.runs.folder import RunFolder
+
+    found = list(RunFolder(run).read_samples())
+    if not found:
+        raise DataError(f"{format_path(run)} is not a run with sampled training episodes")
+    return found
 
 
 def _pair(sources: Sequence[Source]) -> list[Row]:
@@ -156,7 +164,7 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 
 
 @click.command(epilog="Example: fedagentgym chats runs/demo played.jsonl --solved")
-@click.argument("source", type=PATH, help="Folder of a run, or a file of episodes (JSON lines).")
+@click.argument("source", type=PATH, help=SOURCE_HELP)
 @click.argument("output", type=PATH, help="File to write, one conversation a line.")
 @option("--solved", is_flag=True, help="Only episodes that were solved.")
 @option("--training", is_flag=True, help="For a run: its sampled training episodes, not its last evaluation.")
@@ -164,9 +172,9 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 @PLUGINS
 def chats(source: Path, output: Path, solved: bool, training: bool, only: str | None) -> None:
     """Write episodes as conversations: system, user and assistant messages, with task, success and score beside them."""
-    from fedagentgym.experiment.stored import read_stored_config
     from fedagentgym.learning.export import export_conversations
+    from fedagentgym.runs.archive import read_evaluated
 
-    env = read_stored_config(source).env.id if (source / "config.yaml").is_file() else None
-    count = export_conversations(source, output, solved_only=solved, training=training, only=only, env=env)
+    lines = _read_training(source) if training else read_evaluated(source)
+    count = export_conversations(lines, output, solved_only=solved, only=only)
     print_result(f"{count:,} conversations are in {output}")

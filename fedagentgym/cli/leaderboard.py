@@ -52,15 +52,18 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path
 @VERIFIED
 def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: Path | None) -> None:
     """Print the best entries of a suite as a Markdown table."""
-    from fedagentgym.leaderboard.page.build import OVERALL, rank_entries
     from fedagentgym.leaderboard.page.tables import write_top
+    from fedagentgym.leaderboard.rank import compare_suite, rank
     from fedagentgym.leaderboard.results import read_suites
+    from fedagentgym.leaderboard.suite import WHOLE
 
     suites = {one.key: one for one in read_suites(results, verified)}
     if suite not in suites:
         raise unknown_name_error("suite with results", suite, suites)
     found = suites[suite]
-    click.echo(write_top(found, rank_entries(found)[OVERALL], entries, measures), nl=False)
+    values = found.tabulate()
+    places = rank(found.suite, values, compare_suite(found.suite, values))
+    click.echo(write_top(found, places[WHOLE], entries, measures), nl=False)
 
 
 # ---- comparison -----------------------------------------------------------------------------------------------------
@@ -81,6 +84,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:
     """Compare runs with the first of them: paired differences with intervals, and a page."""
     from fedagentgym.leaderboard.compare import (
+        RUN_HEADS,
         align_differences,
         format_numbers,
         format_p,
@@ -94,8 +98,14 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
     if as_json:
         measured = {name: {key: one.model_dump() for key, one in each.items()} for name, each in found.measured.items()}
         differences = {name: asdict(one) for name, one in found.differences.items()}
-        plain = {"measure": measure, "names": found.names, "pairing": found.pairing, "page": str(page)}
+        plain: dict[str, object] = {
+            "measure": measure,
+            "names": found.names,
+            "pairing": found.pairing,
+            "page": str(page),
+        }
         parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
+        plain["runs"] = {name: asdict(one) for name, one in found.spreads.items()}
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
     heads = ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected")
@@ -108,6 +118,10 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
             shown = [format_numbers(more, more.values, "+"), format_p(more.p), format_p(more.adjusted)]
         rows.append((name, format_numbers(found.measured[name][measure], own), *shown))
     print_result(make_table(heads, rows))
+    if found.spreads:
+        print_result(
+            make_table(("runs", *RUN_HEADS), [(name, *one.list_cells()) for name, one in found.spreads.items()])
+        )
     print_result(f"{found.pairing}; page: {page}")
 
 

@@ -13,6 +13,12 @@ INTERRUPTED = 130
 def run() -> None:
     """Entry point of the console script."""
     _end_at_second_interrupt()
+    for number in range(3):  # a standard stream that is closed would be the next file that is opened
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
     try:
         from fedagentgym.base.process import own_process
 

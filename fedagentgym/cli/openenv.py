@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from string import Template
@@ -61,7 +62,8 @@ def init(
     opened = open_named_env(env, {**options, **beside})
     folder = Path(f"{_make_name(opened)}_env") if out is None else out
     write_package(opened, options, folder, client_split if named else None, client, wheel)
-    print_result(f"wrote {folder}: try `openenv validate {folder} --level static`, then `cd {folder} && uv run server`")
+    place = shlex.quote(str(folder))
+    print_result(f"wrote {folder}: try `openenv validate {place} --level static`, then `cd {place} && uv run server`")
 
 
 def write_package(
@@ -196,7 +198,7 @@ from fedagentgym.bridges.openenv import make_app
 from fedagentgym.envs import open_env
 
 FOLDER = Path(__file__).resolve().parents[1]
-app = make_app(open_env("${env}"${options}))
+app = make_app(open_env("${env}"${options}), hosts=["*"])
 
 
 def main() -> None:

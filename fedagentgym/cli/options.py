@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
@@ -142,7 +143,8 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         raise OptionError(
-            f"{name} is a run: evaluate its policy with --run {name}, or export it (fedagentgym export {name} FOLDER)"
+            f"{name} is a run: evaluate its policy with --run {shlex.quote(name)}, or export it"
+            f" (fedagentgym export {shlex.quote(name)} FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])

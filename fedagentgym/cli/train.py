@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,12 +21,23 @@ from rich.text import Text
 
 from fedagentgym.base.devices import find_place
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
+from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
-from fedagentgym.cli.options import JSON, PATH, PLUGIN_NAMES, PLUGINS, TRUST_PLUGINS, Group, assignments, option
+from fedagentgym.cli.options import (
+    JSON,
+    PATH,
+    PLUGIN_NAMES,
+    PLUGINS,
+    POSITIVE,
+    TRUST_PLUGINS,
+    Group,
+    assignments,
+    option,
+)
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
@@ -94,10 +106,11 @@ def _print_run(result: RunResult, as_json: bool) -> None:
 @CHANGES
 @PLUGIN_NAMES
 @option("--seeds", type=_parse_seeds, metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
+@option("--force", is_flag=True, help="Begin although the first batch has nothing to learn from.")
 @RECORD
 @_speak_for_all_ranks()
 def train(
-    config: str, changes: tuple[str, ...], plugins: tuple[str, ...], seeds: list[int] | None, as_json: bool
+    config: str, changes: tuple[str, ...], plugins: tuple[str, ...], seeds: list[int] | None, force: bool, as_json: bool
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html.
 
@@ -107,13 +120,15 @@ def train(
 
     with _watch(as_json) as watch:
         if seeds is None:
-            results = [running.train(config, changes, plugins=plugins, **watch)]
+            results = [running.train(config, changes, plugins=plugins, force=force, **watch)]
         else:
-            results = running.train(config, changes, seeds=seeds, plugins=plugins, **watch)
+            results = running.train(config, changes, seeds=seeds, plugins=plugins, force=force, **watch)
     for result in results:
         _print_run(result, as_json)
     if seeds is not None and not as_json:
-        print_result(f"all seeds together, beside another run: fedagentgym compare {results[0].folder.parent} RUN")
+        print_result(
+            f"all seeds together, beside another run: fedagentgym compare {shlex.quote(str(results[0].folder.parent))} RUN"
+        )
 
 
 @click.command(epilog="Example: fedagentgym resume runs/tiny-alfworld --set federation.rounds=20")
@@ -176,26 +191,55 @@ def plan(
     print_result("\n".join(lines))
 
 
-@click.command(epilog="Example: fedagentgym gate small-skills")
+@click.command("first-batch", epilog="Example: fedagentgym first-batch small-skills")
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
+@option("--tasks", type=POSITIVE, default=32, help="Tasks of the batch.")
 @JSON
-def gate(config: str, changes: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:
-    """Play some groups before learning, and print whether the run can learn.
+def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...], tasks: int, as_json: bool) -> None:
+    """Play a batch before learning: prompt, reply, grade, and whether the run can learn.
 
-    The exit code is 1 if it cannot.
+    Printed are one prompt as the model gets it, its reply and what that earned, the share of replies that could be read, the
+    variance of rewards, and three gates. The exit code is 1 if a gate is missed. `train` begins no run whose first batch has
+    nothing to learn from.
     """
     from fedagentgym.experiment.config import load_config
-    from fedagentgym.experiment.gates import measure_gates
+    from fedagentgym.experiment.first_batch import play_first_batch
 
-    gates = measure_gates(load_config(config, changes, plugins))
+    batch = play_first_batch(load_config(config, changes, plugins), tasks)
+    episode = batch.groups[0][0]
+    turn = episode.turns[0]
+    earned = float(batch.rewards[0][0].sum())
     if as_json:
-        click.echo(canonical_json([one.to_plain() for one in gates]))
+        plain = {
+            "prompt": batch.prompt,
+            "reply": turn.reply,
+            "grade": {"valid": turn.valid, "format": turn.format, "score": episode.score, "learned_reward": earned},
+            "parsed": batch.parsed,
+            "reward_variance": batch.spread,
+            "fault": batch.fault,
+            "gates": [one.to_plain() for one in batch.gates],
+        }
+        click.echo(canonical_json(plain))
     else:
-        for one in gates:
+        print_result("prompt", style="bold")
+        print_result(show_invisible_characters(batch.prompt))
+        print_result("reply", style="bold")
+        print_result(show_invisible_characters(turn.reply))
+        read = "read" if turn.valid and turn.format else "not understood" if turn.format else "its form is broken"
+        turns = count_things(len(episode.turns), "turn")
+        print_result("grade", style="bold")
+        print_result(f"{read}; the episode scored {episode.score:g} in {turns} and earns {earned:g} in training")
+        size = f"{count_things(len(batch.groups), 'task')} x {len(batch.groups[0])} episodes"
+        print_result(f"batch of {size}", style="bold")
+        print_result(f"{'replies that could be read':38s}{format_fixed(batch.parsed, 2):>6s}")
+        print_result(f"{'variance of rewards within a task':38s}{format_fixed(batch.spread, 3):>6s}")
+        for one in batch.gates:
             print_result(one.describe())
-    if not all(one.passed for one in gates):
+        if batch.fault is not None:
+            print_result(batch.fault)
+    if not all(one.passed for one in batch.gates):
         raise click.exceptions.Exit(1)
 
 
@@ -223,7 +267,9 @@ def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ..
     resolved = load_config(config, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
     text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    if variants := {name: dict(settings) for name, settings in list_variants(config.partition(":")[0]).items()}:
+    if variants := {
+        name: dict(settings) for name, settings in list_variants(config.partition(":")[0], joint=True).items()
+    }:
         listed = yaml.safe_dump(
             {"variants": variants}, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
         )

@@ -30,7 +30,6 @@ from fedagentgym.envs.view import (
     hide_grade,
     make_info,
     render_episode,
-    render_last,
 )
 
 SUCCESS_REWARD = 10.0
@@ -231,7 +230,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             task = self.pool[(after if seed is None else seed) % len(self.pool)]
         else:
             task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
-        self._episode = self._begin(task, episode_seed)
+        (self._episode,) = self.reset_many([task], [episode_seed])
         self._show_step(None)
         return self._episode.view.observation, make_info(self)
 
@@ -250,7 +249,8 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
-        self._episode = episode = self._advance(self.episode, action)
+        (episode,) = self.step_many([self.episode], [action])
+        self._episode = episode
         self._show_step(action)
         return episode.view.observation, episode.reward, episode.terminated, episode.truncated, make_info(self)
 
@@ -272,7 +272,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             step = Step(action, episode.view, episode.over)
             self._steps = [step] if action is None else [*self._steps, step]
             if self.render_mode == "human":
-                get_console().print(render_last(episode.task, self.goal(episode.task), step))
+                get_console().print(render_episode(episode.task, self.goal(episode.task), [step]))
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -324,8 +324,12 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         if len(tasks) != len(seeds):
             raise OptionError(f"reset_many was given {len(tasks)} tasks and {len(seeds)} seeds")
-        given = (task if isinstance(task, Task) else self.pool[task] for task in tasks)
-        return [self._begin(task, seed) for task, seed in zip(given, seeds, strict=True)]
+        episodes = []
+        for named, seed in zip(tasks, seeds, strict=True):
+            task = named if isinstance(named, Task) else self.pool[named]
+            state, view = self._see(task, "begin", self.begin(task, seed))
+            episodes.append(Episode(task, seed, 0, state, view))
+        return episodes
 
     def step_many(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[Episode]:
         """Play one action in each of many episodes.
@@ -342,21 +346,18 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         if len(episodes) != len(actions):
             raise OptionError(f"step_many was given {len(episodes)} episodes and {len(actions)} actions")
-        return [self._advance(episode, action) for episode, action in zip(episodes, actions, strict=True)]
-
-    def _begin(self, task: Task, seed: int) -> Episode:
-        state, view = self._see(task, "begin", self.begin(task, seed))
-        return Episode(task, seed, 0, state, view)
-
-    def _advance(self, episode: Episode, action: str) -> Episode:
-        task, seed, turn, state, shown, *_ = episode
-        if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
-            action = ""  # a slot that nothing fills is no action
-        action = action if self.variant is None else self.variant.change_action(action)
-        state, view = self._see(task, "advance", self.advance(state, action))
-        done, turn = view.done, turn + 1
-        reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
-        return _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
+        after = []
+        for (task, seed, turn, state, shown, *_), action in zip(episodes, actions, strict=True):
+            if "<" in action and action in (shown.admissible or ()) and SLOT.search(action):
+                action = ""  # a slot that nothing fills is no action
+            action = action if self.variant is None else self.variant.change_action(action)
+            state, view = self._see(task, "advance", self.advance(state, action))
+            done, turn = view.done, turn + 1
+            reward = view.reward if self._pays_score else SUCCESS_REWARD * (done and view.success)
+            after.append(
+                _new(Episode, (task, seed, turn, state, view, reward, done, turn >= self.max_turns and not done))
+            )
+        return after
 
     def _see(self, task: Task, method: str, found: tuple[Any, View]) -> tuple[Any, View]:
         """The state and what this client sees of it."""

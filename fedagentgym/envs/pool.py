@@ -418,14 +418,12 @@ class TaskPool:
         split = self.split if self._split_of is None else self._split_of(index)
         return Task(identifier, self.env, split, category, payload, hardness, graded)
 
-    def _find(self, identifier: str) -> int | None:
-        if isinstance(self.ids, TaskIds):
-            return self.ids.find_position(identifier)
-        return self._positions.get(identifier)
-
     @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {identifier: index for index, identifier in enumerate(self.ids)}
+    def _find(self) -> Callable[[str], int | None]:
+        """Gives the index of an id or None, from a table of all ids unless they can be computed."""
+        if isinstance(self.ids, TaskIds):
+            return self.ids.find_position
+        return {identifier: index for index, identifier in enumerate(self.ids)}.get
 
 
 _PLAIN = (

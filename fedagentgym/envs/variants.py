@@ -202,12 +202,8 @@ def variant_class(env_id: str, declared: Sequence[type[Variant]], given: Any) ->
 # ---- from a request to the variant of a client ------------------------------------------------------------------
 
 
-def complete_request(
-    env_id: str, declared: Sequence[type[Variant]], variant: str | Plain | None
-) -> dict[str, Any] | None:
+def complete_request(env_id: str, declared: Sequence[type[Variant]], variant: str | Plain) -> dict[str, Any]:
     """The complete request: the kind and every parameter."""
-    if variant is None:
-        return None
     given = {"kind": variant} if isinstance(variant, str) else variant
     cls, parameters = variant_class(env_id, declared, given)
     settings = cls.load(parameters, f"variant {cls.kind}")

@@ -116,11 +116,6 @@ class Step(NamedTuple):
     over: bool = False
 
 
-def render_heading(task: Task, goal: str) -> str:
-    """The lines above an episode."""
-    return f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else "")
-
-
 def render_step(step: Step) -> str:
     """An action and the observation after it, indented like a transcript."""
     said = [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
@@ -140,11 +135,8 @@ def render_choices(step: Step) -> str:
 
 
 def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
-    """The whole text; `steps` begins where the rendered environment was reset or restored."""
-    return "\n".join([render_heading(task, goal), *map(render_step, steps), render_choices(steps[-1])])
-
-
-def render_last(task: Task, goal: str, step: Step) -> str:
-    """The text of one step, as it is printed while an episode is played."""
-    heading = [render_heading(task, goal)] if step.action is None else []
-    return "\n".join([*heading, render_step(step), render_choices(step)])
+    """The text of some steps, with the task above them if they begin with the start of the episode."""
+    lines = [*map(render_step, steps), render_choices(steps[-1])]
+    if steps[0].action is None:
+        lines.insert(0, f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else ""))
+    return "\n".join(lines)

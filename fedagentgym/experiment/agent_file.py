@@ -18,7 +18,7 @@ from fedagentgym.agents.foreign import MODELS, check_foreign_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.base.files import parse_yaml, read_text, write_atomic
+from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
@@ -87,10 +87,6 @@ def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:
         },
         "agent",
     )
-
-
-def write_agent_file(file: AgentFile, folder: Path) -> None:
-    write_atomic(folder / AGENT_FILE, file.to_yaml())
 
 
 def has_agent_file(folder: str | Path) -> bool:

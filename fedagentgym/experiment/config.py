@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -20,7 +21,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import get_algorithm_class, load_settings
+from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
 from fedagentgym.base.encoding import digest
@@ -118,7 +119,7 @@ class RunConfig(Settings):
     @cached_property
     def method(self) -> Settings:
         """The settings of the method, validated once: workers on other machines do it again for what they receive."""
-        return load_settings(get_algorithm_class(self.algorithm), self.algorithm)
+        return get_algorithm_class(self.algorithm).settings_class.load(dict(self.algorithm), "algorithm")
 
     @cached_property
     def backend_options(self) -> dict[str, Any]:
@@ -165,16 +166,7 @@ class RunConfig(Settings):
     @property
     def digest(self) -> str:
         """The digest of what is computed: everything but the name and settings that do not change the result."""
-        return self.compute_digest(self.federation.rounds)
-
-    def compute_digest(self, rounds: int) -> str:
-        """The digest that this run would have with another number of rounds."""
-        return digest_plain(self.plain(), rounds)
-
-    def find_length_dependence(self) -> str | None:
-        """The key of a learning rate that decays over the whole run, if there is one: such a run cannot be extended."""
-        plain = self.plain()
-        return _find_decay({key: plain[key] for key in ("learning", "algorithm")})
+        return digest_plain(self.plain(), self.federation.rounds)
 
 
 def digest_plain(plain: Mapping[str, Any], rounds: int) -> str:
@@ -190,14 +182,15 @@ def digest_plain(plain: Mapping[str, Any], rounds: int) -> str:
     return digest(kept)
 
 
-def _find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
-    """The first schedule below that decays without a number of steps of its own."""
+def find_decay(plain: Mapping[str, Any], where: str = "") -> str | None:
+    """The key of the first schedule below that lets the learning rate decay over the whole run, without a number of steps of its
+    own: such a run cannot be extended."""
     for key, value in plain.items():
         if not isinstance(value, Mapping):
             continue
         if key == "schedule" and value.get("name", "constant") != "constant" and value.get("steps") is None:
             return f"{where}{key}"
-        if (found := _find_decay(value, f"{where}{key}.")) is not None:
+        if (found := find_decay(value, f"{where}{key}.")) is not None:
             return found
     return None
 
@@ -231,12 +224,24 @@ def load_config(
     elif not isinstance(source, str | Path):
         raise OptionError(f"a configuration is a file, a preset's name or a mapping, got {show_value(source)}")
     else:
-        plain = _read_source(str(source))
+        name, _, named = str(source).partition(":")
+        found, variants, where = _parse_source(name)
+        plain = copy.deepcopy(found)
+        chosen = [*filter(None, named.split(","))]
+        for variant in chosen:
+            if variant not in variants or JOINT in variant:
+                raise unknown_name_error(f"variant of {where}", variant, [one for one in variants if JOINT not in one])
+            plain = merge(plain, variants[variant])
+        for names, settings in variants.items():
+            if JOINT in names and set(names.split(JOINT)) <= set(chosen):
+                plain = merge(plain, settings)
+        if named and "folder" in (found.get("output") or {}):
+            plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
     for change in changes:
         plain = assign(plain, change)
-    named = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
-    given = named if isinstance(named, list | tuple) else ()
-    load_plugins([*(plugin for plugin in given if isinstance(plugin, str)), *plugins])
+    own = plain.get("plugins")  # anything but a list of texts is reported when the configuration is validated
+    own = own if isinstance(own, list | tuple) else ()
+    load_plugins([*(plugin for plugin in own if isinstance(plugin, str)), *plugins])
     return resolve_config(plain, plugins)
 
 
@@ -257,18 +262,8 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
     return resolved.model_copy(update={"warm_start": warm_start.for_pretrained(agent.adapter is not None)})
 
 
-def _read_source(source: str) -> Mapping[str, Any]:
-    """The plain configuration of a file or preset, with the variants named after a colon laid over it."""
-    name, _, named = source.partition(":")
-    found, variants, where = _parse_source(name)
-    plain = copy.deepcopy(found)
-    for variant in filter(None, named.split(",")):
-        if variant not in variants:
-            raise unknown_name_error(f"variant of {where}", variant, variants)
-        plain = merge(plain, variants[variant])
-    if named and "folder" in (found.get("output") or {}):
-        plain = merge(plain, {"output": {"folder": f"{found['output']['folder']}-{named.replace(',', '-')}"}})
-    return plain
+JOINT = "+"
+"""`A+B` among the variants: what is changed besides where A and B are both named."""
 
 
 def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]], str]:
@@ -279,7 +274,7 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {name}`")
+        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {shlex.quote(name)}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"
@@ -300,9 +295,10 @@ _parse_yaml = lru_cache(maxsize=64)(parse_yaml)
 """Parsing a preset takes longer than all that is done with it. What it gives is copied before it is changed."""
 
 
-def list_variants(source: str) -> dict[str, Mapping[str, Any]]:
-    """The variants that a file or preset offers, and the settings that each changes."""
-    return _parse_source(source)[1]
+def list_variants(source: str, *, joint: bool = False) -> dict[str, Mapping[str, Any]]:
+    """The variants that a file or preset offers, and the settings that each changes; with `joint` also what two of them change
+    together."""
+    return {name: settings for name, settings in _parse_source(source)[1].items() if joint or JOINT not in name}
 
 
 def _check_config(config: RunConfig) -> None:

@@ -142,7 +142,7 @@ def run_evaluation(
         about_set: fields of the lines of each set, by its name.
     """
     run = RunFolder(folder)
-    with lock_folder(folder):
+    with lock_folder(folder) as check_place:
         remove_partial(folder)
         if run.is_run and canonical_json(run.config) != canonical_json(config.plain()):
             raise OptionError(f"{format_path(folder)} holds another evaluation: move it, or name another folder")
@@ -184,6 +184,7 @@ def run_evaluation(
                         first=start,
                     )
                     data = format_episodes(rollouts.groups, agent, one.env, about).encode()
+                    check_place()
                     with file.open("ab") as out:
                         out.write(data)
                         out.flush()
@@ -209,6 +210,7 @@ def run_evaluation(
         if (malformed := explain_malformed(groups, agent)) is not None:
             log.warning(malformed)
         first_set = sets[0]
+        check_place()
         run.write_record(
             RunRecord(
                 kind="evaluation",

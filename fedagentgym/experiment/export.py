@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.escape import escape_markdown
-from fedagentgym.base.files import atomic_folder
+from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
-from fedagentgym.experiment.agent_file import AgentFile, describe_agent, has_agent_file, write_agent_file
+from fedagentgym.experiment.agent_file import AGENT_FILE, AgentFile, describe_agent, has_agent_file
 from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.record import describe_privacy
 from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
@@ -143,7 +143,7 @@ def export_policy(
         else:
             policy.save(part)
         file = opened.describe()
-        write_agent_file(file, part)
+        write_atomic(part / AGENT_FILE, file.to_yaml())
         base = get_model(opened.run.config.agent)
         stored = None if base is None else find_model(base)
         licence = None if stored is None else stored.licence

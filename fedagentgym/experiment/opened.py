@@ -7,24 +7,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class
+from fedagentgym.algorithms.held import call_join, evaluate_at_clients
+from fedagentgym.algorithms.reports import evaluate_mixtures
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, unknown_name_error
-from fedagentgym.experiment.config import (
-    RunConfig,
-    check_participants,
-)
-from fedagentgym.experiment.deployment import Deployment, DividedDeployment, HeldDeployment
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, join_names, unknown_name_error
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.make import open_env
+from fedagentgym.experiment.config import RunConfig, check_participants, digest_plain
 from fedagentgym.experiment.estimate.plan import check_fit
+from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.commits import CONFIGURATION, CommitStore, extend_inputs
-from fedagentgym.learning.evaluation import OpenedSet
+from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.recipe import prepare_agent
 from fedagentgym.partitions.client_split import ClientSplit
+from fedagentgym.partitions.verification import find_leaks
+
+if TYPE_CHECKING:
+    from fedagentgym.federation.backends import Backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +66,8 @@ class Run:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The server's side of where the tasks are."""
-        return (HeldDeployment if self.spec.partition.is_held else DividedDeployment)(self.algorithm)
+        """The part of a run that differs with the place of the tasks."""
+        return (HeldDeployment if self.spec.partition.is_held else Deployment)(self.algorithm)
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -78,7 +84,7 @@ class Run:
         except FedAgentGymError:
             return inputs  # the check of the chain reports what is wrong with it
         shorter = self.config.federation.raised_from  # before it was extended
-        return extend_inputs(inputs, newest, lambda: {self.config.compute_digest(rounds) for rounds in shorter})
+        return extend_inputs(inputs, newest, lambda: {digest_plain(self.config.plain(), rounds) for rounds in shorter})
 
     def describe_sets(self) -> dict[str, Any]:
         """The named evaluation sets, if there are any."""
@@ -95,19 +101,39 @@ def open_data(config: RunConfig) -> tuple[ClientSplit, tuple[OpenedSet, ...]]:
     except OptionError as error:
         unfit = error
     try:
-        opened = Runtime(config.spec())
-        client_split = opened.client_split
+        client_split = Runtime(config.spec()).client_split
         check_participants(config, len(client_split))
-        sets = () if config.evaluation is None else opened.open_sets(config.evaluation)
+        evaluation = config.evaluation
+        sets = () if evaluation is None else open_sets(evaluation, config.env.id, client_split.options)
         known = client_split.table.names
         for one in sets:
             if one.category is not None and one.category not in known:
                 raise unknown_name_error(f"category in the evaluation set {one.name!r}", one.category, known)
+        if not config.partition.is_held:
+            for one in sets:
+                check_held_out(client_split, one.env, one.settings.split, one.settings.tasks)
+            if config.ranking is not None:
+                ranked = open_env(config.env.id, **{**client_split.options, "split": config.ranking.split})
+                check_held_out(client_split, ranked, config.ranking.split, config.ranking.tasks)
     except DataError as missing:
         raise (missing if unfit is None else DataError(f"{missing}; besides, {unfit}")) from None
     if unfit is not None:
         raise unfit
     return client_split, sets
+
+
+def check_held_out(client_split: ClientSplit, env: TextEnv, split: str, tasks: int | None) -> None:
+    """Refuse to evaluate on tasks from which a run learns: success there is not success on held-out tasks."""
+    if env.canonical_split(split) not in env.evaluation_splits:
+        listed = join_names(env.evaluation_splits)
+        raise OptionError(f"{env.id} is evaluated on the splits {listed}; of {split!r} a run may learn")
+    evaluated = env.pool.ids[:tasks]
+    record, pool, options = client_split.record, client_split.pool, client_split.options
+    if leaked := find_leaks(record, pool, options, env, evaluated):
+        raise DataError(
+            f"clients train on {len(leaked):,} of the {len(evaluated):,} evaluated tasks of the split {split!r}, such as"
+            f" {leaked[0]}: the splits of {env.id} must have no task in common"
+        )
 
 
 def resolve_agent(config: RunConfig) -> tuple[AgentSettings, dict[str, Any]]:
@@ -125,3 +151,48 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
         if start not in made:
             made.append(start)
             resolve_agent(config)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The server's side of where tasks are, as `algorithms/sites.py` is the clients'. Here the server can open all tasks:
+    nobody is asked, and clients are evaluated by their mixtures of categories."""
+
+    algorithm: BaseAlgorithm[Any]
+    application: ClassVar[str] = APPLICATION
+    """The target that workers and clients' machines build."""
+
+    def check_backend(self, name: str) -> None:
+        """Refuse a backend that does not reach the tasks; every one reaches these."""
+
+    def ask_all(self, backend: Backend, deadline: float | None) -> None:
+        """Before the first round: a client that does not take part says so. Here the server's configuration decides for
+        everybody."""
+
+    def evaluate_held_out(
+        self, backend: Backend, round_number: int, state: ServerState, deadline: float | None, found: SetsEvaluation
+    ) -> dict[str, Any]:
+        """The success of the global model for every client; `found` is its evaluation on the run's own sets."""
+        return evaluate_mixtures(found, self.algorithm.runtime.client_split)
+
+
+@dataclass(frozen=True)
+class HeldDeployment(Deployment):
+    """Clients hold their tasks: each is asked whether it takes part, and evaluates on what it holds back."""
+
+    application: ClassVar[str] = HELD_APPLICATION
+
+    def check_backend(self, name: str) -> None:
+        if name == "in-process":
+            raise OptionError(
+                "the tasks of this run lie on the clients' machines (partition.sampler held): start it as a Flower deployment,"
+                " with `fedagentgym flower init` and `flwr run`"
+            )
+
+    def ask_all(self, backend: Backend, deadline: float | None) -> None:
+        call_join(self.algorithm, backend, deadline)
+
+    def evaluate_held_out(
+        self, backend: Backend, round_number: int, state: ServerState, deadline: float | None, found: SetsEvaluation
+    ) -> dict[str, Any]:
+        return evaluate_at_clients(self.algorithm, backend, round_number, state, deadline)

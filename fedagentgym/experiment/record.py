@@ -1,30 +1,134 @@
-"""The record of a training run, `result.json`: made at its end, and compared with the run's commits whenever it is read."""
+"""The evaluations of a training run, after rounds and at its end on the tasks that rank it, and its record, `result.json`.
+
+The record is made at the end, and compared with the run's commits whenever it is read.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedagentgym.base.encoding import canonical_json
+from fedagentgym.algorithms.worlds import measure_matrix, play_worlds
+from fedagentgym.base.encoding import canonical_json, file_digest
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import read_text, write_atomic
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
 from fedagentgym.envs.protocols import runs_programs
 from fedagentgym.envs.verifiers.code import describe_protections
-from fedagentgym.experiment.curve import rank
 from fedagentgym.experiment.opened import Run
 from fedagentgym.experiment.stored import read_stored_config
-from fedagentgym.federation.commits import CONFIGURATION, Commit, read_chain
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.commits import CONFIGURATION, Commit, CommitStore, read_chain
+from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import Record, best_rounds
-from fedagentgym.runs.claims import describe_clients, describe_env, describe_evaluated, make_point, sum_spent
-from fedagentgym.runs.folder import CONFIG, METRICS, RECORD, RunFolder
-from fedagentgym.runs.record import Evidence, RunRecord, SplitRecord, describe_agent, describe_made
+from fedagentgym.federation.states import StateStore
+from fedagentgym.learning.evaluation import compute_policy_digest, evaluate, evaluate_sets
+from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD
+from fedagentgym.runs.claims import (
+    describe_clients,
+    describe_env,
+    describe_evaluated,
+    describe_tasks,
+    make_point,
+    sum_spent,
+)
+from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder
+from fedagentgym.runs.record import (
+    Evaluated,
+    Evidence,
+    RunRecord,
+    SplitRecord,
+    TasksRecord,
+    describe_agent,
+    describe_made,
+)
+
+if TYPE_CHECKING:
+    from fedagentgym.federation.backends import Backend
 
 CHECKED = (
     *("configuration", "client split", "records", "evaluations", "global states", "client states", "trajectories"),
     "evaluation episodes",
 )
 """Files that the chain of commits fixes by digest; `resume` and `export` check them."""
+
+
+def evaluate_round(run: Run, backend: Backend, number: int, state: ServerState) -> dict[str, Any]:
+    """Play the held-out tasks with the policy of a global state; every episode is recorded, those in the clients' own worlds
+    too. `held_out` are tasks in each client's own mixture, or those that the clients hold back themselves."""
+    settings = run.config.evaluation
+    assert settings is not None
+    agent = run.runtime.load_weights(run.algorithm.policy_parameters(state))
+    policy = compute_policy_digest(agent)
+    file = RunFolder(run.folder).get_evaluation(number)
+    seed = derive(run.config.seed, "evaluation")
+    found = evaluate_sets(agent, run.sets, settings, seed=seed, file=file, about={"round": number, "policy": policy})
+    plain = found.to_plain()
+    if "misconceptions" in run.agent_note:  # the procedures that the episodes of each category followed
+        from fedagentgym.learning.misconceptions import measure_beliefs
+
+        beliefs = {
+            one.name: {name: belief.to_plain() for name, belief in measured.items()}
+            for one in run.sets
+            if (measured := measure_beliefs(one.env, found.sets[one.name].groups))
+        }
+        plain["beliefs"] = beliefs.get("", beliefs)
+    choice, by_client = found.describe_choice(), dict[str, Any]()
+    if "held_out" in settings.at_clients:
+        deadline = run.config.federation.deadline
+        by_client["held_out"] = run.deployment.evaluate_held_out(backend, number, state, deadline, found)
+    if OWN_WORLD in settings.at_clients:
+        about = {"round": number, "split": settings.split}
+        lines, own = play_worlds(run.algorithm, state, _open_kept(run, number), settings, seed, about)
+        write_atomic(file, read_text(file) + lines)
+        by_client[OWN_WORLD] = own
+        choice = choice or {"choice": own["mean"]}
+    if EVERY_WORLD in settings.at_clients:
+        matrix = measure_matrix(run.algorithm, state, _open_kept(run, number), settings, seed)
+        by_client[EVERY_WORLD] = {"matrix": matrix}
+    if by_client:
+        plain["at_clients"] = by_client
+    mean = plain["overall"]["success"]["mean"]
+    return {"success": mean, **choice, "policy": policy, "digest": file_digest(file), **plain}
+
+
+def rank(run: Run, records: Sequence[Record]) -> tuple[TasksRecord | None, Evaluated | None]:
+    """Play the tasks that rank the run, with the last round's policy or the best one's; every episode is recorded."""
+    ranking = run.config.ranking
+    if ranking is None:
+        return None, None
+    (number,) = best_rounds(records) if ranking.round == "best" else {records[-1]["round"]}
+    state = CommitStore(run.folder / "rounds").read(number).state
+    seed = derive(run.config.seed if ranking.seed is None else ranking.seed, "ranked")
+    env = open_env(run.config.env.id, **{**run.runtime.client_split.options, "split": ranking.split})
+    if ranking.tasks is not None and ranking.tasks > len(env.pool):
+        there = f"the split {ranking.split!r} has {len(env.pool)} tasks"
+        raise DataError(f"ranking.tasks: {there}, not {ranking.tasks}")
+    player = run.runtime.load_weights(run.algorithm.policy_parameters(state))
+    settings, policy = ranking.evaluation, compute_policy_digest(player)
+    about = {"split": ranking.split, "round": number}
+    found = evaluate(player, env, settings, seed=seed, file=run.folder / RANKED, about={**about, "policy": policy})
+    ranked = describe_evaluated(found.to_plain(), number, policy)
+    if ranking.own_worlds:
+        lines, own = play_worlds(run.algorithm, state, _open_kept(run, number), settings, seed, about)
+        write_atomic(run.folder / WORLDS, lines)
+        ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: own}})
+    return describe_tasks(env, [group[0].task for group in found.groups], ranking), ranked
+
+
+def _open_kept(run: Run, number: int) -> Callable[[int], Message]:
+    """A reader of what clients of a simulation kept after a round: the newest one, or the one before it."""
+    heads = CommitStore(run.folder / "rounds").read_note(number).heads
+    store = StateStore(run.folder / "states")
+
+    def read(client: int) -> Message:
+        data = store.get(client, heads.get(client))
+        return Message() if data is None else Message.decode(data)
+
+    return read
 
 
 def build_record(run: Run, commit: Commit, records: Sequence[Record]) -> RunRecord:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,16 +19,18 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
 from fedagentgym.experiment.config import (
+    OFFLOAD_ON_CPU,
     RESUMABLE,
     ROUNDS,
     RunConfig,
+    digest_plain,
+    find_decay,
     load_config,
 )
-from fedagentgym.experiment.curve import evaluate_round
+from fedagentgym.experiment.first_batch import check_first_batch
 from fedagentgym.experiment.opened import Run
-from fedagentgym.experiment.record import build_record, read_result
+from fedagentgym.experiment.record import build_record, evaluate_round, read_result
 from fedagentgym.experiment.result import RunResult
-from fedagentgym.experiment.sharded import join_ranks
 from fedagentgym.experiment.stored import NO_TRUST, Trust, needs_trust, read_stored_config
 from fedagentgym.experiment.trackers import TrackedRun
 from fedagentgym.federation.backends import BACKENDS, Backend
@@ -48,6 +51,7 @@ def train(
     plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
+    force: bool = False,
 ) -> RunResult: ...
 @overload
 def train(
@@ -58,6 +62,7 @@ def train(
     plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
+    force: bool = False,
 ) -> list[RunResult]: ...
 def train(
     config: RunConfig | Mapping[str, Any] | str | Path,
@@ -67,6 +72,7 @@ def train(
     plugins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
     on_progress: ProgressCallback | None = None,
+    force: bool = False,
 ) -> RunResult | list[RunResult]:
     """Run a configuration from the beginning.
 
@@ -78,14 +84,16 @@ def train(
         plugins: Modules or files of your own to import, besides those of the configuration.
         observers: Objects with `begin(rounds)` and `round_done(record)`, called when the run begins and after each round.
         on_progress: Called with a `TrainingProgress` many times a round.
+        force: Whether a run begins although its first batch has nothing to learn from: no reply that can be read, or no group in
+            which two episodes earned different rewards.
 
     Returns:
         A `RunResult`: the run's folder, its record (`result.json`), and the digest of the final global state. With `seeds`, a
         list of them.
 
     Raises:
-        OptionError: If the configuration is invalid, or its folder holds a run already: resume that one, or name another
-            folder.
+        OptionError: If the configuration is invalid, its first batch has nothing to learn from, or its folder holds a run
+            already: resume that one, or name another folder.
         DataError: If data that the configuration names is missing or does not fit.
         FedAgentGymError: If too few clients replied; the rounds until then are committed, and the run can be resumed.
     """
@@ -102,11 +110,16 @@ def train(
         for run in runs:  # before any of them begins
             if RunFolder(Path(run.output.folder)).is_run:
                 check_same(run)
-        return [finish_or_read(run, observers, on_progress) for run in runs]
-    return _train_once(chosen, observers, on_progress)
+        return [finish_or_read(run, observers, on_progress, force) for run in runs]
+    return _train_once(chosen, observers, on_progress, force)
 
 
-def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
+def finish_or_read(
+    chosen: RunConfig,
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+    force: bool = False,
+) -> RunResult:
     """The run of a configuration, which may be finished already, or have been stopped."""
     folder = RunFolder(Path(chosen.output.folder))
     if folder.is_finished:
@@ -114,7 +127,7 @@ def finish_or_read(chosen: RunConfig, observers: Sequence[Observer], on_progress
         return RunResult(folder.path, read_result(folder.path).model_dump(mode="json"))
     if folder.is_run:
         return resume_own(chosen, observers=observers, on_progress=on_progress)
-    return _train_once(chosen, observers, on_progress)
+    return _train_once(chosen, observers, on_progress, force)
 
 
 def check_same(config: RunConfig) -> None:
@@ -124,16 +137,20 @@ def check_same(config: RunConfig) -> None:
         raise OptionError(f"{folder} holds a run with another configuration: choose another output.folder")
 
 
-def _train_once(chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None) -> RunResult:
+def _train_once(
+    chosen: RunConfig, observers: Sequence[Observer], on_progress: ProgressCallback | None, force: bool
+) -> RunResult:
     folder = Path(chosen.output.folder)
     with join_ranks(chosen):
         if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
-                f"there is a run in {folder} already: resume it (fedagentgym resume {folder}), or begin another one"
-                " elsewhere (--set output.folder=FOLDER)"
+                f"there is a run in {folder} already: resume it (fedagentgym resume"
+                f" {shlex.quote(str(folder))}), or begin another one elsewhere (--set output.folder=FOLDER)"
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
+            if not force:
+                check_first_batch(opened)
             write_atomic(place / CONFIG, to_yaml(chosen.plain()))
             with explain_interruption(lambda: describe_saved_rounds(place)):
                 return replace(finish(opened, observers, on_progress), folder=folder)
@@ -148,7 +165,7 @@ def resume_own(
 ) -> RunResult:
     """Resume the run of a configuration that the user has given again; its folder is trusted as far as it says the same."""
     stored, rounds = read_stored_config(Path(config.output.folder)), config.federation.rounds
-    if config.compute_digest(stored.rounds) != stored.digest:
+    if digest_plain(config.plain(), stored.rounds) != stored.digest:
         raise OptionError(f"{stored.place} holds a run with another configuration: choose another output.folder")
     given = [f"output.trackers={json.dumps(config.output.trackers)}"]
     given += [] if rounds == stored.rounds else [f"{ROUNDS}={rounds}"]
@@ -180,7 +197,8 @@ def resume(
     if after < before:
         raise OptionError(f"{ROUNDS} can be raised when a run is resumed, not lowered: it is {before}")
     if after > before:  # a run may be extended if nothing that was computed depended on its length
-        if (schedule := config.find_length_dependence()) is not None:
+        plain = config.plain()
+        if (schedule := find_decay({key: plain[key] for key in ("learning", "algorithm")})) is not None:
             raise OptionError(
                 f"{ROUNDS} cannot be raised: {schedule} lets the learning rate decay over all {before} rounds, which have begun"
                 f" so; a run with {schedule}.steps of its own can be made longer"
@@ -205,35 +223,79 @@ def describe_saved_rounds(folder: Path) -> str:
     return f"{saved}; resume with: {devices.here().program} resume {shlex.quote(str(folder))}{flag}"
 
 
+@contextlib.contextmanager
+def join_ranks(config: RunConfig) -> Iterator[None]:
+    """For a sharded run, on several devices: be one of the processes that torchrun started for it."""
+    place, sharding = devices.find_place(), config.learning.sharding
+    size = 1 if place is None else place.size
+    if sharding is None or not sharding.is_needed:
+        if size > 1:
+            raise OptionError(
+                f"torchrun started {size} processes, and nothing says that they share a run: set"
+                f" learning.sharding={{devices: {size}}}, or start one process"
+            )
+        yield
+        return
+    start = f"start torchrun --nproc-per-node {sharding.devices} -m fedagentgym train ..."
+    if place is None:
+        raise OptionError(f"learning.sharding needs a process for each of its devices: {start}")
+    if size != sharding.devices or size != place.machine_size:
+        raise OptionError(
+            f"learning.sharding.devices is {sharding.devices}, but torchrun started {size} processes,"
+            f" {place.machine_size} of them on this machine: {start}"
+        )
+    import torch
+
+    from fedagentgym.agents.model.loading import choose_device
+
+    kind = choose_device(config.agent.device).type
+    if sharding.offload and kind == "cpu":
+        raise OptionError(OFFLOAD_ON_CPU)
+    if kind == "cuda" and (there := torch.cuda.device_count()) < size:
+        raise OptionError(f"learning.sharding.devices is {size}, but there are {there} GPUs here")
+    with devices.join(place, kind):
+        yield
+
+
 def finish(run: Run, observers: Sequence[Observer] = (), on_progress: ProgressCallback | None = None) -> RunResult:
     """Run the remaining rounds, then write the record and the report."""
     first = devices.here().rank == 0
     here = merge(run.config.plain(), {"output": {"folder": str(run.folder)}})
-    tracked = TrackedRun(run.config.output.trackers if first else (), here)
+    tracked = [TrackedRun(run.config.output.trackers, here)] if first and run.config.output.trackers else []
     report = run.config.output.report == "html"
     if report:
         from fedagentgym.experiment.report.background import write_background
 
         seed = derive(run.config.seed, "evaluation")
         devices.here().share(lambda: write_background(run.folder, run.runtime.client_split, run.sets, seed))
-    backend = _open_backend(run)
+    federation = run.config.federation
+    run.deployment.check_backend(federation.backend)
+    spec = make_recipe(run.spec) if federation.backend == "flower" else run.spec
+    backend: Backend = BACKENDS.get(federation.backend)(
+        ApplicationSpec(run.deployment.application, {"spec": spec}, run.plugins),
+        folder=run.folder / "states",
+        workers=federation.workers,
+        application=run.algorithm,
+        device_per_worker=federation.device_per_worker,
+        **run.config.backend_options,
+    )
     try:
         evaluation, privacy = run.config.evaluation, getattr(run.config.method, "privacy", None)
         plan = ServerConfig(
             run.folder,
             run.config.seed,
-            run.config.federation,
+            federation,
             keep_rounds=run.config.output.keep_rounds,
             evaluate=partial(evaluate_round, run, backend) if evaluation is not None else None,
             evaluate_every=evaluation.every if evaluation is not None else 1,
-            observers=[*observers, tracked] if first else (),
+            observers=[*observers, *tracked] if first else (),
             inputs=run.inputs,
             on_progress=on_progress if first else None,
             began=run.began,
             hide_failures=privacy is not None,
             private=privacy is not None and PrivacySettings.load(privacy, "algorithm.privacy").secret,
         )
-        run.deployment.ask_all(backend, run.config.federation.deadline)
+        run.deployment.ask_all(backend, federation.deadline)
         commit, records = run_rounds(run.algorithm, backend, plan)
     finally:
         backend.close()
@@ -247,23 +309,8 @@ def finish(run: Run, observers: Sequence[Observer] = (), on_progress: ProgressCa
             from fedagentgym.experiment.report.page import write_report
 
             write_report(run.folder, records)
-        tracked.finish(plain)
+        for observer in tracked:
+            observer.finish(plain)
         return plain
 
     return RunResult(run.folder, devices.here().share(write_result))
-
-
-def _open_backend(run: Run) -> Backend:
-    federation = run.config.federation
-    spec = make_recipe(run.spec) if federation.backend == "flower" else run.spec
-    run.deployment.check_backend(federation.backend)
-    recipe = ApplicationSpec(run.deployment.application, {"spec": spec}, run.plugins)
-    backend: Backend = BACKENDS.get(federation.backend)(
-        recipe,
-        folder=run.folder / "states",
-        workers=federation.workers,
-        application=run.algorithm,
-        device_per_worker=federation.device_per_worker,
-        **run.config.backend_options,
-    )
-    return backend

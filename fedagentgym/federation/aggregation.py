@@ -1,8 +1,9 @@
 """Rules, chosen by name, that combine the clients' parameters into the next global ones.
 
 A rule gives each client a weight and makes an accumulator, to which updates are added in the order of the client
-numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. Server
-optimizers treat `global - mean` as a gradient (Reddi et al. 2021) and keep their moments in the server's state.
+numbers. So a mean never holds more than a few models, and its result does not depend on the order of replies. FedAdam treats
+`global - mean` as a gradient (Reddi et al. 2021) and keeps its moments in the server's state; `step_server` goes further than
+the combined parameters, or less far, with momentum or without, whatever the rule.
 
 Whether an update is refused can depend on the norms of all others, and a client's weight on the reports of all others, so
 `UpdateStore` keeps the updates of a round until both are known.
@@ -26,7 +27,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks, longest_block
+from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks
 
 HELD_MODELS = 10
 """Updates that are summed in one pass."""
@@ -40,7 +41,6 @@ AGGREGATION_RULES = Registry(
         "weighted": "fedagentgym.federation.aggregation:WeightedMean",
         "median": "fedagentgym.federation.aggregation:Median",
         "trimmed_mean": "fedagentgym.federation.aggregation:TrimmedMean",
-        "fedavgm": "fedagentgym.federation.aggregation:FedAvgM",
         "fedadam": "fedagentgym.federation.aggregation:FedAdam",
         "krum": "fedagentgym.federation.rules.krum:Krum",
         "multi_krum": "fedagentgym.federation.rules.krum:MultiKrum",
@@ -165,11 +165,7 @@ class Median(AggregationRule):
     needs_all: ClassVar[bool] = True
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _CoordinateStep(state, self._average_middle)
-
-    def _average_middle(self, ordered: Array) -> Array:
-        count = len(ordered)
-        return np.asarray(np.mean(ordered[(count - 1) // 2 : count // 2 + 1], axis=0, dtype=np.float64))
+        return _TrimmedStep(state, lambda count: (count - 1) // 2)
 
 
 class TrimmedMean(AggregationRule):
@@ -180,28 +176,7 @@ class TrimmedMean(AggregationRule):
     trim: float = Field(default=0.1, ge=0.0, lt=0.5, description="share of the clients that is cut at either end")
 
     def begin(self, state: ServerState) -> Accumulator:
-        return _CoordinateStep(state, self._average_inner)
-
-    def _average_inner(self, ordered: Array) -> Array:
-        cut = int(self.trim * len(ordered))
-        return np.asarray(np.mean(ordered[cut : len(ordered) - cut], axis=0, dtype=np.float64))
-
-
-class FedAvgM(_OnMean):
-    """The mean, with server momentum."""
-
-    name: Literal["fedavgm"] = "fedavgm"
-    learning_rate: float = Field(default=1.0, gt=0.0, description="server learning rate")
-    momentum: float = Field(default=0.9, ge=0.0, lt=1.0, description="share of the previous step that is kept")
-
-    def move(self, state: ServerState, mean: RunningMean) -> ServerState:
-        parameters, moments, wide_mean = {}, {}, mean.compute(narrow=False)
-        for name, value in state.parameters.items():
-            wide = value.astype(np.float64)
-            velocity = self.momentum * state.optimizer.get(f"velocity/{name}", 0.0) + (wide_mean[name] - wide)
-            parameters[name] = np.asarray(wide + self.learning_rate * velocity, dtype=value.dtype)
-            moments[f"velocity/{name}"] = np.asarray(velocity)
-        return ServerState(parameters, moments, state.memory)
+        return _TrimmedStep(state, lambda count: int(self.trim * count))
 
 
 class FedAdam(_OnMean):
@@ -265,14 +240,39 @@ def aggregate(
     return accumulator.finish()
 
 
-class _CoordinateStep:
-    """All updates, and a rule that reduces each coordinate's sorted values to one number; weights are ignored.
+def step_server(state: ServerState, combined: ServerState, step: float, momentum: float) -> ServerState:
+    """Go on from the global parameters theta: theta + step * v, where v = momentum * v + (combined - theta).
+
+    With `step` 1 and `momentum` 0 these are the combined parameters. With momentum it is FedAvgM (Hsu et al. 2019); with
+    momentum 1 all moves so far add up.
+
+    Args:
+        state: The global state from which the round began.
+        combined: What the aggregation rule gave, best in float64.
+        step: How far the server goes.
+        momentum: Share of the last move that it goes again.
+
+    Returns:
+        The next global state in the dtypes of `state`, with v in float64 among its moments.
+    """
+    parameters, moments = {}, {}
+    for name, theta in state.parameters.items():
+        move = combined.parameters[name] - theta.astype(np.float64)
+        if momentum > 0:
+            move = moments[f"velocity/{name}"] = momentum * state.optimizer.get(f"velocity/{name}", 0.0) + move
+        parameters[name] = np.asarray(theta + step * move, dtype=theta.dtype)
+    return replace(combined, parameters=parameters, optimizer={**combined.optimizer, **moments})
+
+
+class _TrimmedStep:
+    """All updates, and for their number how many of a coordinate's sorted values are cut at either end; the mean of the others is
+    the result, weights are ignored.
 
     Coordinates are processed in blocks, so that little memory is needed besides the updates, most of it in cache.
     """
 
-    def __init__(self, state: ServerState, rule: Callable[[Array], Array]) -> None:
-        self._state, self._rule = state, rule
+    def __init__(self, state: ServerState, count_cut: Callable[[int], int]) -> None:
+        self._state, self._count_cut = state, count_cut
         self._updates: list[Parameters] = []
 
     def add(self, update: Parameters, weight: float) -> None:
@@ -281,14 +281,14 @@ class _CoordinateStep:
     def finish(self) -> ServerState:
         if not self._updates:
             raise DataError("cannot aggregate: no update was added")
-        parameters = {}
+        parameters, cut = {}, self._count_cut(len(self._updates))
         for name, current in self._state.parameters.items():
             rows = [update[name].reshape(-1) for update in self._updates]
             combined = np.empty(current.size, dtype=current.dtype)
             for block in blocks(current.size, LONGEST_BLOCK // len(rows)):
                 ordered = np.stack([row[block] for row in rows])
                 ordered.sort(axis=0)
-                combined[block] = self._rule(ordered)
+                combined[block] = np.mean(ordered[cut : len(rows) - cut], axis=0, dtype=np.float64)
             parameters[name] = combined.reshape(current.shape)
         return replace(self._state, parameters=parameters)
 
@@ -344,7 +344,8 @@ class RunningMean:
         sums = self._sums.get(name)
         first = 0 if sums is None else 1
         parts = [(update[name].reshape(-1), weight) for update, weight in self._pending]
-        rows = np.empty((first + len(parts) + 1, longest_block(size)), dtype=np.float64)
+        longest = next(blocks(size), slice(0))  # the first block is
+        rows = np.empty((first + len(parts) + 1, longest.stop), dtype=np.float64)
         for block in blocks(size):
             buffer = rows[:, : block.stop - block.start]
             if sums is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.backends import Backend
-from fedagentgym.federation.exchange import LONGEST_ERROR, Operation, Reply, Request, StateName, clean_text
+from fedagentgym.federation.exchange import LONGEST_ERROR, Operation, Request, StateName, clean_text
 from fedagentgym.federation.message import Message, Parameters
 from fedagentgym.federation.progress import ProgressTracker
 from fedagentgym.federation.records import Meter
@@ -75,43 +75,46 @@ class FederationSettings(Settings):
         return quorum
 
 
+@dataclass(eq=False)
 class Clients:
     """The clients of one round.
 
-    `ids` are all clients of the federation, `failed` those that gave no reply to the last call. `streams` are stream numbers of
-    clients other than their own, for tests that force two clients to draw alike.
+    Attributes:
+        backend: Where they run.
+        operations: What they can be asked to do, by name.
+        ids: The numbers of all clients of the federation.
+        round_number: The round.
+        seed: The run's seed.
+        heads: The newest state of every client that has one; replies replace them.
+        quorum: How many of those called must reply, unless a call says so.
+        deadline: The seconds that each may take, unless a call says so.
+        meter: Counts the bytes of messages.
+        streams: Numbers by which clients draw in place of their own, for tests that force two clients to draw alike.
+        progress: Is told of calls and replies.
+        next_call: The number of the next call.
+        failures: All failures, as they are recorded.
+        failed: The clients that gave no reply to the last call.
+        seconds: What each took.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        operations: Mapping[str, Operation[Any]],
-        ids: Sequence[int],
-        *,
-        round_number: int,
-        seed: int,
-        heads: Mapping[int, StateName],
-        quorum: float | int | None = None,
-        deadline: float | None = None,
-        metered: bool = True,
-        streams: Mapping[int, int] = MappingProxyType({}),
-        progress: ProgressTracker | None = None,
-        first_call: int = 0,
-    ) -> None:
-        self.ids = list(ids)
-        self.meter = Meter(counting=metered)
-        self.failures: list[dict[str, object]] = []
-        self.failed: dict[int, Failure] = {}
-        self.heads = dict(heads)
-        self.seconds: dict[int, float] = {}
-        self._backend = backend
-        self._operations = operations
-        self._round, self._seed = round_number, seed
-        self._quorum, self._deadline = quorum, deadline
-        self._streams = streams
-        self._progress = progress
-        self._calls = first_call
-        self._last = ("", 0, 0)
+    backend: Backend
+    operations: Mapping[str, Operation[Any]]
+    ids: Sequence[int]
+    _: KW_ONLY
+    round_number: int
+    seed: int
+    heads: dict[int, StateName]
+    quorum: float | int | None = None
+    deadline: float | None = None
+    meter: Meter = field(default_factory=Meter)
+    streams: Mapping[int, int] = field(default_factory=dict)
+    progress: ProgressTracker | None = None
+    next_call: int = 0
+    failures: list[dict[str, object]] = field(default_factory=list, init=False)
+    failed: dict[int, Failure] = field(default_factory=dict, init=False)
+    seconds: dict[int, float] = field(default_factory=dict, init=False)
+    _last: tuple[str, int, int] = field(default=("", 0, 0), init=False)
+    """The last call: its operation, the number of clients asked, and of replies needed."""
 
     def call(
         self,
@@ -144,73 +147,61 @@ class Clients:
         A caller that drops each reply holds a single one at a time, however many clients there are. Raises `QuorumError` after
         the last reply, and must be read to its end before the next call.
         """
-        if operation not in self._operations:
-            raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self._operations)}")
+        if operation not in self.operations:
+            raise DataError(f"the clients know no operation {operation!r}: known are {', '.join(self.operations)}")
         if strangers := sorted(set(messages) - set(self.ids)):
             raise DataError(f"{operation!r} was called for clients {strangers[:10]}, which are not in this federation")
-        declared, order = self._operations[operation], sorted(messages)
-        name = StateName(self._round, self._calls)
-        self._calls += 1
+        declared, order = self.operations[operation], sorted(messages)
+        name = StateName(self.round_number, self.next_call)
+        self.next_call += 1
         for message in {id(message): message for message in messages.values()}.values():
             Message.decode(message.pieces, declared.request)  # checked once, however many clients it goes to
         limits = declared.reply.limits.total, declared.state.limits.total
         requests = []
         for client in order:
-            body, stream = messages[client].pieces, self._streams.get(client, client)
-            requests.append(Request(client, name, operation, body, self.heads.get(client), self._seed, stream, *limits))
+            body, stream = messages[client].pieces, self.streams.get(client, client)
+            requests.append(Request(client, name, operation, body, self.heads.get(client), self.seed, stream, *limits))
             self.meter.record("down", messages[client])
         self.failed = {}
-        self._last = (operation, len(order), resolve_quorum(self._quorum if quorum is None else quorum, len(order)))
-        if self._progress is not None:
-            self._progress.ask(order)
-        waiting = iter(order)
-        for reply in self._backend.run(requests, self._deadline if deadline is None else deadline):
+        self._last = (operation, len(order), resolve_quorum(self.quorum if quorum is None else quorum, len(order)))
+        if self.progress is not None:
+            self.progress.ask(order)
+        waiting, failures = iter(order), list[Failure]()
+        for reply in self.backend.run(requests, self.deadline if deadline is None else deadline):
             if reply.client != (expected := next(waiting, None)):
                 raise DataError(f"the backend answered for client {reply.client} in place of client {expected}")
-            answer = self._accept(reply, name, declared, start)
-            if self._progress is not None:
-                self._progress.answer(expected)
+            self.seconds[expected] = self.seconds.get(expected, 0.0) + reply.seconds
+            answer: Message | Failure
+            if reply.status == "ok":  # it is accepted if it matches the declaration, and so is the client's new state
+                try:
+                    answer = Message.decode(reply.message, declared.reply, start)
+                    self.meter.record("up", answer)
+                    if reply.state is not None:
+                        self.heads[expected] = name
+                except DataError as error:
+                    answer = Failure(expected, "refused", clean_text(error, LONGEST_ERROR))
+            else:
+                answer = Failure(expected, reply.status, reply.error, reply.detail)
+            if self.progress is not None:
+                self.progress.answer(expected)
             del reply  # while the caller works with a reply, it is the only one in memory
             if isinstance(answer, Failure):
-                self._note_failure(answer)
+                failures.append(answer)
             else:
                 yield expected, answer
             del answer
         if (missing := next(waiting, None)) is not None:
             raise DataError(f"the backend gave no reply for client {missing}")
-        self._check_quorum()
+        self.refuse(failures)
 
     def refuse(self, failures: Sequence[Failure]) -> None:
-        """Record replies of the last call that the algorithm will not use; the quorum must hold without them."""
-        for failure in failures:
-            self._note_failure(failure)
-        self._check_quorum()
-
-    def _note_failure(self, failure: Failure) -> None:
-        where = {"round": self._round, "call": self._calls - 1, "operation": self._last[0]}
-        self.failures.append({**where, **failure._asdict()})
-        self.failed[failure.client] = failure
-
-    def _check_quorum(self) -> None:
+        """Record clients of the last call whose replies are missing or not used; the quorum must hold without them."""
         operation, asked, needed = self._last
+        where = {"round": self.round_number, "call": self.next_call - 1, "operation": operation}
+        self.failures += [{**where, **failure._asdict()} for failure in failures]
+        self.failed |= {failure.client: failure for failure in failures}
         if asked - len(self.failed) < needed:
-            raise QuorumError(operation, self._round, self.failed, asked, needed)
-
-    def _accept(
-        self, reply: Reply, name: StateName, operation: Operation[Any], start: Parameters | None
-    ) -> Message | Failure:
-        """Accept a reply only if it matches the operation's declaration; after a refused one the old state stays valid too."""
-        self.seconds[reply.client] = self.seconds.get(reply.client, 0.0) + reply.seconds
-        if reply.status != "ok":
-            return Failure(reply.client, reply.status, reply.error, reply.detail)
-        try:
-            answer = Message.decode(reply.message, operation.reply, start)
-        except DataError as error:
-            return Failure(reply.client, "refused", clean_text(error, LONGEST_ERROR))
-        self.meter.record("up", answer)
-        if reply.state is not None:
-            self.heads[reply.client] = name
-        return answer
+            raise QuorumError(operation, self.round_number, self.failed, asked, needed)
 
 
 def resolve_quorum(quorum: float | int | None, asked: int) -> int:

@@ -16,7 +16,6 @@ that no part was changed alone: whoever recomputes every digest has made another
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,8 @@ from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
-from fedagentgym.base.files import atomic_folder, format_path, read_bytes, read_json, write_atomic
+from fedagentgym.base.files import atomic_folder, format_path, lock_file, read_bytes, read_json, write_atomic
+from fedagentgym.base.process import get_logger
 from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.exchange import StateName
 from fedagentgym.federation.message import Message
@@ -43,6 +43,8 @@ from fedagentgym.federation.records import (
     fits,
 )
 from fedagentgym.federation.states import check_stored_state
+
+log = get_logger(__name__)
 
 SCHEMA = "fedagentgym/round-2"
 EVALUATION_SCHEMA = "fedagentgym/round-evaluation-1"
@@ -142,12 +144,6 @@ class CommitStore:
             raise DataError(f"{place}: damaged, its digest is not the recorded one")
         state = ServerState.from_message(Message.decode(data))
         return Commit(number, note.state_digest, note.heads, note.record, note.links, state)
-
-    def check_state(self, note: Note) -> None:
-        """Raise unless the global state of a round has its recorded digest or was removed."""
-        place = self.get_path(note.round) / "global.bin"
-        if place.exists() and file_digest(place) != note.state_digest:
-            raise DataError(f"{place}: damaged, its digest is not the recorded one")
 
     def read_note(self, number: int) -> Note:
         """The note of a round, checked against its own digest and seal."""
@@ -296,8 +292,9 @@ def _expect_inputs(inputs: Mapping[str, str], number: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the run folder: a second process on the same folder is refused."""
+def lock_folder(folder: Path) -> Iterator[Callable[[], None]]:
+    """Lock the run folder: a second process on the same folder is refused. The `with` block gets a check that the folder is still
+    in its place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(
@@ -306,27 +303,29 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:
         raise DataError(f"cannot use the run folder {format_path(folder)}: {error}") from error
     with file:
+        locked = lock_file(file)
+        if locked is False:
+            raise DataError(f"another process is working on the run in {format_path(folder)}")
+        if locked is None:
+            log.warning("the file system of %s has no locks: let no second process work there", format_path(folder))
+        held = os.fstat(file.fileno())
+
+        def check_place() -> None:
+            try:
+                same = os.path.samestat(held, (folder / ".lock").lstat())
+            except OSError:
+                same = False
+            if not same:
+                raise DataError(
+                    f"the run folder {format_path(folder)} was moved or removed while the run was working: what it has saved"
+                    " is where it was moved to"
+                )
+
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"another process is working on the run in {folder}") from None
-        yield
-
-
-def write_trajectories(folder: Path, number: int, episodes: Sequence[str]) -> str | None:
-    """Write the sampled episodes of a round, if there are any; its commit contains their digest."""
-    if not episodes:
-        return None
-    text = "".join(f"{episode}\n" for episode in episodes)
-    write_atomic(folder / "trajectories" / f"{number:04d}.jsonl", text)
-    return bytes_digest(text.encode("ascii"))
-
-
-def remove_uncommitted(folder: Path, newest: int) -> None:
-    """Remove the episodes of rounds that were not committed; they are played again."""
-    for path in (*folder.glob("trajectories/*.jsonl"), *folder.glob("evaluation/*.jsonl")):
-        if path.stem.isdecimal() and int(path.stem) > newest:
-            path.unlink(missing_ok=True)
+            yield check_place
+        except (DataError, OSError):  # a file that was not found, if the folder is gone
+            check_place()
+            raise
 
 
 def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain | None:
@@ -381,7 +380,9 @@ def check_evidence(folder: Path, chain: Chain, drawn: Draw) -> None:
     rounds = CommitStore(folder / "rounds")
     for note in chain.notes:
         try:
-            rounds.check_state(note)
+            place = rounds.get_path(note.round) / "global.bin"
+            if place.exists() and file_digest(place) != note.state_digest:
+                raise DataError(f"{place}: damaged, its digest is not the recorded one")
             if note.round and list(drawn(note.round)) != note.record["participants"]:
                 raise DataError("its record has other participants than the seed draws")
             _check_file(folder / "trajectories" / f"{note.round:04d}.jsonl", note.links.trajectories)

@@ -44,11 +44,6 @@ def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
         yield slice(start, min(size, start + step))
 
 
-def longest_block(size: int) -> int:
-    """The size of a buffer that holds any block of a vector."""
-    return min(size, LONGEST_BLOCK)
-
-
 def squared_length(vector: Array) -> float:
     """Sum of squares, in rows so short that no linear algebra library divides one among its threads."""
     whole = vector.size // _ROW * _ROW
@@ -59,7 +54,7 @@ def squared_length(vector: Array) -> float:
 def squared_distance(start: Array, end: Array) -> float:
     """Sum of the squares of `end - start`, two arrays of one shape; not finite if either of them is not."""
     first, second = start.reshape(-1), end.reshape(-1)
-    change = np.empty(longest_block(first.size), dtype=np.promote_types(first.dtype, np.float32))
+    change = np.empty(min(first.size, LONGEST_BLOCK), dtype=np.promote_types(first.dtype, np.float32))
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in blocks(first.size):
@@ -170,8 +165,8 @@ class Message:
     @property
     def kinds(self) -> dict[str, Mapping[str, Any]]:
         """The values of each kind as they are encoded: the weights with the arrays of the sets, as SET/NAME."""
-        weights = join_sets(self.weights, self.sets)
-        return {"weights": weights, "text": self.text, "scores": self.scores, "control": self.control}
+        sets = {f"{name}/{key}": value for name, values in self.sets.items() for key, value in values.items()}
+        return {"weights": {**self.weights, **sets}, "text": self.text, "scores": self.scores, "control": self.control}
 
     def get_arrays(self) -> dict[str, Array]:
         """Return every array by `kind/name`, those of sets by `weights/set/name`."""
@@ -184,7 +179,7 @@ class Message:
 
     def count_payload(self) -> dict[str, int]:
         """Return the bytes of arrays and texts by kind, without names and structure: what papers count."""
-        return {kind: sum(content_bytes(value) for value in values.values()) for kind, values in self.kinds.items()}
+        return {kind: sum(map(count_bytes, values.values())) for kind, values in self.kinds.items()}
 
     def measure_distance(self, start: Parameters) -> float:
         """Measure how far the weights are from others.
@@ -227,8 +222,26 @@ class Message:
         unknown = set(value) - {"format", "version", "report", *KINDS}
         if unknown or not all(isinstance(value.get(kind, {}), dict) for kind in KINDS):
             raise DataError(f"message with malformed sections {quote(sorted(unknown) or sorted(value))}")
-        report = _decode_report(value["report"], form) if "report" in value else {}
-        weights, sets = split_sets(value.get("weights", {}))
+        report = {}
+        if "report" in value:
+            if not isinstance(value["report"], bytes):
+                raise DataError("message whose report is not encoded")
+            if form is not None and len(value["report"]) > form.report:
+                raise DataError(
+                    f"message with a report of {len(value['report'])} bytes: at most {form.report} are allowed"
+                    " (output.sampled_episodes says how many episodes it shows)"
+                )
+            report = decode(value["report"])
+            if not isinstance(report, dict):
+                raise DataError("message whose report is not a mapping")
+        weights: dict[str, Any] = {}
+        sets: dict[str, dict[str, Any]] = {}
+        for name, array in value.get("weights", {}).items():
+            before, slash, after = name.partition("/")
+            if slash:
+                sets.setdefault(before, {})[after] = array
+            else:
+                weights[name] = array
         message = cls(weights, sets, value.get("text", {}), value.get("scores", {}), value.get("control", {}), report)
         admitted = data.admitted if isinstance(data, Pieces) else []
         if form is not None and not any(form is known for known in admitted):
@@ -239,25 +252,6 @@ class Message:
         if not isinstance(data, memoryview):  # the received bytes are the canonical ones
             message.__dict__["pieces" if isinstance(data, Pieces) else "encoded"] = data
         return message
-
-
-def join_sets(arrays: Mapping[str, Any], sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return arrays, or their forms, together with those of named sets, as SET/NAME."""
-    named = {f"{name}/{key}": value for name, values in sets.items() for key, value in values.items()}
-    return {**arrays, **named}
-
-
-def split_sets(joined: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return what `join_sets` joined: the arrays, and the named sets."""
-    arrays: dict[str, Any] = {}
-    sets: dict[str, dict[str, Any]] = {}
-    for name, value in joined.items():
-        before, slash, after = name.partition("/")
-        if slash:
-            sets.setdefault(before, {})[after] = value
-        else:
-            arrays[name] = value
-    return arrays, sets
 
 
 def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -279,33 +273,27 @@ def quote(value: object) -> str:
     return ascii(value)[:80]
 
 
-def _decode_report(encoded: Any, form: Form | None) -> dict[str, Any]:
-    if not isinstance(encoded, bytes):
-        raise DataError("message whose report is not encoded")
-    if form is not None and len(encoded) > form.report:
-        raise DataError(
-            f"message with a report of {len(encoded)} bytes: at most {form.report} are allowed"
-            " (output.sampled_episodes says how many episodes it shows)"
-        )
-    report = decode(encoded)
-    if not isinstance(report, dict):
-        raise DataError("message whose report is not a mapping")
-    return report
+def count_bytes(value: Any, structure: int = 0) -> int:
+    """The bytes of the arrays and of the text inside a value.
 
-
-def content_bytes(value: Any) -> int:
-    """Bytes of the arrays and of the text inside a value; numbers and structure count as framing."""
+    Args:
+        value: The value.
+        structure: The bytes that each number and each container counts; with 0 the names inside count nothing either.
+    """
     if isinstance(value, np.ndarray):
-        return int(value.nbytes)
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(content_bytes(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return sum(content_bytes(item) for item in value)
-    return 0
+        size = int(value.nbytes)
+    elif isinstance(value, str):
+        size = len(value.encode("utf-8", "surrogatepass"))
+    elif isinstance(value, bytes):
+        size = len(value)
+    elif isinstance(value, Mapping):
+        names = sum(map(len, value)) if structure else 0
+        return structure + names + sum(count_bytes(item, structure) for item in value.values())
+    elif isinstance(value, list | tuple):
+        return structure + sum(count_bytes(item, structure) for item in value)
+    else:
+        size = 0
+    return size or structure
 
 
 class AtMost(NamedTuple):
@@ -401,8 +389,9 @@ class Form:
     @cached_property
     def arrays(self) -> dict[str, ArrayForm]:
         """All arrays, named as by `Message.get_arrays`."""
-        kinds = {"weights": join_sets(self.weights, self.sets), "scores": self.scores}
-        return {f"{kind}/{name}": form for kind, forms in kinds.items() for name, form in forms.items()}
+        sets = {f"weights/{name}/{key}": form for name, forms in self.sets.items() for key, form in forms.items()}
+        weights = {f"weights/{name}": form for name, form in self.weights.items()}
+        return {**weights, **sets, **{f"scores/{name}": form for name, form in self.scores.items()}}
 
     @cached_property
     def payload(self) -> int:
@@ -446,7 +435,7 @@ class Form:
         if encoded_size > (most := self.limits.total):
             raise DataError(f"message of {encoded_size} bytes: at most {most} are allowed by its declaration")
         plain = sum(
-            len(name) + _flat_bytes(value)
+            len(name) + count_bytes(value, structure=8)
             for values in kinds.values()
             for name, value in values.items()
             if not isinstance(value, np.ndarray)
@@ -454,11 +443,3 @@ class Form:
         if plain > 2 * self.text + _FRAMING:
             raise DataError(f"message with {plain} bytes of plain values: {self.text} were declared")
         return distances
-
-
-def _flat_bytes(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return 8 + sum(len(name) + _flat_bytes(item) for name, item in value.items())
-    if isinstance(value, list | tuple):
-        return 8 + sum(_flat_bytes(item) for item in value)
-    return content_bytes(value) or 8

@@ -26,6 +26,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("down", "up")
 COLUMNS = (*KINDS, "framing", "report", "messages")
 
 
+@dataclass
 class Meter:
     """Exact byte counts of the messages between server and clients. `down` is server to client, `up` is client to server.
 
@@ -33,12 +34,13 @@ class Meter:
     the encoding (names, shapes, numbers among plain values), `report` is for people only.
     """
 
-    def __init__(self, *, counting: bool = True) -> None:
-        self._counting = counting
-        self.counts: dict[str, dict[str, int]] = {way: dict.fromkeys(COLUMNS, 0) for way in DIRECTIONS}
+    counting: bool = True
+    counts: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {way: dict.fromkeys(COLUMNS, 0) for way in DIRECTIONS}
+    )
 
     def record(self, direction: Direction, message: Message) -> None:
-        if not self._counting:
+        if not self.counting:
             return
         counts = self.counts[direction]
         payload = message.count_payload()
@@ -154,14 +156,12 @@ def drop_times(record: Mapping[str, Any]) -> Record:
     lasting = {name: value for name, value in record.items() if name not in _TIMES}
     for name in ("bytes", "bytes_total"):
         lasting[name] = {way: {**columns, "report": 0} for way, columns in record[name].items()}
-    lasting["metrics"] = _drop_timings(record["metrics"])
-    lasting["clients"] = {client: _drop_timings(numbers) for client, numbers in record["clients"].items()}
+    lasting["metrics"] = {name: value for name, value in record["metrics"].items() if not name.startswith("seconds")}
+    lasting["clients"] = {
+        client: {name: value for name, value in numbers.items() if not name.startswith("seconds")}
+        for client, numbers in record["clients"].items()
+    }
     return lasting
-
-
-def _drop_timings(metrics: Mapping[str, Any]) -> Record:
-    """Metrics other than times, `seconds/...`."""
-    return {name: value for name, value in metrics.items() if not name.startswith("seconds")}
 
 
 def check_evaluation(evaluation: Any, where: str) -> Record:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedagentgym.base.devices import here
+from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import remove_partial
+from fedagentgym.base.files import remove_partial, write_atomic
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
 from fedagentgym.federation.backends import Backend
@@ -30,12 +31,10 @@ from fedagentgym.federation.commits import (
     identify_evaluation,
     lock_folder,
     read_chain,
-    remove_uncommitted,
-    write_trajectories,
 )
 from fedagentgym.federation.message import is_finite
 from fedagentgym.federation.progress import ProgressCallback, ProgressTracker
-from fedagentgym.federation.records import MetricsLog, Record, add_counts, best_rounds
+from fedagentgym.federation.records import Meter, MetricsLog, Record, add_counts, best_rounds
 from fedagentgym.federation.states import read_state_digests
 
 log = get_logger(__name__)
@@ -106,6 +105,7 @@ class OpenRun:
     tracker: ProgressTracker | None
     rounds: CommitStore
     metrics: MetricsLog
+    check_place: Callable[[], None]
 
 
 def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) -> FinishedRounds:
@@ -131,16 +131,19 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
     for observer in plan.observers:
         observer.begin(plan.settings.rounds)
     tracker = None if plan.on_progress is None else ProgressTracker(plan.on_progress)
-    with lock_folder(plan.folder), listen(None if tracker is None else tracker.hear):
+    with lock_folder(plan.folder) as check_place, listen(None if tracker is None else tracker.hear):
         remove_partial(plan.folder)
         rounds, metrics = CommitStore(plan.folder / "rounds"), MetricsLog(plan.folder / "metrics.jsonl")
         chain = read_chain(plan.folder, plan.inputs)
         begun = chain is not None
         secret = here().share(lambda: load_secret(plan.folder, begun=begun)) if plan.private else None
-        run = OpenRun(algorithm, backend, plan, secret, tracker, rounds, metrics)
+        run = OpenRun(algorithm, backend, plan, secret, tracker, rounds, metrics, check_place)
 
         # Episodes of a round that was not committed are removed: the round is played again.
-        remove_uncommitted(plan.folder, -1 if chain is None else chain.newest.round)
+        newest = -1 if chain is None else chain.newest.round
+        for path in (*plan.folder.glob("trajectories/*.jsonl"), *plan.folder.glob("evaluation/*.jsonl")):
+            if path.stem.isdecimal() and int(path.stem) > newest:
+                path.unlink(missing_ok=True)
         commit, evaluation, began = None, None, plan.began
         if chain is None:
             metrics.restore([], 0)
@@ -187,10 +190,10 @@ def play_round(
             ids,
             round_number=number,
             seed=plan.seed,
-            heads={} if before is None else before.heads,
+            heads={} if before is None else dict(before.heads),
             quorum=settings.quorum,
             deadline=settings.deadline,
-            metered=algorithm.metered,
+            meter=Meter(counting=algorithm.metered),
             streams=plan.streams,
             progress=run.tracker,
         )
@@ -207,14 +210,18 @@ def play_round(
         # Commit. Client states and episodes are on disk before the round that refers to them; only then old states may go.
         backend.commit(clients.heads)
         known, old = ({}, {}) if before is None else (before.links.states, before.heads)
+        episodes = "".join(f"{episode}\n" for episode in result.episodes) if not plan.private else ""
+        if episodes:
+            write_atomic(plan.folder / "trajectories" / f"{number:04d}.jsonl", episodes)
         links = Links(
             inputs=plan.inputs,
             previous=None if before is None else before.digest,
             previous_evaluation=None if evaluation is None else identify_evaluation(evaluation),
             states=read_state_digests(plan.folder / "states", clients.heads, old, known),
-            trajectories=write_trajectories(plan.folder, number, () if plan.private else result.episodes),
+            trajectories=bytes_digest(episodes.encode("ascii")) if episodes else None,
         )
         commit = Commit(number, result.state.digest, clients.heads, record, links, result.state)
+        run.check_place()
         run.rounds.write(commit)
         backend.prune(clients.heads)
     return commit
@@ -274,6 +281,7 @@ def _evaluate_and_log(run: OpenRun, commit: Commit) -> Mapping[str, Any] | None:
             run.tracker.begin_evaluation(commit.round, plan.settings.rounds)
         found = plan.evaluate(commit.round, commit.state)
         evaluation = {**found, "seconds": time.monotonic() - started}
+        run.check_place()
         run.rounds.write_evaluation(commit, evaluation)
         record["evaluation"] = evaluation
     run.metrics.append(record)

@@ -53,7 +53,7 @@ class StateStore:
         if found is None:
             if self._folder is None:
                 raise DataError(f"client {client} has no state {name}")
-            found = _read_verified(self._get_path(client, name))
+            found = _read_verified(_locate(self._folder, client, name))
         return found
 
     def put(self, client: int, name: StateName, state: bytes | None) -> None:
@@ -71,7 +71,7 @@ class StateStore:
 
     def get_answer(self, client: int, name: StateName, request: str) -> bytes | None:
         """The stored reply to this request, found by its digest."""
-        if self._folder is None or not (path := self._get_path(client, name, "answer")).is_file():
+        if self._folder is None or not (path := _locate(self._folder, client, name, "answer")).is_file():
             return None
         asked, _, answer = _read_verified(path).partition(b"\n")
         return answer if asked == request.encode("ascii") else None
@@ -99,18 +99,14 @@ class StateStore:
 
     def _write(self, client: int, name: StateName, data: bytes, suffix: str = "state") -> None:
         seal = bytes_digest(data).encode("ascii")
-        write_atomic(self._get_path(client, name, suffix), seal + b"\n" + data)
+        write_atomic(_locate(self._folder, client, name, suffix), seal + b"\n" + data)
         self._stored.add((client, name))
 
     def _remove(self, keys: set[tuple[int, StateName]]) -> None:
         for client, name in keys:
             for suffix in ("state", "answer"):
-                self._get_path(client, name, suffix).unlink(missing_ok=True)
+                _locate(self._folder, client, name, suffix).unlink(missing_ok=True)
         self._stored -= keys
-
-    def _get_path(self, client: int, name: StateName, suffix: str = "state") -> Path:
-        assert self._folder is not None
-        return _locate(self._folder, client, name, suffix)
 
 
 def read_state_digests(folder: Path, heads: Heads, before: Heads, known: Mapping[int, str]) -> dict[int, str]:
@@ -132,7 +128,8 @@ def check_stored_state(folder: Path, client: int, name: StateName, expected: str
         raise DataError(f"{path}: the stored state differs from the one that the round refers to")
 
 
-def _locate(folder: Path, client: int, name: StateName, suffix: str = "state") -> Path:
+def _locate(folder: Path | None, client: int, name: StateName, suffix: str = "state") -> Path:
+    assert folder is not None, "a store in memory has no files"
     return folder / f"{client:06d}" / f"{name}.{suffix}"
 
 

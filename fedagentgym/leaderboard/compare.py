@@ -18,9 +18,16 @@ import numpy as np
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
 from fedagentgym.base.rounding import format_fixed, subtract_shown
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, mean
+from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, find_quartiles, mean
 from fedagentgym.leaderboard.metrics import Interval
-from fedagentgym.leaderboard.rank import Scenarios, average_runs, compare_entries, estimate_spread, estimate_tasks
+from fedagentgym.leaderboard.rank import (
+    Scenarios,
+    average_runs,
+    compare_entries,
+    estimate_spread,
+    estimate_tasks,
+    has_collapsed,
+)
 from fedagentgym.leaderboard.results import ENTRY, Result
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import tabulate_measures
@@ -60,9 +67,28 @@ class Part:
 
 
 @dataclass(frozen=True)
+class RunSpread:
+    """The runs of an entry beside their mean: the lowest, the quartiles and the highest, and how many of those with a recorded
+    curve collapsed."""
+
+    quartiles: tuple[float, float, float, float, float]
+    collapsed: int
+    curves: int
+
+    def list_cells(self) -> tuple[str, ...]:
+        """The numbers as a table shows them."""
+        share = f"{self.collapsed} of {self.curves}" if self.curves else ""
+        return (*(format_fixed(value, 3) for value in self.quartiles), share)
+
+
+RUN_HEADS = ("lowest", "quarter", "median", "three quarters", "highest", "collapsed")
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
-    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers.
+    the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; from as
+    many on as give an interval, `spreads` has what a mean does not show.
 
     `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
     for the number of comparisons in it.
@@ -78,6 +104,7 @@ class Comparison:
     scenarios: Mapping[str, Part]
     categories: Mapping[str, Part]
     seeds: Mapping[str, tuple[int, ...]]
+    spreads: Mapping[str, RunSpread]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,6 +197,12 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         about = f"{runs} runs each, paired by seed: fewer than {FEWEST_REPLICATES} have no interval and no p"
     else:
         about = f"{runs} runs each, paired by seed: intervals are about other runs"
+    reached = {name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {}
+    spreads = {}
+    for name, one in zip(names, played, strict=True) if runs >= FEWEST_REPLICATES else ():
+        ends = [has_collapsed(curve) for curves in one.curves.values() for curve in curves]
+        known = [end for end in ends if end is not None]
+        spreads[name] = RunSpread(find_quartiles(reached[name]), sum(known), len(known))
     scenarios = {name: {name: list(range(len(ids)))} for name, ids in tasks.items()}
     differences = correct([_compare(one, picked[0], measure, runs) for one in picked[1:]])
     return Comparison(
@@ -182,7 +215,8 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         differences=dict(zip(names[1:], differences, strict=True)),
         pairing=f"paired on {sum(map(len, tasks.values()))} tasks; {about}",
         runs=runs,
-        values={name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {},
+        values=reached,
+        spreads=spreads,
         scenarios=_compare_parts(names, picked, scenarios, measure, runs),
         categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
         seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},

@@ -11,6 +11,7 @@ from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
+    RUN_HEADS,
     Comparison,
     MeanPoint,
     Part,
@@ -51,6 +52,8 @@ def write_comparison(found: Comparison, page: Path = Path("comparison.html")) ->
         result=describe_best(found),
         pairing=f"{found.pairing[0].upper()}{found.pairing[1:]}.",
         whole=_view_whole(found, metric),
+        run_heads=[("entry", False), *((head, True) for head in RUN_HEADS)],
+        runs=[(name, *one.list_cells()) for name, one in found.spreads.items()],
         curves=_view_curves(found, metric),
         parts=[_view_parts(title, found, metric, each) for title, each in parts.items() if each],
         sources=[(name, about, str(path)) for name, (path, about, _, _) in sources.items()],

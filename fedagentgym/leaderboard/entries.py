@@ -103,7 +103,15 @@ def make_baseline(suite: Suite, name: str) -> Entry:
     if agent is not None:
         check_foreign_agent(AgentSettings.load(agent, "agent"), f"suite {suite.name}, baseline {name}")
     title, changes = found.title or name, found.changes
+    if (tuned := suite.chosen.get(find_tuned(suite, name))) is not None:
+        changes = (*changes, *tuned.changes)
     return Entry(name=name, title=title, baseline=True, agent=agent, changes=changes, stream=found.stream)
+
+
+def find_tuned(suite: Suite, name: str) -> str:
+    """The row whose search decides the settings of a row: its own, or of the control's second stream that of the first."""
+    row = suite.baselines.get(name)
+    return next((one for one in suite.control or () if row is not None and row.stream and one != name), name)
 
 
 def make_agent_entry(settings: Mapping[str, Any], name: str | None = None, **about: Any) -> Entry:

@@ -70,6 +70,7 @@ _ALL = (
     Metric(
         "rounds_to_target", "rounds to target", "rounds until the suite's target was first reached", "count", "lower"
     ),
+    Metric("collapsed", "collapsed", "share of runs that end no higher on `val` than they started", "share", "lower"),
     Metric("reached_target", "reached target", "share of seeds that reached the target within the budget"),
     Metric("forgetting", "forgetting", "best success of a category on `val` minus the last, mean", "points", "lower"),
     Metric(

@@ -1,19 +1,20 @@
-"""The numbers of an entry, and the order of entries: measures, bands, and the differences that a suite asks for.
+"""The numbers of an entry, and the order of entries: measures, differences, and the bands that follow from them.
 
 On the methods track the unit is the run: intervals are about other runs, and there are none below `FEWEST_REPLICATES`. On the
 agents track, where nothing is trained, the unit is the task, so the episodes are read (`fedagentgym.base.statistics`).
 
-Entries of one band are not distinguishable from its first: on the same tasks and seeds, with Holm's correction for the entries
-that are compared with it. With too few runs for a test there are no ranks: a band holds the entries that are no further from its
-first than the spread of the runs of all entries explains.
+The comparisons of a page are one family (`compare_suite`): those that the suite plans, in scenarios and in the mean over all,
+and every other pair of entries in that mean, with one correction. Bands say nothing else: two entries share one if and only if
+their difference in the mean is not decided. With too few runs for a test there are no ranks, and two entries share a band if
+their means are no further apart than the spread of the runs of all entries explains.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,16 +25,19 @@ from fedagentgym.base.statistics import (
     LEVEL,
     Difference,
     Values,
+    bound_spread,
     compare_replicates,
     compare_tasks,
+    compute_log_odds,
     correct,
     count_replicates,
     estimate_replicates,
+    find_decidable,
     mean,
     pool_spread,
 )
 from fedagentgym.leaderboard.metrics import Interval, Measures, find_metric
-from fedagentgym.leaderboard.suite import Expectation, Suite, Track
+from fedagentgym.leaderboard.suite import WHOLE, Expectation, Gain, Suite
 from fedagentgym.learning.evaluation import estimate_measures, is_share, tabulate_measures
 from fedagentgym.learning.settings import OWN_WORLD
 from fedagentgym.learning.trajectory import Group
@@ -150,6 +154,14 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     return RunNumbers(found, names, values)
 
 
+def has_collapsed(curve: Sequence[CurvePoint]) -> bool | None:
+    """True if a run ended no higher than it started: success in its last evaluated round against the first, on the same tasks.
+    None if it was evaluated once."""
+    if len(curve) < 2:
+        return None
+    return curve[-1].overall["success"]["mean"] <= curve[0].overall["success"]["mean"]
+
+
 def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, float]:
     """The area under the curve (mean success over the episodes of the budget; constant before the first point, while a method
     prepares, and after the last), forgetting (mean fall of a category from its best to the end), and the cost of the target."""
@@ -161,7 +173,8 @@ def _measure_curve(suite: Suite, points: Sequence[CurvePoint]) -> dict[str, floa
         area += (after - before) * (low + high) / 2
     categories = points[-1].categories
     falls = [max(point.categories.get(name, 0.0) for point in points) - categories[name] for name in categories]
-    found = {"area": (area + (end - last) * final) / end if end else final, "forgetting": mean(falls)}
+    found = {} if (collapsed := has_collapsed(points)) is None else {"collapsed": float(collapsed)}
+    found |= {"area": (area + (end - last) * final) / end if end else final, "forgetting": mean(falls)}
     if suite.target is not None:
         reached = next((point for point in points if point.overall["success"]["mean"] >= suite.target), None)
         found["reached_target"] = float(reached is not None)
@@ -212,12 +225,24 @@ def estimate_spread(values: Sequence[float]) -> Interval:
 # ---- the order of entries ---------------------------------------------------------------------------------------------
 
 
+class Compared(NamedTuple):
+    """An entry less another one in a scenario, or in the mean over all (`WHOLE`); a gain is its first difference less
+    the other."""
+
+    first: str
+    second: str
+    scenario: str
+    difference: Difference
+    planned: bool = True
+    gain: Gain | None = None
+
+
 class Place(NamedTuple):
-    """An entry's place in the order, from 1, its band, and its rank: None if there are too few runs to rank."""
+    """An entry's place in the order, from 1, the numbers of its bands, and its rank: None if there are too few runs to rank."""
 
     order: int
-    band: int
-    rank: int | None
+    bands: tuple[int, ...] = ()
+    rank: int | None = None
 
 
 def compare_entries(
@@ -225,38 +250,133 @@ def compare_entries(
 ) -> Difference:
     """The paired difference of two entries in the same scenarios, over runs or over tasks; not yet corrected."""
     if over_runs:
-        pairs = zip(average_runs(first), average_runs(second), strict=True)
-        return compare_replicates([one - other for one, other in pairs], margin)
+        return compare_runs([(1, first), (-1, second)], measure, margin)
     paired = [first[name].mean(axis=0) - second[name].mean(axis=0) for name in first]
     return compare_tasks(paired, bounded=is_share(measure), margin=margin)
 
 
-def rank(values: Mapping[str, Scenarios], track: Track, measure: str) -> dict[str, Place]:
-    """The places of entries by name; all played the same scenarios, tasks and seeds."""
-    sign = -1.0 if find_metric(measure).better == "lower" else 1.0
-    runs = {name: [sign * one for one in average_runs(tables)] for name, tables in values.items()}
-    means = {name: float(np.mean(each)) for name, each in runs.items()}
-    left = sorted(runs, key=lambda name: (-means[name], name))
-    over_runs, reach = track == "methods", find_reach(list(runs.values()))
-    is_ranked = not over_runs or all(len(each) >= FEWEST_REPLICATES for each in runs.values())
-    places: dict[str, Place] = {}
-    band = 0
-    while left:
-        band += 1
-        leader, *others = left
-        if is_ranked:
-            differences = [
-                compare_entries(values[leader], values[other], measure, over_runs=over_runs) for other in others
-            ]
-            is_worse = [one.is_decided and sign * one.mean > 0 for one in correct(differences)]
-        else:
-            is_worse = [means[leader] - means[other] > reach for other in others]
-        size = 1 + [*is_worse, True].index(True)
-        for name in left[:size]:
-            order = len(places) + 1
-            places[name] = Place(order, band, order if is_ranked else None)
-        left = left[size:]
-    return places
+def compare_runs(terms: Sequence[tuple[int, Scenarios]], measure: str, margin: float = 0.0) -> Difference:
+    """A sum of entries with signs, over runs; of shares in log odds too."""
+    signs = np.array([[sign] for sign, _ in terms])
+    runs = [average_runs(tables) for _, tables in terms]
+    log_odds: list[float] = []
+    if find_metric(measure).unit == "share":
+        log_odds = (signs * [[compute_log_odds(one) for one in each] for each in runs]).sum(axis=0).tolist()
+    return compare_replicates((signs * runs).sum(axis=0).tolist(), margin, log_odds)
+
+
+def compare_suite(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
+    """Every comparison of a suite's page: those that are planned and whose entries have played them, and all other pairs of the
+    entries that have played the whole suite, in the mean over its scenarios. They are corrected together."""
+    measure, margin, over_runs = suite.rank_by, suite.smallest_difference, suite.track == "methods"
+
+    def select(name: str, scenario: str) -> Scenarios:
+        """The numbers of an entry in a scenario, or in all; nothing if it has not played them."""
+        tables = values.get(name, {})
+        wanted = list(suite.scenarios) if scenario == WHOLE else [scenario]
+        return {each: tables[each] for each in wanted} if all(each in tables for each in wanted) else {}
+
+    others = [(*pair, suite.whole) for pair in combinations(sorted(list_complete(suite, values)), 2)]
+    known = {(frozenset((first, second)), scenario) for first, second, scenario in suite.comparisons}
+    planned = len(suite.comparisons)
+    pairs = [*suite.comparisons, *(one for one in others if (frozenset(one[:2]), one[2]) not in known)]
+    found: list[Compared] = []
+    for place, (first, second, scenario) in enumerate(pairs):
+        one, other = select(first, scenario), select(second, scenario)
+        if one and other and all(table.shape == other[name].shape for name, table in one.items()):
+            difference = compare_entries(one, other, measure, over_runs=over_runs, margin=margin)
+            found.append(Compared(first, second, scenario, difference, place < planned))
+    for gain in suite.gains:
+        terms = [
+            (sign, select(name, scenario))
+            for part, scenario, signs in ((gain.of, gain.scenario, (1, -1)), (gain.than, gain.than_scenario, (-1, 1)))
+            for sign, name in zip(signs, part, strict=True)
+        ]
+        if all(term for _, term in terms) and len({len(table) for _, term in terms for table in term.values()}) == 1:
+            found.append(Compared(*gain.of, gain.scenario, compare_runs(terms, measure, margin), gain=gain))
+    corrected = correct([one.difference for one in found])
+    return [one._replace(difference=difference) for one, difference in zip(found, corrected, strict=True)]
+
+
+def list_complete(suite: Suite, values: Mapping[str, Scenarios], scenarios: Collection[str] = ()) -> list[str]:
+    """The entries that have played all seeds and tasks of these scenarios, of all by default, without the second entry of the
+    suite's control, which is the first once more."""
+    largest: dict[str, tuple[int, ...]] = {}
+    for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
+        largest |= {name: table.shape for name, table in tables.items()}
+    wanted = [(name, largest.get(name)) for name in scenarios or suite.scenarios]
+    return [
+        entry
+        for entry, tables in values.items()
+        if entry not in (suite.control or ())[1:]
+        and all(name in tables and tables[name].shape == shape for name, shape in wanted)
+    ]
+
+
+def rank(suite: Suite, values: Mapping[str, Scenarios], compared: Sequence[Compared]) -> dict[str, dict[str, Place]]:
+    """The places of the entries that have played the whole suite, by `WHOLE`, from the comparisons of its page; and by scenario
+    the order of those that have played it, without bands, unless there is no other."""
+    sign = -1.0 if find_metric(suite.rank_by).better == "lower" else 1.0
+
+    def order(scenarios: Sequence[str]) -> dict[str, list[float]]:
+        """The mean over scenarios of every run of an entry, best first."""
+        runs = {
+            name: average_runs({each: values[name][each] for each in scenarios})
+            for name in list_complete(suite, values, scenarios)
+        }
+        return dict(sorted(runs.items(), key=lambda item: (-sign * float(np.mean(item[1])), item[0])))
+
+    whole = order(list(suite.scenarios))
+    is_ranked = suite.track == "agents" or all(len(each) >= FEWEST_REPLICATES for each in whole.values())
+    if is_ranked:
+        apart = {
+            frozenset((one.first, one.second))
+            for one in compared
+            if one.scenario == suite.whole and one.gain is None and one.difference.is_decided
+        }
+    else:
+        reach, means = find_reach(list(whole.values())), {name: float(np.mean(each)) for name, each in whole.items()}
+        apart = {frozenset(pair) for pair in combinations(whole, 2) if abs(means[pair[0]] - means[pair[1]]) > reach}
+    bands = find_bands(list(whole), apart)
+    places = {
+        name: Place(number, bands[name], number if is_ranked else None) for number, name in enumerate(whole, start=1)
+    }
+    if suite.whole != WHOLE:
+        return {WHOLE: places, suite.whole: places}
+    by_scenario = {
+        name: {entry: Place(number) for number, entry in enumerate(order([name]), start=1)} for name in suite.scenarios
+    }
+    return {WHOLE: places, **by_scenario}
+
+
+def find_bands(names: Sequence[str], apart: Collection[frozenset[str]]) -> dict[str, tuple[int, ...]]:
+    """The largest sets of entries of which no two are apart, numbered in the order of the entries: two entries share a band if
+    and only if they are not apart (a compact letter display).
+
+    >>> find_bands(["a", "b", "c"], [frozenset("ac")])
+    {'a': (1,), 'b': (1, 2), 'c': (2,)}
+    """
+    near = {one: {other for other in names if other != one and frozenset((one, other)) not in apart} for one in names}
+    found: list[list[int]] = []
+
+    def extend(chosen: frozenset[str], possible: set[str], done: set[str]) -> None:
+        """All largest sets around the chosen ones, without those that were found before (Bron and Kerbosch)."""
+        if not possible and not done:
+            found.append(sorted(map(names.index, chosen)))
+            return
+        pivot = max(sorted(possible | done), key=lambda one: len(near[one] & possible))
+        for one in sorted(possible - near[pivot]):
+            extend(chosen | {one}, possible & near[one], done & near[one])
+            possible = possible - {one}
+            done = done | {one}
+
+    if names:
+        extend(frozenset(), set(names), set())
+    found.sort()
+    return {
+        name: tuple(number for number, band in enumerate(found, start=1) if place in band)
+        for place, name in enumerate(names)
+    }
 
 
 def find_reach(runs: Sequence[Sequence[float]]) -> float:
@@ -271,34 +391,16 @@ def find_reach(runs: Sequence[Sequence[float]]) -> float:
     return float(quantile * spread * math.sqrt(2 / min(map(len, runs)))) + 1e-12
 
 
-class Compared(NamedTuple):
-    """An entry less another one in a scenario."""
-
-    first: str
-    second: str
-    scenario: str
-    difference: Difference
-
-
-def compare_pairs(suite: Suite, values: Mapping[str, Scenarios]) -> list[Compared]:
-    """The planned differences that both have played, corrected for all of them together."""
-    margin, over_runs = suite.smallest_difference, suite.track == "methods"
-    pairs, found = [], []
-    for first, second, scenario in suite.comparisons:
-        one, other = (values.get(name, {}).get(scenario) for name in (first, second))
-        if one is not None and other is not None and one.shape == other.shape:
-            pairs.append((first, second, scenario))
-            tables = {scenario: one}, {scenario: other}
-            found.append(compare_entries(*tables, suite.rank_by, over_runs=over_runs, margin=margin))
-    return [Compared(*pair, one) for pair, one in zip(pairs, correct(found), strict=True)]
-
-
 def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, str]:
     """Return what came out of an expectation in each of its scenarios that both entries have played."""
     pair, sign = (expected.first, expected.second), {"above": 1, "below": -1, "equal to": 0}[expected.relation]
     outcomes = {}
     for one in found:
-        if (one.first, one.second) == pair and one.scenario in (expected.scenarios or (one.scenario,)):
+        if (
+            one.gain is None
+            and (one.first, one.second) == pair
+            and one.scenario in (expected.scenarios or (one.scenario,))
+        ):
             difference = one.difference
             if difference.is_equal:
                 outcomes[one.scenario] = "otherwise" if sign else "as expected"
@@ -311,17 +413,27 @@ def find_outcome(expected: Expectation, found: Sequence[Compared]) -> dict[str, 
 
 
 def read_planned(difference: Difference, margin: float, comparisons: int, shown: str) -> str:
-    """Return what a difference shows; if nothing, how many runs find one as large as the margin in four of five experiments.
+    """Return what a difference shows; if nothing, how many runs find one as large as the margin in four of five experiments: from
+    the ends of the interval of its runs' standard deviation.
 
     `comparisons` are corrected together; `shown` is the margin in the words of the page.
     """
-    reading, spread = read_difference(difference, shown), pool_spread([difference.values])
-    if reading != "not decided" or not margin or spread is None:
+    reading = read_difference(difference, shown)
+    if reading != "not decided" or not margin or not difference.values:
         return reading
-    needed = count_replicates(spread, margin, comparisons)
-    if needed <= len(difference.values):
-        return f"{reading}, though {needed:,} runs would find {shown}"
-    return f"{reading}: takes {needed:,} runs for {shown}"
+    fewest, most = (count_replicates(spread, margin, comparisons) for spread in bound_spread(difference.values))
+    if most <= len(difference.values):
+        return f"{reading}, though {most:,} runs would find {shown}"
+    return f"{reading}: takes {fewest:,} to {most:,} runs for {shown}"
+
+
+def find_decided(difference: Difference, comparisons: int) -> float | None:
+    """The smallest difference that as many runs decide in four of five experiments, by the spread of this comparison; None if
+    there is none, as between equal runs or where there are too few."""
+    values = difference.values
+    spread = pool_spread([values]) if len(set(values)) > 1 else None
+    decided = math.inf if spread is None else find_decidable(spread, len(values), comparisons)
+    return decided if math.isfinite(decided) else None
 
 
 def read_difference(difference: Difference, margin: str = "") -> str:

@@ -21,7 +21,7 @@ from fedagentgym.base.statistics import mean
 from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.leaderboard.entries import Regraded
 from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, open_scenario
+from fedagentgym.leaderboard.suite import Suite, find_definition, open_scenario
 from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
 from fedagentgym.learning.episodes import Line, format_line
 from fedagentgym.learning.trajectory import Trajectory
@@ -90,9 +90,9 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
     if to.suffix != ".zip":
         raise OptionError(f"--to {format_path(to)}: a result is an archive, NEW.zip")
     result = Result(path)
-    if suite is None and result.suite.name not in list_suites():
+    own = find_definition(result.suite.name, suite)
+    if own is None:
         raise OptionError(f"{result.suite.name!r} is no suite of this package: give its definition with --suite FILE")
-    own = suite or load_suite(result.suite.name)
     if own.digest != result.suite.digest:
         raise DataError(f"{format_path(path)} was played under another definition of {own.name}: its tasks are others")
     held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))

@@ -18,6 +18,9 @@ A definition contains the digests of the pools, of the ranked tasks and of the d
 published ones refuses to start, so that a name always refers to the same tasks. A method may change how clients learn and what
 the server does; the environment, the division, the agent, the seeds and the evaluation belong to the suite.
 
+Settings of its rows may be searched in other worlds (`tuning`, `leaderboard.grid`). They belong to the rows, as `baselines` do:
+a suite stays the same when a search is added or repeated, and results of rows that do not change stay valid.
+
 A secret twin is the same suite under a seed of its generators that only the maintainers know: tasks that nobody has seen or tuned
 on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen after
 results are known; the next version of the suite publishes both. A twin's tasks are new in every split, so a method trains there
@@ -33,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -45,8 +49,10 @@ from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import find_decidable
+from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
 from fedagentgym.runs.claims import describe_tasks
+from fedagentgym.runs.folder import read_document
 from fedagentgym.runs.record import Digest, Name, TasksRecord, Text
 
 if TYPE_CHECKING:
@@ -57,7 +63,21 @@ if TYPE_CHECKING:
 Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
-_TEXTS = ("title", "about", "expected", "paper", "baselines", "pairs", "spread", "control", "minutes", "hardware")
+_TEXTS = (
+    "title",
+    "about",
+    "expected",
+    "paper",
+    "baselines",
+    "tuning",
+    "chosen",
+    "pairs",
+    "gains",
+    "spread",
+    "control",
+    "minutes",
+    "hardware",
+)
 DESCRIPTIONS: dict[str, Any] = {
     **dict.fromkeys((*_TEXTS, "secret"), True),
     "scenarios": {"__all__": {"about", "because"}},
@@ -66,7 +86,11 @@ DESCRIPTIONS: dict[str, Any] = {
 """The parts of a suite that do not decide what is played; agents differ between processors."""
 STREAM_STEP = 1_000_000
 """The number by which a run's seed is raised for every further random stream of one method."""
+TUNING = "-tuning"
+"""The end of the name of a suite of trials."""
 SEED_BITS = 48
+WHOLE = ""
+"""The mean over all scenarios of a suite that has several, where a scenario is named."""
 MOST_ROUNDS = 1_000_000
 
 
@@ -148,6 +172,24 @@ class Expectation(Settings):
         return f"{self.first} is {self.relation} {self.second}{how}{where}{about}"
 
 
+class Gain(Settings):
+    """A difference of differences: whether the first entry is further above the second than in another pair of entries, or in
+    another scenario. Without a scenario it is about the mean over all."""
+
+    of: tuple[Name, Name]
+    over: tuple[Name, Name] | None = Field(default=None, description="the other pair; null: the same pair")
+    scenario: str = Field(default=WHOLE, description="scenario of the first difference")
+    over_scenario: str | None = Field(default=None, description="scenario of the other one; null: the same scenario")
+
+    @property
+    def than(self) -> tuple[str, str]:
+        return self.over or self.of
+
+    @property
+    def than_scenario(self) -> str:
+        return self.scenario if self.over_scenario is None else self.over_scenario
+
+
 class Budget(Settings):
     """The limits of a run; null: no limit."""
 
@@ -210,7 +252,12 @@ class Suite(Settings):
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Budget()
     baselines: dict[Name, Baseline] = Field(default_factory=dict)
+    tuning: Tuning | None = Field(default=None, description="methods: what `bench tune` tries of every row, and where")
+    chosen: dict[Name, Chosen] = Field(
+        default_factory=dict, description="methods: what it chose; read from the file beside the suite"
+    )
     pairs: tuple[tuple[str, str], ...] = Field(default=(), description="entries whose difference is reported")
+    gains: tuple[Gain, ...] = Field(default=(), description="methods: differences of differences that are reported")
     smallest_difference: float = Field(default=0.0, ge=0, description="the smallest difference that counts")
     spread: float | None = Field(
         default=None, gt=0, description="methods: standard deviation of the difference of two runs, from earlier ones"
@@ -248,8 +295,10 @@ class Suite(Settings):
             raise ValueError("on the agents track there are no clients with worlds of their own")
         if bad := [name for name, one in self.baselines.items() if one.agent is None or one.changes or one.stream]:
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
-        if self.control is not None or self.spread is not None or self.ranked_round != "best":
-            raise ValueError("control, spread and ranked_round are of the methods track, where runs vary")
+        if self.control is not None or self.spread is not None or self.gains or self.ranked_round != "best":
+            raise ValueError("control, spread, gains and ranked_round are of the methods track, where runs vary")
+        if self.tuning is not None or self.chosen:
+            raise ValueError("tuning and chosen are of the methods track, where rows have settings")
         return self
 
     @model_validator(mode="after")
@@ -264,7 +313,7 @@ class Suite(Settings):
             raise ValueError(
                 f"rank_by: {OWN_WORLD} ranks what clients keep, which is kept of the last round: set ranked_round: last"
             )
-        if self.selection.split == self.ranking.split:
+        if self.selection.split == self.ranking.split and self.ranked_round == "best":
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
         for name, scenario in self.scenarios.items():
             if scenario.env is not None or scenario.options or scenario.tasks is not None:
@@ -277,17 +326,28 @@ class Suite(Settings):
             raise ValueError(
                 f"baseline {bad[0]!r}: on the methods track the agent is the suite's, a baseline is a method"
             )
+        for gain in self.gains:
+            if absent := {gain.scenario, gain.than_scenario} - {WHOLE, *self.scenarios}:
+                raise ValueError(f"gains: {min(absent)!r} is no scenario")
+            if (gain.of, gain.scenario) == (gain.than, gain.than_scenario):
+                raise ValueError(f"gains: {join_names(gain.of)} are compared with themselves: give `over` or scenarios")
         if self.control is not None:
             first, second = (self.baselines.get(name) for name in self.control)
             if first is None or second is None:
                 raise ValueError(f"control names two baselines, {join_names(self.control)} are not")
             if first.changes != second.changes or first.stream == second.stream:
                 raise ValueError(f"control: {join_names(self.control)} must be the same changes under two streams")
+        if self.tuning is not None:
+            if shared := sorted(set(self.tuning.worlds) & set(self.seeds)):
+                raise ValueError(f"tuning: the world {shared[0]} is reported: settings are chosen in other worlds")
+            if odd_rows := [row for row in self.tuning.rows if row not in self.baselines or self.baselines[row].stream]:
+                raise ValueError(f"tuning: {odd_rows[0]!r} is no row that is tuned")
         return self
 
     @model_validator(mode="after")
     def _check_expected(self) -> Self:
-        """Refuse what cannot be decided: a difference, or a margin of equality, that these seeds would mostly miss."""
+        """Refuse what cannot be decided: a difference, or a margin of equality, that these seeds would mostly miss, even if
+        nothing but the planned comparisons were made."""
         for one in self.expected if self.track == "methods" else ():
             if not isinstance(one, Expectation):
                 if self.spread is not None:
@@ -300,28 +360,41 @@ class Suite(Settings):
                 raise ValueError(f"expected: {odd[0]!r} is no baseline")
             if one.relation == "equal to" and one.by is not None:
                 raise ValueError(f"expected: {one}: equality is within smallest_difference, leave out `by`")
-            if self.power is None:
+            if self.spread is None:
                 raise ValueError(f"expected: {one}: give `spread`, the standard deviation of a difference of two runs")
-            if (one.by or self.smallest_difference) < self.power:
-                least = "nothing" if math.isinf(self.power) else f"{format_fixed(100 * self.power, 1)} points"
+            decided = find_decidable(self.spread, len(self.seeds), len(self.comparisons))
+            if (one.by or self.smallest_difference) < decided:
+                least = "nothing" if math.isinf(decided) else f"{format_fixed(100 * decided, 1)} points"
                 raise ValueError(f"expected: {one}: {len(self.seeds)} seeds decide {least} in four of five experiments")
         return self
 
     @property
+    def whole(self) -> str:
+        """Where entries are ranked: in the mean over scenarios (`WHOLE`), or in the only one."""
+        return WHOLE if len(self.scenarios) > 1 else next(iter(self.scenarios))
+
+    @property
     def comparisons(self) -> list[tuple[str, str, str]]:
-        """The planned comparisons, each of two entries in a scenario: of `pairs` in all, and of what is expected."""
-        planned = [(*pair, name) for pair in self.pairs for name in self.scenarios]
+        """The planned comparisons of two entries: of `pairs`, in every scenario and in the mean over all, and of what is
+        expected, in the scenarios that are named or likewise."""
+        everywhere = list(dict.fromkeys([*self.scenarios, self.whole]))
+        planned = [(*pair, name) for pair in self.pairs for name in everywhere]
         for one in self.expected:
             if isinstance(one, Expectation):
-                planned += [(one.first, one.second, name) for name in one.scenarios or self.scenarios]
+                planned += [(one.first, one.second, name) for name in one.scenarios or everywhere]
         return list(dict.fromkeys(planned))
+
+    @property
+    def family(self) -> int:
+        """The number of comparisons of the suite's own baselines that are corrected together: planned ones, and all pairs."""
+        ranked = [name for name in self.baselines if name not in (self.control or ())[1:]]
+        planned = {(frozenset(one[:2]), one[2]) for one in self.comparisons}
+        return len(planned | {(frozenset(pair), self.whole) for pair in combinations(ranked, 2)}) + len(self.gains)
 
     @property
     def power(self) -> float | None:
         """The smallest difference that the suite decides in four of five experiments, if its spread is known."""
-        if self.spread is None:
-            return None
-        return find_decidable(self.spread, len(self.seeds), max(1, len(self.comparisons)))
+        return None if self.spread is None else find_decidable(self.spread, len(self.seeds), max(1, self.family))
 
     @property
     def in_own_worlds(self) -> bool:
@@ -362,6 +435,22 @@ def load_suite(source: str | Path) -> Suite:
         UnknownNameError: If there is no such suite.
         DataError: If the file is no valid suite.
     """
+    suite, path = load_untuned(source), Path(source)
+    tuned = path.with_suffix(TUNED)
+    if path.suffix not in (".yaml", ".yml"):
+        tuned = Path(str(files("fedagentgym.leaderboard") / "suites" / f"{source}{TUNED}"))
+    if not tuned.is_file():
+        return suite
+    choice = read_document(Choice, tuned)
+    if choice.definition != compute_definition(suite):
+        again = f"remove it, and run `fedagentgym bench tune` for {suite.name} again"
+        problem = "settings chosen under another definition of the suite, its grid or its rows"
+        raise DataError(f"{format_path(tuned)}: {problem}: {again}")
+    return suite.model_copy(update={"chosen": choice.get_chosen()})
+
+
+def load_untuned(source: str | Path) -> Suite:
+    """A suite without what was chosen for its rows; see `load_suite`."""
     require_type("a suite is a name or the path of a YAML file", source, str, Path)
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
@@ -599,6 +688,49 @@ def check_budget(suite: Suite, config: RunConfig, *, known: bool = True) -> None
         raise OptionError(
             f"{suite.name}: at most {limits.episodes:,} episodes with all preparation, this method plays {taken:,}"
         )
+
+
+# ---- tuning -----------------------------------------------------------------------------------------------------------
+
+
+def name_tuning(suite: str) -> str:
+    """The name of the suite of a suite's trials."""
+    return f"{suite}{TUNING}"
+
+
+def make_tuning(suite: Suite) -> Suite:
+    """The suite of the trials: the same in the worlds of its tuning, ranked on the selection split after the last round, and
+    evaluated at the ends alone."""
+    if suite.tuning is None:
+        raise OptionError(f"{suite.name} names no grid: a suite that is tuned has a section `tuning`")
+    plain = suite.model_dump(mode="json", exclude_unset=True)
+    for key in (*_TEXTS, "secret", "replicates", "target", "smallest_difference"):
+        plain.pop(key, None)
+    for scenario in plain["scenarios"].values():  # the digests are of the ranked tasks, or of the first reported world
+        for key in TaskDigests.model_fields:
+            scenario.pop(key, None)
+    ranking = suite.selection.model_dump(mode="json", exclude={"every"})
+    plain |= {"name": name_tuning(suite.name), "title": f"{suite.title}: trials", "seeds": list(suite.tuning.worlds)}
+    plain |= {"ranking": ranking, "selection": {**ranking, "every": MOST_ROUNDS}, "ranked_round": "last"}
+    return Suite.load(plain)
+
+
+def find_definition(name: str, own: Suite | None = None) -> Suite | None:
+    """The suite of a result by its name, that of trials too: from the reader's own definition, or the package's if it has one."""
+    base = name.removesuffix(TUNING)
+    if own is None and base not in list_suites():
+        return None
+    found = own or load_suite(base)
+    return make_tuning(found) if name == name_tuning(found.name) else found
+
+
+def compute_definition(suite: Suite) -> str:
+    """The digest of all that a choice depends on: what is played in which worlds, the grid, and the rows as they are without
+    it."""
+    rows = {name: [*one.changes] for name, one in suite.baselines.items()}
+    tuning = None if suite.tuning is None else suite.tuning.model_dump(mode="json")
+    played = None if suite.tuning is None else make_tuning(suite).digest
+    return digest({"suite": played, "tuning": tuning, "rows": rows})
 
 
 # ---- secret twins -----------------------------------------------------------------------------------------------------

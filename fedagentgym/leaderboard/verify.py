@@ -44,8 +44,7 @@ from fedagentgym.leaderboard.suite import (
     OpenedScenario,
     Suite,
     check_budget,
-    list_suites,
-    load_suite,
+    find_definition,
     make_config,
     name_twin,
     open_scenario,
@@ -149,9 +148,9 @@ def verify(
         if archive is not None and entry != entry.publish():
             raise RefutedError("schema", "entry.json: a published entry names no path and no secret")
     # the definition to check against is the package's, or the verifier's own; never the submitted one
-    if suite is None and name not in list_suites():
+    own = find_definition(name, suite)
+    if own is None:
         raise RefutedError("suite", f"{name!r} is no suite of this package: give its definition with --suite FILE")
-    own = load_suite(name) if suite is None else suite
     if result.suite.digest != own.digest or name != own.name:
         there = f"the result is of {name}, version {result.suite.version} ({result.suite.digest[:19]}...)"
         raise RefutedError("suite", f"{there}, the suite is {own.name}, version {own.version} ({own.digest[:19]}...)")

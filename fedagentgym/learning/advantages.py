@@ -36,7 +36,7 @@ from pydantic import Field
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import NamedSettings
-from fedagentgym.learning.trajectory import Group, PerTurn, Trajectory, Values
+from fedagentgym.learning.trajectory import Group, PerTurn, Values
 
 EPSILON = 1e-6
 Deviation = Literal["population", "sample", "none"]
@@ -137,27 +137,20 @@ class GRPO(AdvantageEstimator):
         return turn_advantages(compute_turn_values(rewards, penalties), self.std)
 
 
-class GiGPO(AdvantageEstimator):
+class GiGPO(GRPO):
     """grpo plus a comparison of the returns of turns that start from the same observation."""
 
-    name: Literal["gigpo"] = "gigpo"
-    std: Literal["population", "sample"] = Field(
-        default="population", description="divide by n, or by n - 1 as TRL and verl do"
-    )
+    name: Literal["gigpo"] = "gigpo"  # type: ignore[assignment]
     baseline: Baseline = Field(default="trajectories", description="of the episodes: as in grpo")
     omega: float = Field(default=1.0, ge=0, description="weight of the step-level advantage")
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount of later rewards in a step's return")
 
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
-        whole = episode_advantages(rewards, self.std, self.baseline)
+        whole = super().estimate(group, rewards)
         return self._add_steps(group, whole, tuple(discounted_returns(part, self.gamma) for part in rewards))
 
-    @property
-    def compares_turns(self) -> bool:
-        return self.baseline == "turns"
-
     def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
-        whole = turn_advantages(compute_turn_values(rewards, penalties), self.std)
+        whole = super().estimate_turns(group, rewards, penalties)
         steps = tuple(discounted_returns(r, self.gamma) - p for r, p in zip(rewards, penalties, strict=True))
         return self._add_steps(group, whole, steps)
 
@@ -286,15 +279,14 @@ def length(group: Group) -> list[float]:
 
 def repetition(group: Group, size: int = 3) -> list[float]:
     """0 when no phrase of `size` words occurs twice, down to nearly -1 when all are the same."""
-    return [_repeated_share(trajectory, size) for trajectory in group]
-
-
-def _repeated_share(trajectory: Trajectory, size: int) -> float:
-    phrases: list[tuple[str, ...]] = []
-    for turn in trajectory.turns:
-        words = turn.reply.lower().split()
-        phrases += [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
-    return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
+    shares = []
+    for trajectory in group:
+        phrases: list[tuple[str, ...]] = []
+        for turn in trajectory.turns:
+            words = turn.reply.lower().split()
+            phrases += [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
+        shares.append(len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0)
+    return shares
 
 
 def kept_format(group: Group) -> list[float]:

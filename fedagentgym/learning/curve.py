@@ -42,10 +42,16 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
         After the warm start and after every `recipe.evaluation.every` steps: `step`, `seconds` of playing and learning,
         `success`, `score`, `format_broken`, and `env_share`, the environment's share of the time.
     """
+    from fedagentgym.agents.presets import make_agent
     from fedagentgym.learning.learner import LocalTraining
 
     require_type("a learning curve is that of a Recipe", recipe, Recipe)
-    agent = load_warm_started_agent(recipe)
+    if starts_from_nothing(recipe.agent):
+        made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
+    else:
+        warm_start = recipe.warm_start.for_pretrained(recipe.agent.adapter is not None)
+        made = pretrain_model(recipe.agent, recipe.env.id, recipe.env.options, warm_start)
+    agent: TokenAgent = make_agent(recipe.agent.model_copy(update={"model": str(made.folder)}))  # type: ignore[assignment]
     local = LocalTraining(
         agent,
         open_env(recipe.env.id, **{**recipe.env.options, "split": "train"}),
@@ -67,16 +73,3 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
         seconds += time.perf_counter() - clock
         agent_seconds += report.metrics["seconds/agent"] * steps
         env_seconds += report.metrics["seconds/env"] * steps
-
-
-def load_warm_started_agent(recipe: Recipe) -> TokenAgent:
-    """The recipe's agent after its warm start, which is made now unless it exists."""
-    from fedagentgym.agents.presets import make_agent
-
-    if starts_from_nothing(recipe.agent):
-        made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
-    else:
-        warm_start = recipe.warm_start.for_pretrained(recipe.agent.adapter is not None)
-        made = pretrain_model(recipe.agent, recipe.env.id, recipe.env.options, warm_start)
-    agent: TokenAgent = make_agent(recipe.agent.model_copy(update={"model": str(made.folder)}))  # type: ignore[assignment]
-    return agent

@@ -35,8 +35,8 @@ from fedagentgym.base.statistics import CONFIDENCE, Estimate, Values, estimate_t
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.envs.make import EnvLike
-from fedagentgym.envs.protocols import find_verifier
+from fedagentgym.envs.make import EnvLike, env_class, read_options
+from fedagentgym.envs.protocols import count_published, find_verifier
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.rollouts import RolloutStats, collect
@@ -177,7 +177,7 @@ def summarise(groups: Sequence[Group], settings: EvaluationSettings, stats: Roll
     """Means and intervals over groups, each of which holds the repeats of one task."""
     if not groups:
         raise OptionError("there are no episodes to evaluate")
-    rows = _measure_groups(groups)
+    rows = [[measure_episode(trajectory) for trajectory in group] for group in groups]
     by_category: dict[str, list[list[dict[str, float]]]] = {}
     for group, row in zip(groups, rows, strict=True):
         by_category.setdefault(group[0].category, []).append(row)
@@ -218,11 +218,7 @@ def measure_episode(trajectory: Trajectory) -> dict[str, float]:
 
 def tabulate_measures(groups: Sequence[Group]) -> tuple[list[str], Values]:
     """The names of the measures, and the numbers: by task, measure. Repeats of a task are averaged."""
-    return _tabulate(_measure_groups(groups))
-
-
-def _measure_groups(groups: Sequence[Group]) -> list[list[dict[str, float]]]:
-    return [[measure_episode(trajectory) for trajectory in group] for group in groups]
+    return _tabulate([[measure_episode(trajectory) for trajectory in group] for group in groups])
 
 
 def _tabulate(rows: Sequence[Sequence[Mapping[str, float]]]) -> tuple[list[str], Values]:
@@ -256,19 +252,24 @@ def explain_malformed(groups: Sequence[Group], agent: Player) -> str | None:
     broken = [turn for turn in turns if not turn.format]
     if len(broken) <= TOLERATED * len(turns):
         return None
-    reasons = Counter(_find_reason(turn, agent) for turn in broken)
-    reason, _ = reasons.most_common(1)[0]
-    example = next(turn.reply for turn in broken if _find_reason(turn, agent) == reason)
-    shown = " ".join(escape_terminal(example).split())
+    reasons = [_find_reason(turn, agent) for turn in broken]
+    reason, _ = Counter(reasons).most_common(1)[0]
+    shown = " ".join(escape_terminal(broken[reasons.index(reason)].reply).split())
     shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
-    quoted = f", such as '{shown}'" if shown else ""
-    return f"{format_share(len(broken) / len(turns))} of replies are malformed: most {reason}{quoted}{_suggest(agent)}"
+    quoted, hint = f", such as '{shown}'" if shown else "", ""
+    if isinstance(agent, TokenAgent):
+        template = agent.template
+        given = f"template {template.name}, think {str(template.think).lower()}, context {agent.context}"
+        hint = (
+            f"; was the model trained with this prompt ({given})? A folder made by `fedagentgym export` keeps its own"
+        )
+    return f"{format_share(len(broken) / len(turns))} of replies are malformed: most {reason}{quoted}{hint}"
 
 
 def _find_reason(turn: Turn, agent: Player) -> str:
     """Return what is wrong with a reply, according to its parser."""
-    template, limit = getattr(agent, "template", None), _get_limit(agent)
-    reply = turn.reply.lower()
+    template, reply = getattr(agent, "template", None), turn.reply.lower()
+    limit = agent.decoding.max_new_tokens if isinstance(agent, TokenAgent) else None
     if not reply.strip():
         return "are empty"
     if limit is not None and turn.tokens >= limit and "</action>" not in reply:
@@ -278,18 +279,6 @@ def _find_reason(turn: Turn, agent: Player) -> str:
     if getattr(template, "think", False) and ("<think>" not in reply or "</think>" not in reply):
         return "lack the <think>...</think> that the prompt requires"
     return "contain more than one action"
-
-
-def _get_limit(agent: Player) -> int | None:
-    return agent.decoding.max_new_tokens if isinstance(agent, TokenAgent) else None
-
-
-def _suggest(agent: Player) -> str:
-    """A hint about the prompt that the model was given."""
-    if not isinstance(agent, TokenAgent):
-        return ""
-    given = f"template {agent.template.name}, think {str(agent.template.think).lower()}, context {agent.context}"
-    return f"; was the model trained with this prompt ({given})? A folder made by `fedagentgym export` keeps its own"
 
 
 @dataclass(frozen=True)
@@ -380,10 +369,38 @@ def open_sets(settings: EvaluationSettings, env_id: str, options: Mapping[str, A
     return tuple(_open_set(one, settings, env_id, options) for one in settings.sets)
 
 
+def count_evaluated(settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> int | None:
+    """The episodes of one evaluation; None if data of one's own must be opened for it, and is not here. Published data sets are
+    counted as they are published, the largest form of each."""
+    total = 0
+    for one in settings.sets or (EvaluationSet(name="own", env=env_id, options=dict(options), split=settings.split),):
+        found_id, found_options = _find_set_env(one, env_id, options)
+        tasks = settings.tasks if one.tasks is None else one.tasks
+        if tasks is None:
+            cls = env_class(found_id)
+            forms = count_published(cls, read_options(found_id, found_options))
+            tasks = max((form.get(cls.canonical_split(one.split), 0) for form in forms), default=0)
+        if not tasks:
+            try:
+                tasks = len(open_env(found_id, **{**found_options, "split": one.split}).pool)
+            except FedAgentGymError:
+                return None
+        total += tasks * (settings.repeats if one.repeats is None else one.repeats)
+    return total
+
+
+def _find_set_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The environment that is named with its options; else the installed data set of the set's name; else the run's own."""
+    found_set = _find_data_set(one.name) if one.env is None and one.options is None else None
+    named = (env_id if one.env is None else find_env_id(one.env), one.options)
+    found_id, given = found_set or named
+    return found_id, given if given is not None else dict(options) if found_id == env_id else {}
+
+
 def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, options: Mapping[str, Any]) -> OpenedSet:
     where = f"the evaluation set {one.name!r}"
     try:
-        found_id, found_options = _find_env(one, env_id, options)
+        found_id, found_options = _find_set_env(one, env_id, options)
         if surplus := [key for key in found_options if key in ("split", "tasks", "pool", "variant")]:
             raise OptionError(f"{surplus[0]!r} is not an option of an evaluation's environment")
         env = open_env(found_id, **found_options, split=one.split)
@@ -396,16 +413,6 @@ def _open_set(one: EvaluationSet, settings: EvaluationSettings, env_id: str, opt
         "temperature": settings.temperature if one.temperature is None else one.temperature,
     }
     return OpenedSet(one.name, env, found_options, settings.model_copy(update=resolved), one.category, one.select)
-
-
-def _find_env(one: EvaluationSet, env_id: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The environment of a set, and its options."""
-    if one.env is None and one.options is None and (found_set := _find_data_set(one.name)) is not None:
-        return found_set
-    found = env_id if one.env is None else find_env_id(one.env)
-    if one.options is not None:
-        return found, dict(one.options)
-    return found, dict(options) if found == env_id else {}
 
 
 def _find_data_set(name: str) -> tuple[str, dict[str, Any]] | None:

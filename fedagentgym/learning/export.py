@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.episodes import Line
 from fedagentgym.learning.trajectory import Trajectory
 
 
@@ -63,53 +64,24 @@ def to_conversation(trajectory: Trajectory, system: str | None = None) -> dict[s
 
 
 def export_conversations(
-    source: str | Path,
-    path: str | Path,
-    *,
-    solved_only: bool = False,
-    training: bool = False,
-    only: str | None = None,
-    env: str | None = None,
+    lines: Iterable[Line], path: str | Path, *, solved_only: bool = False, only: str | None = None
 ) -> int:
-    """Write the episodes of a file, or of a run's folder, as conversations; returns how many there are.
+    """Write episodes as conversations; returns how many there are.
 
-    For a run these are the episodes of its last evaluation; with `training`, the sampled training episodes of all rounds.
-    `only` names an evaluation set. The system message is the description of the episode's environment; `env` is the
-    environment of lines that name none.
+    `only` names an evaluation set. The system message is the description of the environment that a line names.
     """
-    lines = []
-    for file in _list_episode_files(Path(source), training):
-        for line in read_lines(file):
-            trajectory, about = line.trajectory, line.about
-            if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
-                continue
-            conversation = to_conversation(trajectory, _describe_environment(about.get("env", env)))
-            lines.append(json.dumps({**about, **conversation}) + "\n")
-    if not lines:
-        raise DataError(f"{source} holds no such episode, so nothing is written")
-    write_atomic(path, "".join(lines))
-    return len(lines)
-
-
-def _list_episode_files(source: Path, training: bool) -> list[Path]:
-    """The file itself, or those of a run."""
-    if not source.is_dir():
-        return [source]
-    if training:
-        files = sorted((source / "trajectories").glob("*.jsonl"))
-    else:
-        found = (source / "evaluation").glob("*.jsonl")
-        files = sorted(found, key=lambda file: (file.stem != "ranked", file.stem.isdecimal(), file.stem))
-        files = files[:1] if files and files[0].stem == "ranked" else files[-1:]
-    if not files:
-        kind = "sampled training episodes" if training else "evaluated episodes"
-        raise DataError(f"{source} is not a run with {kind}")
-    return files
-
-
-def _describe_environment(env_id: object) -> str | None:
-    """An environment's instructions to its agents, if it is registered here."""
-    if not isinstance(env_id, str) or env_id not in ENVIRONMENTS:
-        return None
-    cls = ENVIRONMENTS.get(env_id)
-    return f"{cls.role}\n\n{cls.action_help}"
+    found = []
+    for line in lines:
+        trajectory, about = line.trajectory, line.about
+        if (solved_only and not trajectory.success) or (only is not None and about.get("set") != only):
+            continue
+        system, env_id = None, about.get("env")
+        if isinstance(env_id, str) and env_id in ENVIRONMENTS:  # an environment's instructions to its agents
+            cls = ENVIRONMENTS.get(env_id)
+            system = f"{cls.role}\n\n{cls.action_help}"
+        conversation = to_conversation(trajectory, system)
+        found.append(json.dumps({**about, **conversation}) + "\n")
+    if not found:
+        raise DataError("there is no such episode, so nothing is written")
+    write_atomic(path, "".join(found))
+    return len(found)

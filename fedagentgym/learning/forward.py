@@ -101,7 +101,10 @@ def _compute_states(
         return torch.nn.Identity(), torch.zeros(0, 1, device=device), np.arange(0)
     if _runs_packed(model):
         return inner.lm_head, *compute_hidden(inner, rows, places, device, kept, bias)
-    ids = torch.from_numpy(_pad(rows)).to(device)
+    padded = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    for row, given in zip(padded, rows, strict=True):
+        row[: len(given)] = given
+    ids = torch.from_numpy(padded).to(device)
     which = np.repeat(np.arange(len(rows)), [len(place) for place in places])
     index = (torch.from_numpy(which).to(device), torch.from_numpy(np.concatenate(places)).to(device))
     backbone = split_decoder_and_head(model)
@@ -110,13 +113,6 @@ def _compute_states(
             return torch.nn.Identity(), model(input_ids=ids, use_cache=False).logits[index], np.arange(count)
         decoder, head = backbone
         return head, _read_table(model, decoder, ids)[index], np.arange(count)
-
-
-def _pad(sequences: Sequence[Ids]) -> Ids:
-    result = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
-    for row, ids in zip(result, sequences, strict=True):
-        row[: len(ids)] = ids
-    return result
 
 
 @contextlib.contextmanager
@@ -131,7 +127,9 @@ def _add_to_last_block(model: torch.nn.Module, bias: Tensor | None) -> Iterator[
             return (output[0] + added.to(output[0].dtype), *output[1:])
         return output + added.to(output.dtype)
 
-    handle = find_last_block(model).register_forward_hook(add_bias)
+    if not (blocks := find_blocks(model)):
+        raise DataError(f"cannot find the decoder blocks of a {type(unwrap_model(model)).__name__}")
+    handle = blocks[-1].register_forward_hook(add_bias)
     try:
         yield
     finally:
@@ -213,14 +211,6 @@ def set_checkpointing(model: Any, on: bool) -> None:
         enable(**{f"{prefix}_checkpointing_kwargs": {"use_reentrant": False}})
     else:
         getattr(model, f"{prefix}_checkpointing_disable")()
-
-
-def find_last_block(model: torch.nn.Module) -> torch.nn.Module:
-    """The last decoder block."""
-    blocks = find_blocks(model)
-    if not blocks:
-        raise DataError(f"cannot find the decoder blocks of a {type(unwrap_model(model)).__name__}")
-    return blocks[-1]
 
 
 def find_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.agents.model.decoder import Decoder
 from fedagentgym.agents.model.policy import to_array
-from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.protocols import Decoding, SharedModel, TrainablePolicy
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import tell_step
 from fedagentgym.base.statistics import mean
@@ -54,8 +55,8 @@ from fedagentgym.learning.advantages import (
     objective_values,
     spread_advantages,
 )
-from fedagentgym.learning.forward import TokenLogprobs, find_choices
-from fedagentgym.learning.losses import TokenLosses, split_minibatches, token_losses, token_weights
+from fedagentgym.learning.forward import find_choices
+from fedagentgym.learning.losses import split_minibatches, token_losses, token_weights
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
 from fedagentgym.learning.penalties import Penalty, make_kl
@@ -74,7 +75,6 @@ from fedagentgym.learning.weights import (
     Arrays,
     OwnedWeights,
     Tensors,
-    TrainedModel,
     get_moments,
     load_moments,
     make_optimizer,
@@ -216,7 +216,7 @@ class LocalTraining:
             The episodes in groups, and how long they took.
         """
         chosen = self.draw_tasks(seed) if tasks is None else tuple(tasks)
-        return collect(
+        played = collect(
             self.agent,
             self.env if env is None else env,
             chosen,
@@ -224,6 +224,17 @@ class LocalTraining:
             seed=derive(seed, "play", self.step),
             parallel=self.settings.parallel_episodes,
         )
+        if not self._updater.scores_again:
+            return played
+        # The policy that played is scored once more by the pass that learns, so that the ratio starts at exactly 1.
+        groups = self._updater.recompute_logprobs(played.groups)
+        gaps = [
+            np.abs(old.logprobs - new.logprobs)[old.mask]
+            for before, after in zip(chain(*played.groups), chain(*groups), strict=True)
+            for old, new in zip(before.segments, after.segments, strict=True)
+        ]
+        every = np.concatenate([np.zeros(0), *gaps])
+        return played._replace(groups=groups, mismatch=float(every.mean()) if every.size else 0.0)
 
     def collect_groups(
         self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None
@@ -369,9 +380,11 @@ class PolicyUpdate:
     Several learners may share a model: each has weights of its own (`learning/weights.py`).
     """
 
+    _weights: OwnedWeights
+
     def __init__(
         self,
-        policy: TrainedModel,
+        policy: TrainablePolicy,
         decoding: Decoding,
         settings: LearningSettings,
         *,
@@ -382,10 +395,18 @@ class PolicyUpdate:
             raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
         self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
         self._passes = get_passes(policy)
-        if start is None:
-            self._begin(OwnedWeights(policy), {}, {})
-        else:
-            self.load(*start)
+        self.load(*(start or (None, {}, {})))
+
+    @property
+    def scores_again(self) -> bool:
+        """True if the policy that played is scored again before a step. `auto` does so where what was recorded in play can differ
+        from what the step computes: nucleus sampling records a truncated distribution, a model in bfloat16 another rounding,
+        another engine both."""
+        if self.settings.behaviour != "auto":
+            return self.settings.behaviour == "recomputed"
+        if self.decoding.top_p < 1 or not isinstance(self.policy, SharedModel):
+            return True
+        return any(parameter.dtype != torch.float32 for parameter in self.policy.model.parameters())
 
     def acquire(self) -> None:
         """Load the learner's weights into the model, if another learner has used it since."""
@@ -393,21 +414,21 @@ class PolicyUpdate:
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
-    def load(self, weights: Arrays, optimizer: Arrays, anchor: Arrays) -> None:
-        """Load a site: weights into the model, moments into a new optimizer, the start of its round."""
-        if hasattr(self, "_weights"):
-            del self._weights  # so that it is not saved
-        self.policy.set_weights(weights)
-        self._begin(OwnedWeights(self.policy, weights), optimizer, anchor)
-
-    def _begin(self, weights: OwnedWeights, optimizer: Arrays, anchor: Arrays) -> None:
-        self._weights, parameters = weights, weights.full
+    def load(self, weights: Arrays | None, optimizer: Arrays, anchor: Arrays) -> None:
+        """Load a site: weights into the model, which keeps its own for None; moments into a new optimizer; the start of its
+        round."""
+        if weights is not None:
+            if hasattr(self, "_weights"):
+                del self._weights  # so that it is not saved
+            self.policy.set_weights(weights)
+        self._weights = OwnedWeights(self.policy, weights)
+        parameters = self._weights.full
         self._optimizer = make_optimizer(parameters, self.settings)
         if optimizer:
             load_moments(self._optimizer, parameters, optimizer)
         self._anchor: Tensors = {}
         if any(penalty.uses_start for penalty in self._penalties):
-            self._anchor = to_parameter_tensors(anchor, parameters) if anchor else weights.clone()
+            self._anchor = to_parameter_tensors(anchor, parameters) if anchor else self._weights.clone()
         for penalty in self._penalties:
             penalty.begin(parameters, self._anchor)
 
@@ -434,11 +455,6 @@ class PolicyUpdate:
         map_large_tensors(self.policy.model, self.policy.device)
         for parameters in self._optimizer.param_groups:
             parameters["lr"] = settings.learning_rate * rate
-        # Nucleus sampling records log-probs of a truncated distribution, whose gradient differs from the policy's: the policy
-        # that played is scored again, without truncation.
-        if self.decoding.top_p < 1:
-            scores = [tensor.cpu().numpy() for tensor in self.score_rows(rows)]
-            rows = [replace(row, behaviour=new) for row, new in zip(rows, scores, strict=True)]
         # References do not move during the step, so they are scored once, with their weights in the model.
         references: list[tuple[Penalty, list[torch.Tensor]]] = []
         for penalty in self._penalties:
@@ -463,10 +479,12 @@ class PolicyUpdate:
         # only where a term of the loss needs every token.
         every_row = bool(references) or self.settings.entropy > 0
         live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
-        terms = [penalty for penalty in self._penalties if penalty.of_parameters]
-        if not terms and not any(len(find_choices(rows[place])) for place in live):
+        # Whether a mini-batch from which no token learns takes a step is the same for every method: terms of the parameters,
+        # which some methods add, do not decide it.
+        if not any(len(find_choices(rows[place])) for place in live):
             meter.counts["update/empty"] += 1
-            return
+            if self.settings.empty_minibatches == "skip":
+                return
         # The weight of a token follows from the whole mini-batch: the passes below are cut to fit memory, and add up to the same
         # gradient however they are cut.
         weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
@@ -482,7 +500,11 @@ class PolicyUpdate:
         # Terms of the parameters join the gradient once it is whole, before it is clipped.
         self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
+        terms = [penalty for penalty in self._penalties if penalty.of_parameters]
         total += sum(penalty.add_gradients(self._weights.full) for penalty in terms)
+        if not live:  # an optimizer passes over a parameter that has no gradient; one of zero decays its moments
+            for parameter in self._weights.full.values():
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         norm = clip_gradients(list(self._weights.full.values()), self.settings.gradient_clip)
         # One gradient that is not finite would spoil weights and moments for good.
         if np.isfinite(total) and np.isfinite(norm):
@@ -513,7 +535,14 @@ class PolicyUpdate:
             for penalty, reference in references
         ]
         parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, penalties, scores.entropy)
-        meter.add_tokens(parts, scores, [penalty.name for penalty, _ in references])
+        with torch.no_grad():
+            seen = {"ratio": parts.ratio, "clipped": parts.clipped.float(), "surprisal": -scores.logprobs}
+            seen |= {penalty.name: value for (penalty, _), value in zip(references, parts.penalties, strict=True)}
+            seen |= {} if scores.entropy is None else {"entropy": scores.entropy}
+            if not meter.counts["optimizer_steps"]:  # how far the ratio is from 1 before the weights move
+                seen["ratio/start"] = parts.ratio.log().abs()
+            for name, value in seen.items():
+                meter.add(name, float(value.mean()), value.numel())
         return (parts.loss * self._to_tensor(np.repeat(weights, [len(row.own) for row in rows]))).sum()
 
     # ---- scores, and gradients of one bias ---------------------------------------------------------------------------
@@ -536,16 +565,23 @@ class PolicyUpdate:
     def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
         """The groups with behaviour log-probs of the present policy."""
 
-        def score(trajectory: Trajectory) -> Trajectory:
+        rows = [
+            row
+            for group in groups
+            for trajectory in group
+            for row in build_trajectory_rows(trajectory, np.zeros(len(trajectory.turns)))
+        ]
+        scores = iter(self.score_rows(rows))
+
+        def renew(trajectory: Trajectory) -> Trajectory:
             segments = []
-            rows = list(build_trajectory_rows(trajectory, np.zeros(len(trajectory.turns))))
-            for segment, scores in zip(trajectory.segments, self.score_rows(rows), strict=True):
+            for segment in trajectory.segments:
                 logprobs = segment.logprobs.copy()
-                logprobs[segment.mask] = scores.cpu().numpy()
+                logprobs[segment.mask] = next(scores).cpu().numpy()
                 segments.append(segment._replace(logprobs=logprobs))
             return replace(trajectory, segments=tuple(segments))
 
-        return tuple(tuple(score(trajectory) for trajectory in group) for group in groups)
+        return tuple(tuple(renew(trajectory) for trajectory in group) for group in groups)
 
     def compute_bias_gradient(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """The gradient of the clipped policy loss with respect to a virtual bias on the last decoder block's output.
@@ -579,14 +615,17 @@ class PolicyUpdate:
 
     @contextlib.contextmanager
     def _swap_weights(self, weights: Tensors) -> Iterator[None]:
-        """Other weights in the model for the duration of a block."""
+        """Other weights in the model for the duration of a block, in which no gradient is computed."""
         parameters = self.policy.parameters()
         kept = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-        _copy_into(parameters, weights)
-        try:
-            yield
-        finally:
-            _copy_into(parameters, kept)
+        with torch.no_grad():
+            try:
+                for name, value in weights.items():
+                    parameters[name].copy_(value)
+                yield
+            finally:
+                for name, value in kept.items():
+                    parameters[name].copy_(value)
 
     @contextlib.contextmanager
     def _train_mode(self, seed: int) -> Iterator[None]:
@@ -613,13 +652,7 @@ class PolicyUpdate:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
 
 
-def _copy_into(parameters: Mapping[str, torch.nn.Parameter], weights: Tensors) -> None:
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
-
-
-_TOKEN_METRICS = ("ratio", "clipped", "surprisal", "entropy")
+_TOKEN_METRICS = ("ratio", "ratio/start", "clipped", "surprisal", "entropy")
 
 
 @dataclass(eq=False)
@@ -635,17 +668,6 @@ class _RunningMeans:
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value * weight
         self._weights[name] = self._weights.get(name, 0.0) + weight
-
-    @torch.no_grad()
-    def add_tokens(self, parts: TokenLosses, scores: TokenLogprobs, penalties: Sequence[str]) -> None:
-        size = parts.ratio.numel()
-        self.add("ratio", float(parts.ratio.mean()), size)
-        self.add("clipped", float(parts.clipped.float().mean()), size)
-        self.add("surprisal", float(-scores.logprobs.mean()), size)
-        for name, value in zip(penalties, parts.penalties, strict=True):
-            self.add(name, float(value.mean()), size)
-        if scores.entropy is not None:
-            self.add("entropy", float(scores.entropy.mean()), size)
 
     def compute_metrics(self, passes: Passes, shared: Sequence[str]) -> dict[str, float]:
         """The means. Metrics of tokens are combined over all shares; all others are the same for all of them."""

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.misconceptions import MisleadableEnv, check_misleadable
@@ -153,7 +155,11 @@ def measure_beliefs(env: EnvLike, groups: Iterable[Group]) -> dict[str, Belief]:
         own = env.follows(task, trajectory.actions, known.own)
         other = not own and any(env.follows(task, trajectory.actions, one) for one in known.others)
         found.setdefault(trajectory.category, []).append((own, other))
-    return {category: _summarize(rows) for category, rows in sorted(found.items())}
+    beliefs = {}
+    for category, rows in sorted(found.items()):
+        own_share, other_share = np.mean(rows, axis=0).tolist()
+        beliefs[category] = Belief(own_share, other_share, len(rows))
+    return beliefs
 
 
 def describe_misconceptions(
@@ -167,8 +173,3 @@ def describe_misconceptions(
         "misconceptions": {name: shown.to_plain() for name, shown in draw_misconceptions(env, settings).items()},
         "beliefs": {name: belief.to_plain() for name, belief in measure_beliefs(played, groups).items()},
     }
-
-
-def _summarize(rows: Sequence[tuple[bool, bool]]) -> Belief:
-    count = len(rows)
-    return Belief(sum(own for own, _ in rows) / count, sum(other for _, other in rows) / count, count)

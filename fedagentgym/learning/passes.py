@@ -9,82 +9,39 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.learning import forward
 from fedagentgym.learning.forward import ScoredRow, TokenLogprobs
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
-from fedagentgym.learning.weights import TrainedModel
 
-
-@runtime_checkable
-class Passes(Protocol):
-    """The calls of a step on the model that it trains."""
-
-    @property
-    def rank(self) -> int:
-        """Which share this is; the first is 0."""
-        ...
-
-    @property
-    def recomputes(self) -> bool:
-        """True if activations are recomputed in the backward pass, whatever is configured."""
-        ...
-
-    def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
-        """The limits of a pass, the same for every share."""
-        ...
-
-    def iter_batches(
-        self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
-    ) -> Iterator[list[int]]:
-        """Numbers of the rows that go through the model together here; all of them, unless they are `shared`."""
-        ...
-
-    def score(
-        self,
-        rows: Sequence[ScoredRow],
-        temperature: float = 1.0,
-        entropy: bool = False,
-        *,
-        kept: int | None = None,
-        bias: Tensor | None = None,
-    ) -> TokenLogprobs:
-        """`forward.compute_logprobs` of the model."""
-        ...
-
-    def add_up(self, numbers: Sequence[float]) -> list[float]:
-        """The sums of numbers over all shares."""
-        ...
-
-    def add_up_tensors(self, parts: list[Tensor]) -> list[Tensor]:
-        """The sums of tensors over all shares."""
-        ...
-
-    def leave_out_parameters(self) -> AbstractContextManager[None]:
-        """While it lasts, gradients of parameters are not wanted."""
-        ...
+if TYPE_CHECKING:
+    from fedagentgym.learning.sharding import ShardedPolicy
 
 
 @dataclass(frozen=True)
 class WholePasses:
-    """Passes through a model that lies on one device."""
+    """The calls of a step on a model that lies on one device."""
 
-    policy: TrainedModel
+    policy: TrainablePolicy
     rank: ClassVar[int] = 0
+    """Which share this is; the first is 0."""
     recomputes: ClassVar[bool] = False
+    """True if activations are recomputed in the backward pass, whatever is configured."""
 
     def find_limits(self, micro_tokens: int | Literal["auto"]) -> PassLimits:
+        """The limits of a pass, the same for every share."""
         return find_pass_limits(self.policy.model, self.policy.device, micro_tokens)
 
     def iter_batches(
         self, rows: Sequence[ScoredRow], limits: PassLimits, *, shared: bool = True
     ) -> Iterator[list[int]]:
+        """Numbers of the rows that go through the model together here; all of them, unless they are `shared`."""
         yield from forward.batch_rows(self.policy.model, rows, limits.micro_tokens)
 
     def score(
@@ -96,17 +53,21 @@ class WholePasses:
         kept: int | None = None,
         bias: Tensor | None = None,
     ) -> TokenLogprobs:
+        """`forward.compute_logprobs` of the model."""
         policy = self.policy
         return forward.compute_logprobs(policy.model, rows, policy.device, temperature, entropy, kept=kept, bias=bias)
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of numbers over all shares."""
         return list(numbers)
 
     def add_up_tensors(self, parts: list[Tensor]) -> list[Tensor]:
+        """The sums of tensors over all shares."""
         return parts
 
     @contextlib.contextmanager
     def leave_out_parameters(self) -> Iterator[None]:
+        """While it lasts, gradients of parameters are not wanted."""
         parameters = self.policy.parameters()
         for parameter in parameters.values():
             parameter.requires_grad_(False)
@@ -117,9 +78,12 @@ class WholePasses:
                 parameter.requires_grad_(True)
 
 
-def get_passes(policy: TrainedModel) -> Passes:
+Passes: TypeAlias = "WholePasses | ShardedPolicy"
+
+
+def get_passes(policy: TrainablePolicy) -> Passes:
     """The passes of a policy: its own, if it is sharded."""
-    return policy if isinstance(policy, Passes) else WholePasses(policy)
+    return cast("ShardedPolicy", policy) if hasattr(policy, "iter_batches") else WholePasses(policy)
 
 
 def clip_gradients(parameters: Sequence[torch.Tensor], most: float | None) -> float:

@@ -11,8 +11,9 @@ again. Some tiny agents come with the package (`agents/model/pretrained.py`).
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,7 +73,7 @@ def pretrain_tiny(
     """
     imitation = _plan_tiny(env_id, options, settings, agent, evaluation, seed)
     target = Path(folder) if folder is not None else get_tiny_folder(imitation.env)
-    return _find_or_make(imitation.make_untrained, imitation, target, made_from=None, force=force)
+    return _find_or_make(lambda: _make_untrained_agent(imitation), imitation, target, made_from=None, force=force)
 
 
 def start_tiny(
@@ -178,7 +179,9 @@ def pretrain_model(
         get_trainable_policy(made)
         return made
 
-    target = Path(folder) if folder is not None else _choose_folder(named, imitation, identity)
+    recipe = imitation.compute_digest({"identity": identity}).removeprefix("sha256:")
+    usual = cache_folder("warm", f"{Path(named).name}-{shorten_env_id(env.id)}-{recipe[:16]}")
+    target = usual if folder is None else Path(folder)
     return _find_or_make(load, imitation, target, made_from={"model": named, "identity": identity}, force=force)
 
 
@@ -204,14 +207,6 @@ class _Imitation(NamedTuple):
             return digest([*parts, plain, self.seed])
         return digest([*parts, {**plain, "model": made_from["identity"]}, self.seed])
 
-    def make_untrained(self) -> TokenAgent:
-        return _make_untrained_agent(self.env, self.settings, self.player, self.seed)
-
-
-def _choose_folder(named: str, imitation: _Imitation, identity: str) -> Path:
-    recipe = imitation.compute_digest({"identity": identity}).removeprefix("sha256:")
-    return cache_folder("warm", f"{Path(named).name}-{shorten_env_id(imitation.env.id)}-{recipe[:16]}")
-
 
 def _find_or_make(
     load: Callable[[], TokenAgent],
@@ -229,15 +224,21 @@ def _find_or_make(
         if note.get("recipe") == recipe:
             return PretrainResult(target, True, note)
     if not force and made_from is None and (shipped := find_shipped(recipe)) is not None:
-        _replace(target, lambda scratch: _copy_files(shipped.folder, scratch))
+        with _replacing(target) as scratch:
+            for file in shipped.folder.iterdir():
+                shutil.copyfile(file, scratch / file.name)
         return PretrainResult(target, True, dict(shipped.note))
+    import torch
+
     env, evaluation, seed = imitation.env, imitation.evaluation, imitation.seed
     with use_threads(imitation.player.threads):
         made = load()
         losses = warm_start(made, env, imitation.settings, derive(seed, "warm start"))
         unseen = open_env(env.id, **{**imitation.options, "split": evaluation.split})
         found = evaluate(made, unseen, evaluation, seed=seed)
-        machine = describe_machine()
+        # what the bits of a model depend on, besides its recipe
+        processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
+        machine = {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
     success = found.overall["success"]
     note = {
         "recipe": recipe,
@@ -256,19 +257,13 @@ def _find_or_make(
         "agent": imitation.player.model_dump(mode="json", exclude_unset=True),
         "machine": machine,
     }
-    _replace(target, lambda scratch: _save(made, scratch, note))
+    with _replacing(target) as scratch:
+        get_trainable_policy(made).save(scratch)
+        (scratch / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
     return PretrainResult(target, False, note)
 
 
-def describe_machine() -> dict[str, Any]:
-    """Return what the bits of a model depend on, besides its recipe."""
-    import torch
-
-    processor = f"{read_processor_name()}, {torch.backends.cpu.get_cpu_capability()}"
-    return {"torch": torch.__version__, "processor": processor, "threads": torch.get_num_threads()}
-
-
-def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: AgentSettings, seed: int) -> TokenAgent:
+def _make_untrained_agent(imitation: _Imitation) -> TokenAgent:
     """A tiny model with random weights, with the tiny agent's prompts and decoding."""
     import tempfile
 
@@ -276,11 +271,14 @@ def _make_untrained_agent(env: TextEnv, settings: WarmStartSettings, agent: Agen
     from fedagentgym.agents.model.tiny import make_tiny_model
     from fedagentgym.agents.presets import make_agent
 
+    env, settings, seed = imitation.env, imitation.settings, imitation.seed
     model, tokenizer = make_tiny_model(list_words(env), settings.size, settings.context_length, derive(seed, "weights"))
     init_weights(model, derive(seed, "spread"))
     with tempfile.TemporaryDirectory() as scratch:
         TorchPolicy(model, tokenizer).save(scratch)
-        chosen = AgentSettings.load(merge(agent.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch}))
+        chosen = AgentSettings.load(
+            merge(imitation.player.model_dump(exclude_unset=True), {"name": "tiny", "model": scratch})
+        )
         made: TokenAgent = make_agent(chosen, env, seed)  # type: ignore[assignment]
     return made
 
@@ -298,22 +296,14 @@ def init_weights(model: Any, seed: int) -> None:
                 parameter.copy_(torch.randn(parameter.shape, generator=random) * scale)
 
 
-def _save(agent: TokenAgent, folder: Path, note: Mapping[str, Any]) -> None:
-    get_trainable_policy(agent).save(folder)
-    (folder / PRETRAIN_NOTE).write_text(canonical_json(note) + "\n", "utf-8")
-
-
-def _copy_files(source: Path, folder: Path) -> None:
-    for file in source.iterdir():
-        shutil.copyfile(file, folder / file.name)
-
-
-def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Write the folder atomically; an older model of this package disappears at once, when the new one is complete."""
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A folder to write that takes the target's place atomically; an older model of this package disappears at once, when the
+    new one is complete."""
     fresh, old = (target.with_name(f".{target.name}.{word}{PART}") for word in ("fresh", "old"))
     _remove(fresh)
     with atomic_folder(fresh) as scratch:
-        fill(scratch)
+        yield scratch
     if target.exists():
         _read_metadata(target)
         _remove(old)

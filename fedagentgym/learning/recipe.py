@@ -16,6 +16,8 @@ from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.learning.settings import EvaluationSettings, LearningSettings, WarmStartSettings
 
+RECIPES: Any = files("fedagentgym.learning") / "recipes"
+
 
 class RecipeEnv(Settings):
     """An environment and its options."""
@@ -37,9 +39,7 @@ class Recipe(Settings):
 
 def list_recipes() -> list[str]:
     """The names of the recipes in this package."""
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in _get_recipe_folder().iterdir() if entry.name.endswith(".yaml")
-    )
+    return sorted(entry.name.removesuffix(".yaml") for entry in RECIPES.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load_recipe(name: str) -> Recipe:
@@ -62,7 +62,7 @@ def load_recipe(name: str) -> Recipe:
 
     if name not in list_recipes():
         raise unknown_name_error("recipe", name, list_recipes())
-    return Recipe.load(yaml.safe_load((_get_recipe_folder() / f"{name}.yaml").read_text("utf-8")), f"recipe {name}")
+    return Recipe.load(yaml.safe_load((RECIPES / f"{name}.yaml").read_text("utf-8")), f"recipe {name}")
 
 
 def find_recipe(env_id: str) -> Recipe | None:
@@ -79,10 +79,6 @@ def complete_tiny(agent: AgentSettings, env_id: str, warm_start: WarmStartSettin
         return agent
     given, usual = (one.model_dump(mode="json", exclude_unset=True) for one in (agent, recipe.agent))
     return AgentSettings.load(merge(usual, given), "agent")
-
-
-def _get_recipe_folder() -> Any:
-    return files("fedagentgym.learning") / "recipes"
 
 
 def prepare_agent(

@@ -52,10 +52,12 @@ class RolloutStats:
 
 
 class Rollouts(NamedTuple):
-    """The episodes, grouped by drawn task in the given order, and their statistics."""
+    """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
+    is the mean absolute difference between the log-probs that play recorded and those."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
+    mismatch: float | None = None
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -77,7 +79,7 @@ class Rollouts(NamedTuple):
             "env_steps": float(self.stats.steps),
         }
         seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
-        return means | seconds
+        return means | seconds | ({} if self.mismatch is None else {"mismatch": self.mismatch})
 
 
 class _Job(NamedTuple):
@@ -96,10 +98,6 @@ class _ActiveEpisode:
     moves: list[Move] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     out_of_room: bool = False
-
-    @property
-    def over(self) -> bool:
-        return self.episode.over or self.out_of_room
 
 
 def collect(
@@ -147,7 +145,12 @@ def collect(
         raise OptionError(f"group_size and parallel are at least 1, got {group_size} and {parallel}")
     world = open_env(env)
     player = make_agent(agent, world)
-    jobs = _iter_jobs(world, tasks, group_size, seed, first)
+    found = (world.pool[task] if isinstance(task, str) else task for task in tasks)
+    jobs = (
+        _Job(place * group_size + sample, task, derive(seed, "episode", place), sample)
+        for place, task in enumerate(found, start=first)
+        for sample in range(group_size)
+    )
     return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )
@@ -185,7 +188,7 @@ def _play(
             clock = time.perf_counter()
             _step_active(env, [rows[row] for row in order], moves, stats)
             stats.env_seconds += time.perf_counter() - clock
-            over = [row for row in order if rows[row].over]
+            over = [row for row in order if rows[row].episode.over or rows[row].out_of_room]
             players.leave(over)
             tell_episodes(len(over))
             for row in over:
@@ -196,16 +199,6 @@ def _play(
     ordered = [finished[number] for number in sorted(finished)]
     starts = range(0, len(ordered), group_size)
     return Rollouts(tuple(tuple(ordered[start : start + group_size]) for start in starts), stats)
-
-
-def _iter_jobs(env: TextEnv, tasks: Sequence[str | Task], group_size: int, seed: int, first: int) -> Iterator[_Job]:
-    number = first * group_size
-    for place, task in enumerate(tasks, start=first):
-        resolved = env.pool[task] if isinstance(task, str) else task
-        episode_seed = derive(seed, "episode", place)
-        for sample in range(group_size):
-            yield _Job(number, resolved, episode_seed, sample)
-            number += 1
 
 
 def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequence[Move], stats: RolloutStats) -> None:
@@ -221,25 +214,21 @@ def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequenc
     for (row, move), after in zip(acting, episodes, strict=True):
         before, row.episode = row.episode, after
         row.moves.append(move)
-        row.turns.append(_make_turn(env, before, move, after))
-        stats.tokens += len(move.token_ids)
-
-
-def _make_turn(env: TextEnv, before: Episode, move: Move, after: Episode) -> Turn:
-    view = after.view
-    return Turn(
-        observation=before.view.observation,
-        reply=move.reply,
-        acts=(move.action,),
-        reward=float(after.reward),
-        valid=bool(view.valid),
-        format=move.format,
-        rewards={name: float(view.rewards.get(name, 0.0)) for name in env.reward_names},
-        score=float(view.score),
-        tokens=len(move.token_ids),
-        learn=move.learn,
-        admissible=before.view.admissible or (),
-    )
+        turn = Turn(
+            observation=before.view.observation,
+            reply=move.reply,
+            acts=(move.action,),
+            reward=float(after.reward),
+            valid=bool(after.view.valid),
+            format=move.format,
+            rewards={name: float(after.view.rewards.get(name, 0.0)) for name in env.reward_names},
+            score=float(after.view.score),
+            tokens=len(move.token_ids),
+            learn=move.learn,
+            admissible=before.view.admissible or (),
+        )
+        row.turns.append(turn)
+        stats.tokens += turn.tokens
 
 
 def _make_trajectory(played: _ActiveEpisode) -> Trajectory:

@@ -137,6 +137,15 @@ class LearningSettings(Settings):
         default=False,
         description="minibatch_rows: rows keep their order, and rows drawn again fill the last step, as in the published code",
     )
+    behaviour: Literal["auto", "recorded", "recomputed"] = Field(
+        default="auto",
+        description="log-probs of the policy that played: recorded in play, or recomputed by the pass that learns; auto: "
+        "recomputed with top_p below 1, a model that is not float32, or another engine",
+    )
+    empty_minibatches: Literal["skip", "step"] = Field(
+        default="skip",
+        description="a mini-batch without advantages takes no optimizer step, or step: one by the other terms, moments and decay",
+    )
     micro_tokens: MicroTokens = Field(
         default="auto",
         description="tokens per forward pass; affects memory only; auto: by the model's sizes, for passes of half a gigabyte",

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.players.scripted import Demonstrator
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.progress import Progress, show_progress
 from fedagentgym.base.streams import derive, generator, stream
@@ -30,7 +31,7 @@ from fedagentgym.learning.passes import clip_gradients, get_passes
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings, MisconceptionSettings, SupervisedSettings, WarmStartSettings
 from fedagentgym.learning.trajectory import NO_IDS, Trajectory, map_tokens_to_turns
-from fedagentgym.learning.weights import Optimizer, OwnedWeights, TrainedModel, make_muon, make_optimizer
+from fedagentgym.learning.weights import OwnedWeights, make_muon, make_optimizer
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
@@ -64,24 +65,17 @@ def make_examples(
     trajectories: Iterable[Trajectory], observation_weight: float = 0.1, *, imitate_noise: bool = False
 ) -> list[Example]:
     """One example per segment that has something to imitate."""
-    return [
-        example
-        for trajectory in trajectories
-        for example in _iter_trajectory_examples(trajectory, observation_weight, imitate_noise)
-    ]
-
-
-def _iter_trajectory_examples(
-    trajectory: Trajectory, observation_weight: float, imitate_noise: bool
-) -> Iterator[Example]:
-    wanted = np.array([turn.learn or imitate_noise for turn in trajectory.turns], dtype=np.bool_)
-    for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
-        ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
-        weights = np.full(len(ids), observation_weight, dtype=np.float32)
-        weights[len(segment.prompt_ids) + np.flatnonzero(segment.mask)] = wanted[owner]
-        weights[:1] = 0.0
-        if weights.any():
-            yield Example(ids, weights)
+    examples = []
+    for trajectory in trajectories:
+        wanted = np.array([turn.learn or imitate_noise for turn in trajectory.turns], dtype=np.bool_)
+        for segment, owner in zip(trajectory.segments, map_tokens_to_turns(trajectory), strict=True):
+            ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
+            weights = np.full(len(ids), observation_weight, dtype=np.float32)
+            weights[len(segment.prompt_ids) + np.flatnonzero(segment.mask)] = wanted[owner]
+            weights[:1] = 0.0
+            if weights.any():
+                examples.append(Example(ids, weights))
+    return examples
 
 
 class SupervisedTraining:
@@ -90,22 +84,18 @@ class SupervisedTraining:
     It begins with the weights that the model holds.
     """
 
-    def __init__(self, policy: TrainedModel, settings: SupervisedSettings) -> None:
+    def __init__(self, policy: TrainablePolicy, settings: SupervisedSettings) -> None:
         self.policy, self.settings = policy, settings
         self._passes = get_passes(policy)
         self._weights = OwnedWeights(policy)
-        self._optimizers = self._make_optimizers()
         self.step = 0
-
-    def _make_optimizers(self) -> list[Optimizer]:
-        settings, full = self.settings, self._weights.full
         adam = LearningSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
-        if settings.matrix_rate is None:
-            return [make_optimizer(full, adam)]
-        inner = find_layer_matrices(self.policy)
-        others = make_optimizer({name: value for name, value in full.items() if name not in inner}, adam)
-        matrices = [value for name, value in full.items() if name in inner]
-        return [make_muon(matrices, settings.matrix_rate), others]
+        inner = set() if settings.matrix_rate is None else find_layer_matrices(policy)
+        full = self._weights.full
+        self._optimizers = [make_optimizer({name: value for name, value in full.items() if name not in inner}, adam)]
+        if settings.matrix_rate is not None:
+            matrices = [value for name, value in full.items() if name in inner]
+            self._optimizers.insert(0, make_muon(matrices, settings.matrix_rate))
 
     def run(self, data: Sequence[Example], seed: int, progress: Progress | None = None) -> list[float]:
         """All steps; returns the loss of each."""
@@ -129,13 +119,16 @@ class SupervisedTraining:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = factor * optimizer.defaults["lr"]
+            optimizer.zero_grad()
         total = float(sum(example.weights.sum() for example in batch))
-        self._zero_gradients()
         loss_value = 0.0
         map_large_tensors(self.policy.model, self.policy.device)
         limits = self._passes.find_limits(settings.micro_tokens)
         for part in self._passes.iter_batches(batch, limits):
-            loss = self._compute_loss([batch[index] for index in part], limits.kept) / total
+            examples = [batch[index] for index in part]
+            scores = self._passes.score(examples, kept=limits.kept)
+            weights = np.concatenate([example.weights[example.own] for example in examples])
+            loss = -(scores.logprobs * torch.from_numpy(weights).to(self.policy.device)).sum() / total
             loss.backward()  # type: ignore[no-untyped-call]
             loss_value += float(loss.detach())
         self._weights.copy_gradients_from_model()
@@ -145,7 +138,8 @@ class SupervisedTraining:
             for optimizer in self._optimizers:
                 optimizer.step()
             self._weights.copy_to_model()
-        self._zero_gradients()
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
         self.policy.bump_version()
         self.step += 1
         return loss_value
@@ -154,18 +148,8 @@ class SupervisedTraining:
         """Copies of the weights, in full precision."""
         return self._weights.to_arrays()
 
-    def _compute_loss(self, batch: Sequence[Example], kept: int) -> torch.Tensor:
-        """Sum over tokens of weight times surprisal."""
-        scores = self._passes.score(batch, kept=kept)
-        weights = np.concatenate([example.weights[example.own] for example in batch])
-        return -(scores.logprobs * torch.from_numpy(weights).to(self.policy.device)).sum()
 
-    def _zero_gradients(self) -> None:
-        for optimizer in self._optimizers:
-            optimizer.zero_grad()
-
-
-def find_layer_matrices(policy: TrainedModel) -> set[str]:
+def find_layer_matrices(policy: TrainablePolicy) -> set[str]:
     """Names of the matrices inside the layers: all but the embeddings and the output head, for which Muon is not suited."""
     model: Any = policy.model
     ends = [module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())]

@@ -129,6 +129,12 @@ PerTurn = tuple[Values, ...]
 def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool = False) -> dict[str, Any]:
     """Plain values and arrays: the content of a message. Without segments it is plain JSON, for people: with the last
     observation, which is not used for learning, and optionally with the admissible actions of every turn."""
+    turns = []
+    for turn in trajectory.turns:
+        turns.append(turn._asdict() | {"rewards": dict(turn.rewards), "acts": list(turn.acts)})
+        del turns[-1]["admissible"]
+        if admissible and turn.admissible:
+            turns[-1]["admissible"] = list(turn.admissible)
     plain: dict[str, Any] = {
         "task": trajectory.task,
         "seed": trajectory.seed,
@@ -138,7 +144,7 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
         "success": trajectory.success,
         "terminated": trajectory.terminated,
         "truncated": trajectory.truncated,
-        "turns": [_format_turn(turn, admissible=admissible) for turn in trajectory.turns],
+        "turns": turns,
     }
     if trajectory.labels:
         plain["labels"] = dict(trajectory.labels)
@@ -147,12 +153,6 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
     else:
         plain["last"] = trajectory.last
     return plain
-
-
-def _format_turn(turn: Turn, *, admissible: bool) -> dict[str, Any]:
-    plain = turn._asdict() | {"rewards": dict(turn.rewards), "acts": list(turn.acts)}
-    del plain["admissible"]
-    return plain | {"admissible": list(turn.admissible)} if admissible and turn.admissible else plain
 
 
 def from_plain(plain: Mapping[str, Any], *, brief: bool = False) -> Trajectory:
@@ -256,32 +256,28 @@ def make_segments(moves: Sequence[Move]) -> tuple[Segment, ...]:
     """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has tokens."""
     if not any(move.token_ids for move in moves):
         return ()
-    numbered = groupby(zip(number_segments(moves), moves, strict=True), key=itemgetter(0))
-    return tuple(_join_moves([move for _, move in members]) for _, members in numbered)
-
-
-def _join_moves(moves: Sequence[Move]) -> Segment:
-    ids: list[int] = []
-    mask: list[bool] = []
-    logprobs: list[float] = []
-    for index, move in enumerate(moves):
-        given = () if index == 0 else move.context_ids
-        ids += [*given, *move.token_ids]
-        mask += [False] * len(given) + [True] * len(move.token_ids)
-        logprobs += [0.0] * len(given) + list(move.logprobs or [0.0] * len(move.token_ids))
-    segment = Segment(
-        np.array(moves[0].context_ids, dtype=np.int32),
-        np.array(ids, dtype=np.int32),
-        np.array(mask, dtype=np.bool_),
-        np.array(logprobs, dtype=np.float32),
-    )
-    allowed = [choices for move in moves for choices in move.allowed]
-    if not allowed:
-        return segment
-    return segment._replace(
-        allowed_ids=np.array([token for choices in allowed for token in choices], dtype=np.int32),
-        allowed_counts=np.array([len(choices) for choices in allowed], dtype=np.int32),
-    )
+    segments = []
+    for _, members in groupby(zip(number_segments(moves), moves, strict=True), key=itemgetter(0)):
+        joined = [move for _, move in members]
+        ids: list[int] = []
+        mask: list[bool] = []
+        logprobs: list[float] = []
+        for index, move in enumerate(joined):
+            given = () if index == 0 else move.context_ids
+            ids += [*given, *move.token_ids]
+            mask += [False] * len(given) + [True] * len(move.token_ids)
+            logprobs += [0.0] * len(given) + list(move.logprobs or [0.0] * len(move.token_ids))
+        allowed = [choices for move in joined for choices in move.allowed]
+        segment = Segment(
+            prompt_ids=np.array(joined[0].context_ids, dtype=np.int32),
+            token_ids=np.array(ids, dtype=np.int32),
+            mask=np.array(mask, dtype=np.bool_),
+            logprobs=np.array(logprobs, dtype=np.float32),
+            allowed_ids=np.array([token for choices in allowed for token in choices], dtype=np.int32),
+            allowed_counts=np.array([len(choices) for choices in allowed], dtype=np.int32),
+        )
+        segments.append(segment)
+    return tuple(segments)
 
 
 def map_tokens_to_turns(trajectory: Trajectory) -> list[NDArray[np.int64]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedagentgym.agents.model.policy import to_array
-from fedagentgym.agents.protocols import WeightOwner
+from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
 from fedagentgym.learning.settings import LearningSettings
 
@@ -30,30 +30,13 @@ Tensors = dict[str, Tensor]
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
 
-class TrainedModel(Protocol):
-    """The part of a `TrainablePolicy` that a learner uses."""
-
-    model: torch.nn.Module
-    device: torch.device
-
-    def parameters(self) -> dict[str, torch.nn.Parameter]: ...
-
-    def get_weights(self) -> dict[str, NDArray[Any]]: ...
-
-    def set_weights(self, weights: Arrays) -> None: ...
-
-    def bump_version(self) -> None: ...
-
-    def claim(self, owner: WeightOwner | None = None) -> None: ...
-
-
 class OwnedWeights:
     """The trainable parameters of one learner, in full precision.
 
     `values` are the unrounded values of a narrow model, which already holds their rounded values.
     """
 
-    def __init__(self, policy: TrainedModel, values: Arrays | None = None) -> None:
+    def __init__(self, policy: TrainablePolicy, values: Arrays | None = None) -> None:
         self._policy = policy
         policy.claim(self)
         self._parameters = policy.parameters()
@@ -101,14 +84,11 @@ class OwnedWeights:
 
     def clone(self) -> Tensors:
         """Copies as tensors, wherever the weights are."""
-        return {name: value.detach().clone() for name, value in self._read().items()}
+        return {name: value.detach().clone() for name, value in (self.full | (self._saved or {})).items()}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Copies as plain arrays, wherever the weights are."""
-        return {name: to_array(value) for name, value in self._read().items()}
-
-    def _read(self) -> Tensors:
-        return self.full if self._saved is None else {**self.full, **self._saved}
+        return {name: to_array(value) for name, value in (self.full | (self._saved or {})).items()}
 
 
 def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -116,13 +96,10 @@ def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None 
     kind = dtype or like.dtype
     if not is_sharded(like):
         return torch.from_numpy(np.array(array)).to(device=like.device, dtype=kind)
-    from torch.distributed.tensor import distribute_tensor
 
     sharded: Any = like
-    mesh = sharded.device_mesh
-    whole = torch.from_numpy(np.array(array)).to(device=mesh.device_type, dtype=kind)
-    part: Tensor = distribute_tensor(whole, mesh, sharded.placements, src_data_rank=None).to(like.device)
-    return part
+    whole = torch.from_numpy(np.array(array)).to(device=sharded.device_mesh.device_type, dtype=kind)
+    return _part(whole, sharded).to(like.device)
 
 
 def to_parameter_tensors(arrays: Arrays, parameters: Tensors) -> Tensors:
@@ -145,14 +122,9 @@ _COUNTS = "counts"
 class Optimizer(Protocol):
     """The part of an optimizer of torch that is used here."""
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]: ...
-
-    @property
-    def defaults(self) -> dict[str, Any]: ...
-
-    @property
-    def state(self) -> Any: ...
+    param_groups: list[dict[str, Any]]
+    defaults: dict[str, Any]
+    state: Any
 
     def zero_grad(self) -> None: ...
 

@@ -7,12 +7,12 @@ often repeated. The component inserts them as text, never as markup, since an ag
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.episodes import Line, read_lines
 from fedagentgym.learning.trajectory import Trajectory
 
 MOST_CHARACTERS = 1_500_000
@@ -52,23 +52,18 @@ class _Texts:
 
 def read_episodes(file: Path) -> list[ShownEpisode]:
     """All episodes of a file that an evaluation or a run has written."""
-    return [_label(line.trajectory, line.about) for line in read_lines(file)]
+    return label_episodes(read_lines(file))
 
 
-def read_samples(folder: Path) -> list[ShownEpisode]:
-    """The sampled training episodes of a run."""
-    return [
-        _label(line.trajectory, {**line.about, "round": int(file.stem) if file.stem.isdecimal() else None})
-        for file in sorted(folder.glob("trajectories/*.jsonl"))
-        for line in read_lines(file)
-    ]
-
-
-def _label(trajectory: Trajectory, about: Mapping[str, Any]) -> ShownEpisode:
-    client, number = about.get("client"), about.get("round")
-    client = client if isinstance(client, int) else None
-    number = number if isinstance(number, int) else None
-    return ShownEpisode(trajectory, client, number, str(about.get("set", "")))
+def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
+    """Episodes with what their lines say of client, round and set."""
+    found = []
+    for line in lines:
+        client, number = line.about.get("client"), line.about.get("round")
+        client = client if isinstance(client, int) else None
+        number = number if isinstance(number, int) else None
+        found.append(ShownEpisode(line.trajectory, client, number, str(line.about.get("set", ""))))
+    return found
 
 
 # ---- the data of a page --------------------------------------------------------------------------------------------

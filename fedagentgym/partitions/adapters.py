@@ -16,7 +16,7 @@ from fedagentgym.envs.make import env_class, read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
-from fedagentgym.partitions.record import NoVariants, SplitRecord
+from fedagentgym.partitions.record import SplitRecord
 from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
 from fedagentgym.partitions.verification import IMPORTED
 
@@ -99,7 +99,7 @@ def import_client_split(
         seed=0,
         clients=clients,
         ids=table.ids,
-        variants=NoVariants(len(rows)),
+        variants=(None,) * len(rows),
         roles=named,
         evaluation=cls.evaluation_splits,
         provenance=collect_provenance(),

@@ -45,7 +45,7 @@ from fedagentgym.partitions.division import (
     make_sampler,
 )
 from fedagentgym.partitions.labels import resolve_labels
-from fedagentgym.partitions.record import NoVariants, SplitRecord, find_outside
+from fedagentgym.partitions.record import SplitRecord, find_outside
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
 from fedagentgym.version import __version__
@@ -256,8 +256,8 @@ class ClientSplit:
             OutOfRangeError: If there is no such client.
             DataError: If its tasks do not match the digest of a stored split.
         """
-        index = self.record.validate_client(index)
-        return Client(self, index, self.record.get_tasks(index), self.record.variants[index])
+        tasks = self.record.get_tasks(index)
+        return Client(self, int(index), tasks, self.record.variants[index])
 
     def role(self, name: str) -> TaskPool:
         """Return the tasks that were set aside for a role.
@@ -469,7 +469,7 @@ def federate(
     if not isinstance(server_overlap, int | float) or not 0.0 <= server_overlap <= 1.0:
         raise OptionError(f"server_overlap is a number between 0 and 1, got {show_value(server_overlap)}")
     sampler, sizes = make_sampler(partition, parameters), check_role_sizes(roles or {})
-    request = complete_request(cls.id, cls.variants, variant)
+    request = None if variant is None else complete_request(cls.id, cls.variants, variant)
     whole = open_pool(env_id, split, options, pool)
     table = TaskTable.from_pool(whole)
     needs_labels = sampler.needs_labels or parameters.get("label") == "hardness"
@@ -483,7 +483,7 @@ def federate(
     if found is not None:
         table = table.with_solved(found.solved)
     division = divide(table, sampler, clients, seed, sizes, server_overlap)
-    variants: Sequence[Plain | None] = NoVariants(len(division.clients))
+    variants: Sequence[Plain | None] = (None,) * len(division.clients)
     if request is not None:
         variants = assign_variants(cls.id, cls.variants, request, seed, len(division.clients))
     made = SplitRecord(
@@ -589,7 +589,8 @@ def bind(
     try:
         if record.sampler in SAMPLERS:
             make_sampler(record.sampler, record.parameters)
-        complete_request(cls.id, cls.variants, record.variant)
+        if record.variant is not None:
+            complete_request(cls.id, cls.variants, record.variant)
     except FedAgentGymError as error:
         raise DataError(f"{where} has impossible parameters: {error}") from None
     opened = ClientSplit(record, pool, options, own_pool=own_pool)

@@ -32,23 +32,6 @@ _PIECE = 1 << 24
 ROLES = ("public", "auxiliary", "server", "warmup")
 
 
-class NoVariants(Sequence[None]):
-    """The clients' variants if all play the unchanged environment."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [None] * len(range(*index.indices(self._count)))
-        if not -self._count <= index < self._count:
-            raise IndexError(index)
-        return None
-
-
 @dataclass(frozen=True, eq=False)
 class SplitRecord:
     """A division of a pool as it is stored; `ClientSplit.record` is one.
@@ -107,7 +90,10 @@ class SplitRecord:
             OutOfRangeError: If there is no such client.
             DataError: If the ids do not match the digest.
         """
-        client = self.validate_client(client)
+        if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
+            raise OutOfRangeError(
+                f"there is no client {show_value(client)}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
+            )
         ids = self._lookup_ids(client)
         if self.stored_digests is not None:
             expected = self.stored_digests[32 * client : 32 * client + 32]
@@ -116,14 +102,6 @@ class SplitRecord:
                     f"client {client} of the split does not match its digest: the file was changed, or it belongs to another pool"
                 )
         return ids
-
-    def validate_client(self, client: int) -> int:
-        """The number of a client as a plain integer; the error names the valid numbers."""
-        if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(self):
-            raise OutOfRangeError(
-                f"there is no client {show_value(client)}: the split has {len(self):,}, numbered 0 to {len(self) - 1:,}"
-            )
-        return int(client)
 
     def iter_tasks(self) -> Iterator[tuple[str, ...]]:
         """The task ids of every client, in order."""
@@ -163,7 +141,9 @@ class SplitRecord:
 
     @cached_property
     def digest(self) -> str:
-        return record_digest(self.to_header(), self.client_digests)
+        """sha256 over the header and the clients' digests."""
+        covered = canonical_json(self.to_header()).encode("ascii") + b"\n" + self.client_digests
+        return "sha256:" + hashlib.sha256(covered).hexdigest()
 
     def _lookup_ids(self, client: int) -> tuple[str, ...]:
         if self.ids is None:
@@ -179,10 +159,6 @@ class SplitRecord:
 def compute_client_digest(ids: Sequence[str], variant: Plain | None) -> bytes:
     text = "\n".join([*ids, "null" if variant is None else canonical_json(dict(variant))])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-def record_digest(header: Mapping[str, Any], client_digests: bytes) -> str:
-    return "sha256:" + hashlib.sha256(canonical_json(header).encode("ascii") + b"\n" + client_digests).hexdigest()
 
 
 def find_unordered(clients: Assignment) -> int | None:

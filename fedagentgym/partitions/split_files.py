@@ -29,7 +29,6 @@ from fedagentgym.partitions.labels import is_count
 from fedagentgym.partitions.record import (
     MAX_ASSIGNMENTS,
     MAX_CLIENTS,
-    NoVariants,
     SplitRecord,
     check_header,
     is_id_list,
@@ -126,9 +125,8 @@ def to_json(record: SplitRecord) -> str:
     """One line per entry and per client, so that two splits can be compared line by line."""
     header = record.to_header()
     rows = [json.dumps(list(ids)) for ids in record.iter_tasks()]
-    variants = (
-        None if isinstance(record.variants, NoVariants) else [canonical_json(variant) for variant in record.variants]
-    )
+    is_varied = any(variant is not None for variant in record.variants)
+    variants = [canonical_json(variant) for variant in record.variants] if is_varied else None
     lines = [f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in header.items()]
     lines.append(f'"digest": {json.dumps(record.digest)}')
     lines.append(f'"provenance": {json.dumps(dict(record.provenance), sort_keys=True)}')
@@ -151,7 +149,7 @@ def from_json(data: Any, where: str) -> SplitRecord:
     number = {name: index for index, name in enumerate(ids)}
     assignment = Assignment.from_lists([number[name] for name in row] for row in clients)
     if variants is None:
-        variants = NoVariants(len(clients))
+        variants = [None] * len(clients)
     elif (
         not isinstance(variants, list)
         or len(variants) != len(clients)
@@ -180,7 +178,7 @@ def _write_arrays(record: SplitRecord, folder: Path, pool_ids: Sequence[str]) ->
         "items.bin": items,
         "digests.bin": np.frombuffer(record.client_digests, dtype=np.uint8),
     }
-    if not isinstance(record.variants, NoVariants):
+    if any(variant is not None for variant in record.variants):
         texts = [canonical_json(variant).encode("ascii") for variant in record.variants]
         arrays["variants.bin"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
         arrays["variant_offsets.bin"] = compute_offsets(np.array([len(text) for text in texts], dtype=np.int64))
@@ -217,7 +215,7 @@ def _load_arrays(path: Path) -> SplitRecord:
     offsets = open_offsets(files, "offsets.bin", clients, assignments, where)
     items = open_array(files, "items.bin", assignments, where)
     digests = open_array(files, "digests.bin", 32 * clients, where).tobytes()
-    variants: Sequence[Any] = NoVariants(clients)
+    variants: Sequence[Any] = (None,) * clients
     if varied:
         size = files["variants.bin"].size if "variants.bin" in files else 0
         starts = open_offsets(files, "variant_offsets.bin", clients, size, where)

@@ -31,7 +31,8 @@ from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, unpack_parts
 from fedagentgym.base.settings import Settings
-from fedagentgym.runs.folder import format_document, parse_document
+from fedagentgym.learning.episodes import Line, read_lines
+from fedagentgym.runs.folder import RANKED, RunFolder, find_runs, format_document, parse_document
 from fedagentgym.runs.record import Digest
 
 LIST, TAR = "digests.json", ".tar.xz"
@@ -323,6 +324,23 @@ class Archive:
             raise
         except Exception as error:
             raise DataError(f"{self.where} is damaged, or no archive of runs: {type(error).__name__}") from None
+
+
+def read_evaluated(place: Path) -> Iterator[Line]:
+    """The episodes by which a run, all runs of a folder or all of an archive are evaluated, or those of a file."""
+    if is_archive(place):
+        archive = Archive(place)
+        for name in archive.runs:
+            with archive.unpack(name, [RANKED]) as folder:
+                yield from RunFolder(folder).read_evaluated()
+    elif place.is_dir():
+        runs = find_runs(place)
+        if not any(run.find_episodes() for run in runs):
+            raise DataError(f"{format_path(place)} is neither a run with evaluated episodes nor a folder of such runs")
+        for run in runs:
+            yield from run.read_evaluated()
+    else:
+        yield from read_lines(place)
 
 
 class _Stream:

@@ -7,7 +7,7 @@
     evaluation/ranked.jsonl    the episodes of the ranked tasks
     evaluation/worlds.jsonl    training: the ranked tasks in the clients' own worlds
     rounds/, states/           training: commits and what clients keep, from which a killed run goes on
-    progress.json              an evaluation that is under way: how far it is
+    progress.json              an evaluation that is under way: how far it is; it counts only as long as there is no record
     trajectories/, background.json, report.html      for people
 
 What is above `rounds/` is what others need to check every number; `publish` gives it as it goes into an archive.
@@ -15,7 +15,7 @@ What is above `rounds/` is what others need to check every number; `publish` giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, parse_json, parse_yaml, read_bytes, read_text, write_atomic
 from fedagentgym.base.settings import Settings, merge
-from fedagentgym.learning.episodes import format_line, read_lines
+from fedagentgym.learning.episodes import Line, format_line, read_lines
 from fedagentgym.runs.record import FORMAT, RunRecord
 
 CONFIG, RECORD, METRICS = "config.yaml", "result.json", "metrics.jsonl"
@@ -107,6 +107,10 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Finish the run: who finds a record finds a whole run."""
+        if not self.is_run:
+            raise DataError(
+                f"the run folder {format_path(self.path)} was moved or removed: the run's record has no place"
+            )
         write_atomic(self.path / RECORD, format_document(record))
 
     def get_evaluation(self, number: int) -> Path:
@@ -123,6 +127,17 @@ class RunFolder:
         if (self.path / RANKED).is_file():
             return self.path / RANKED
         return next(reversed(self.list_evaluations().values()), None)
+
+    def read_evaluated(self) -> Iterator[Line]:
+        """The episodes by which the run is evaluated, if there are any."""
+        file = self.find_episodes()
+        return iter(()) if file is None else read_lines(file)
+
+    def read_samples(self) -> Iterator[Line]:
+        """The sampled training episodes; a line names its environment and its round."""
+        for file in sorted(self.path.glob("trajectories/*.jsonl")):
+            more = {"env": self.config["env"].get("id"), "round": int(file.stem) if file.stem.isdecimal() else None}
+            yield from (line._replace(about={**line.about, **more}) for line in read_lines(file))
 
     def publish(self) -> dict[str, bytes]:
         """The files of the run as they go into an archive, what is read most often first.

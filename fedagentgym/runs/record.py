@@ -170,7 +170,7 @@ class ClientRecord(Settings):
 
 
 class Usage(Settings):
-    """The usage of a hosted model; `uncounted` answers came without numbers of tokens."""
+    """The usage of a hosted model; `uncounted` answers came without numbers of tokens that can be true."""
 
     requests: Count = 0
     retries: Count = 0

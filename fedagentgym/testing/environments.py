@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,12 @@ from fedagentgym.partitions import split_files
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.partitions.division import dump_parameters, make_sampler, sample_clients
 from fedagentgym.partitions.table import TaskTable, encode_values
+from fedagentgym.partitions.verification import COMPARED_TASKS, have_same_tasks
 from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
 PLAYED = 6
 """Episodes that are played to their end."""
-COMPARED_TASKS = 200
-"""Tasks of a split whose payloads are compared with those of the others."""
 HINTS = {
     "load_pool": ": it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
     "begin": ': it returns `return state, View(observation="...")`',
@@ -45,6 +44,8 @@ HINTS = {
     "expert": ": it returns an object with act(episode)",
 }
 """The most probable meaning of an error in a method."""
+CALLERS = {"reset_many": "begin", "step_many": "advance"} | {name: name for name in HINTS}
+"""The method that failed, by the function of a traceback: one that was assigned to a class has any name."""
 INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
@@ -134,7 +135,7 @@ def _one_sentence() -> Iterator[None]:
         raise AssertionError(str(error)) from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        method = next((one.name.lstrip("_") for one in reversed(frames) if one.name.lstrip("_") in HINTS), "it")
+        method = next((CALLERS[one.name] for one in reversed(frames) if one.name in CALLERS), "it")
         where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
         raise AssertionError(f"{method} ({where}) raised {describe_error(error)}{HINTS.get(method, '')}") from error
 
@@ -241,7 +242,7 @@ def _check_description(env: TextEnv) -> None:
 
 def _check_pools(env: TextEnv) -> None:
     """Every split has tasks of its own, the same whenever it is loaded."""
-    tasks: dict[str, list[str]] = {}
+    pools: dict[str, TaskPool] = {}
     known: dict[str, str] = {}
     for split in env.splits:
         pool, again = env.load_pool(split), env.load_pool(split)
@@ -261,15 +262,13 @@ def _check_pools(env: TextEnv) -> None:
         assert pool.digest == again.digest and list(pool.ids) == list(again.ids), (
             f"load_pool({split!r}) gives other tasks each time: draw from fedagentgym.stream(seed, split, number)"
         )
-        some = [pool[place] for place in range(min(len(pool), COMPARED_TASKS))]
-        for one, other in zip(some, again, strict=False):
+        for one, other in islice(zip(pool, again, strict=True), COMPARED_TASKS):
             assert _represent(one.payload) == _represent(other.payload), (
                 f"load_pool({split!r}) gives the task {one.id} another payload each time: draw from fedagentgym.stream"
             )
-        tasks[split] = [text for one in some if (text := _represent(one.payload)) is not None]
-    for first, second in combinations([split for split in env.splits if tasks[split]], 2):
-        count = min(len(tasks[first]), len(tasks[second]))
-        assert tasks[first][:count] != tasks[second][:count] and sorted(tasks[first]) != sorted(tasks[second]), (
+        pools[split] = pool
+    for first, second in combinations([split for split, pool in pools.items() if len(pool)], 2):
+        assert not have_same_tasks(pools[first], pools[second]), (
             f"load_pool gives the same tasks for {first!r} and {second!r}: success on held-out tasks would be that on training"
             " tasks; draw each split's own, stream(seed, split, number)"
         )
@@ -493,7 +492,6 @@ def check_variant(env_id: str, kind: str, *, env: Mapping[str, Any] | None = Non
     options = dict(env or {})
     cls = ENVIRONMENTS.get(env_id)
     request = complete_request(cls.id, cls.variants, {"kind": kind, **parameters})
-    assert request is not None
     drawn = assign_variants(cls.id, cls.variants, request, 0, CLIENTS)
     assert drawn == assign_variants(cls.id, cls.variants, request, 0, CLIENTS), (
         f"{kind} draws another variant each time"

@@ -83,7 +83,7 @@ def check_algorithm(
 def _run(plain: Mapping[str, Any], folder: Path) -> RunResult:
     from fedagentgym.experiment.run import train
 
-    return train(merge(plain, {"output": {"folder": str(folder)}}))
+    return train(merge(plain, {"output": {"folder": str(folder)}}), force=True)
 
 
 def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name: str) -> None:
@@ -104,7 +104,7 @@ def _check_resume(plain: Mapping[str, Any], folder: Path, first: RunResult, name
                 raise Stop
 
     try:
-        train(merge(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()])
+        train(merge(plain, {"output": {"folder": str(folder)}}), observers=[StopAfterOne()], force=True)
     except Stop:
         assert CommitStore(folder / "rounds").list_rounds()[-1] == 1
     resumed = resume(folder, trust=Trust(folder=True))

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedagentgym.agents.model.generate import nucleus
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.replies import nucleus
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding
 from fedagentgym.agents.text.constraints import ActionTrie, FreeWords
 from fedagentgym.base.streams import Stream, stream

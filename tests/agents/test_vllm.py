@@ -299,7 +299,7 @@ def test_fedagent_trains_through_vllm(tmp_path: Path) -> None:
         "federation": {"rounds": 2, "clients_per_round": 2},
         "evaluation": {"every": 2, "tasks": 2},
         "output": {"folder": str(tmp_path / "run"), "report": "none"},
-    })  # fmt: skip
+    }, force=True)  # fmt: skip
     assert len(StandIn.made) == 1
     calls = [name for name, _ in StandIn.made[0].calls if name in ("reload_weights", "generate")]
     changes = [a for a, b in zip(calls, ["", *calls], strict=False) if a == "reload_weights" and b != a]

@@ -32,7 +32,10 @@ from fedagentgym.partitions.client_split import ClientSplit
 
 Vector = NDArray[np.float64]
 CLIENTS, RATE, STEPS = 4, 0.1, 8
-LEARNING = LearningSettings(optimizer="sgd", learning_rate=RATE, weight_decay=0.0, gradient_clip=None)
+LEARNING = LearningSettings(
+    optimizer="sgd", learning_rate=RATE, weight_decay=0.0, gradient_clip=None, empty_minibatches="step"
+)
+"""Every step is one of the penalties: the rows have no advantages."""
 IDLE = Row(np.zeros(2, np.int64), np.ones(1, np.int64), np.zeros(1, np.float32), np.zeros(1), NO_IDS, NO_IDS)
 """A row whose advantage is zero: the loss is then that of the penalties alone."""
 
@@ -201,7 +204,7 @@ def plain_feddyn(rounds: int, asked: int | None, alpha: float) -> Vector:
 
 @pytest.mark.parametrize("asked", [None, 2])
 def test_scaffold_is_the_plain_loop_with_option_two(tmp_path: Path, asked: int | None) -> None:
-    found = run(tmp_path, Scaffold, ScaffoldSettings(local_steps=STEPS, server_rate=0.8), 4, asked)
+    found = run(tmp_path, Scaffold, ScaffoldSettings(local_steps=STEPS, server_step=0.8), 4, asked)
     assert np.abs(found - plain_scaffold(4, asked, 0.8)).max() < 1e-10
 
 

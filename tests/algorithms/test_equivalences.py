@@ -53,6 +53,65 @@ def test_pubswap_that_never_swaps_is_fedavg_of_grpo(tmp_path: Path) -> None:
     assert theta(swap) == theta(plain)
 
 
+SPARSE = {"learning": {"group_size": 2, "minibatches": 4}}
+"""Learning in which many mini-batches hold no group with two different rewards."""
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        ({"name": "fedprox", "proximal": 0.0}, 2),
+        ({"name": "scaffold"}, 1),  # its variates are zero in the first round
+        ({"name": "feddyn", "alpha": 0.0, "correct_server": False}, 2),
+        ({"name": "feddyn", "alpha": 1e-300, "correct_server": False}, 2),
+        ({"name": "pubswap", "swap_period": 4}, 2),
+        ({"name": "fedagent", "server_step": 1.0, "server_momentum": 0.0}, 2),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
+)
+def test_a_method_without_its_addition_is_fedavg_step_for_step(
+    method: dict[str, Any], rounds: int, tmp_path: Path
+) -> None:
+    """Also where mini-batches have no advantages: no method takes a step on them that FedAvg does not take."""
+    own = go(tmp_path / "own", {"local_steps": 3, **method}, SPARSE, rounds)
+    plain = go(tmp_path / "plain", {"name": "fedagent", "local_steps": 3}, SPARSE, rounds)
+    assert theta(own) == theta(plain)
+    for name in ("optimizer_steps", "update/empty"):
+        assert own.record["metrics"][name] == plain.record["metrics"][name] > 0, name
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold", "feddyn"])
+def test_empty_minibatches_take_steps_with_every_method_or_with_none(method: str, tmp_path: Path) -> None:
+    counts = {}
+    for rule in ("skip", "step"):
+        learning = merge(SPARSE, {"learning": {"empty_minibatches": rule}})
+        records = [
+            go(tmp_path / f"{name}-{rule}", {"name": name, "local_steps": 3}, learning, 1).record["metrics"]
+            for name in (method, "fedagent")
+        ]
+        assert records[0]["optimizer_steps"] == records[1]["optimizer_steps"]
+        assert records[0]["update/empty"] == records[1]["update/empty"] > 0
+        counts[rule] = records[0]["optimizer_steps"]
+    assert counts["skip"] < counts["step"] == 3 * 3 * 4
+
+
+def test_fedavg_whose_moves_add_up_is_feddyn_of_one_move_less(tmp_path: Path) -> None:
+    """FedDyn's server adds the sum of all moves to the mean, whatever alpha is; momentum 1 the sum of those before. So the first
+    round of FedDyn goes twice as far."""
+    start = make({"name": "fedagent"}).runtime.initial_weights
+    ends = {}
+    for name, algorithm in {
+        "feddyn": {"name": "feddyn", "alpha": 0.0},
+        "momentum": {"name": "fedagent", "server_momentum": 1.0},
+        "twice": {"name": "fedagent", "server_step": 2.0},
+    }.items():
+        ends[name] = go(tmp_path / name, {"local_steps": 2, **algorithm}, rounds=1).state.parameters
+    for name, begun in start.items():
+        move = ends["momentum"][name].astype(np.float64) - begun
+        np.testing.assert_allclose(ends["feddyn"][name] - begun, 2 * move, atol=1e-6)
+        np.testing.assert_allclose(ends["feddyn"][name], ends["twice"][name], atol=1e-7)
+
+
 def test_pubswap_with_public_steps_is_not(tmp_path: Path) -> None:
     swap = go(tmp_path / "swap", {"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4})
     plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})

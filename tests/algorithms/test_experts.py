@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,19 +15,18 @@ from hypothesis.extra import numpy as hnp
 
 from fedagentgym.algorithms.experts import (
     EPSILON,
-    ESTIMATORS,
+    Aggregate,
     choose_experts,
+    combine_scores,
     compute_competence,
     find_nearest,
     pack_bits,
-    standardise_per_expert,
-    standardise_pooled,
-    standardise_split,
     unpack_bits,
 )
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import stream
 
+AGGREGATES = get_args(Aggregate)
 scores = st.sampled_from([0.0, 1.0, 8.0, 9.0, 0.25, float("nan")]) | st.floats(-5, 5)
 matrices = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 8)), elements=scores)
 
@@ -55,29 +55,31 @@ def loops(rows: list[list[float]], per_row: bool) -> list[float]:
 @settings(max_examples=150)
 def test_estimators_are_their_formulas(matrix: np.ndarray) -> None:
     if not np.isfinite(matrix).any():
-        assert all(estimate(matrix) is None for estimate in ESTIMATORS.values())
+        assert all(combine_scores(matrix, aggregate) is None for aggregate in AGGREGATES)
         return
-    assert np.allclose(standardise_pooled(matrix), loops(matrix.tolist(), per_row=False), atol=1e-6)
-    assert np.allclose(standardise_per_expert(matrix), loops(matrix.tolist(), per_row=True), atol=1e-6)
-    assert np.allclose(standardise_split(matrix), loops([matrix.reshape(-1).tolist()], per_row=False), atol=1e-6)
+    assert np.allclose(combine_scores(matrix, "pool"), loops(matrix.tolist(), per_row=False), atol=1e-6)
+    assert np.allclose(combine_scores(matrix, "per_expert"), loops(matrix.tolist(), per_row=True), atol=1e-6)
+    assert np.allclose(combine_scores(matrix, "split"), loops([matrix.reshape(-1).tolist()], per_row=False), atol=1e-6)
 
 
 @given(st.floats(-10, 10), st.integers(1, 4), st.integers(1, 8))
 def test_equal_scores_teach_nothing(value: float, experts: int, candidates: int) -> None:
-    for estimate in ESTIMATORS.values():
-        assert not np.asarray(estimate(np.full((experts, candidates), value))).any()
+    for aggregate in AGGREGATES:
+        assert not np.asarray(combine_scores(np.full((experts, candidates), value), aggregate)).any()
 
 
 @given(hnp.arrays(np.float64, st.integers(2, 8), elements=st.sampled_from([0.0, 1.0])), st.integers(1, 5))
 def test_equal_rows_are_as_good_as_one(row: np.ndarray, experts: int) -> None:
     """With experts that agree, `pool` is GRPO on the candidates: population mean and deviation stay what they are."""
-    assert np.allclose(standardise_pooled(np.tile(row, (experts, 1))), standardise_pooled(row[None, :]), atol=1e-12)
+    assert np.allclose(
+        combine_scores(np.tile(row, (experts, 1)), "pool"), combine_scores(row[None, :], "pool"), atol=1e-12
+    )
 
 
 def test_standardising_one_candidate_over_its_experts_learns_nothing() -> None:
     """The paper's formula taken literally: the experts' standardised scores of one candidate sum to zero."""
     column = np.array([[1.0], [0.0], [0.25]])
-    assert abs(float(standardise_pooled(column)[0])) < 1e-9
+    assert abs(float(combine_scores(column, "pool")[0])) < 1e-9
 
 
 def test_the_nearest_examples_are_those_of_greatest_cosine() -> None:

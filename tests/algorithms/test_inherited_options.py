@@ -56,7 +56,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clip": {"algorithm": {"checks": {"clip_norm": 1e-4}}},
     "refuse": {"algorithm": {"checks": {"max_norm": 1e-7}}},
     "median": {"algorithm": {"aggregation": "median"}},
-    "fedavgm": {"algorithm": {"aggregation": {"name": "fedavgm", "learning_rate": 0.5}}},
+    "server": {"algorithm": {"server_step": 0.5, "server_momentum": 0.9}},
+    "fedadam": {"algorithm": {"aggregation": "fedadam"}},
     "weighted": {"algorithm": {"aggregation": "weighted"}},
     "proximal": {"algorithm": {"proximal": 1000.0}},
     "keep_optimizer": {"learning": {"keep_optimizer": True}},
@@ -72,17 +73,17 @@ REFUSED = {
     ("fedpetuning sft", "proximal"): "cannot be combined with objective=sft",
     ("fedpetuning sft", "keep_optimizer"): "makes a new optimizer",
     ("fedmoa", "median"): "'two_stage' or 'mean'",
-    ("fedmoa", "fedavgm"): "'two_stage' or 'mean'",
+    ("fedmoa", "fedadam"): "'two_stage' or 'mean'",
     ("fedmoa", "weighted"): "'two_stage' or 'mean'",
     **{(name, "privacy"): "privacy cannot be used with" for name in ("scaffold", "feddyn")},
     **{(name, "proximal"): "leave out proximal" for name in ("scaffold", "feddyn")},
     **{
         (name, option): "leave out privacy"
         for name in ("local-all", "clustered")
-        for option in ("privacy", "median", "fedavgm", "weighted")
+        for option in ("privacy", "median", "fedadam", "weighted", "server")
     },
     **{("local-all", option): "leave out privacy, checks" for option in ("clip", "refuse")},
-    **{(name, rule): "aggregation" for name in ("scaffold", "feddyn") for rule in ("median", "fedavgm", "weighted")},
+    **{(name, rule): "aggregation" for name in ("scaffold", "feddyn") for rule in ("median", "fedadam", "weighted")},
 }
 ONE_CLIENT = {"local", "centralized"}
 KEPT = {
@@ -110,7 +111,7 @@ UNCHANGED = {
 
 
 def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec:
-    own = {"name": method.split(maxsplit=1)[0], "local_steps": 2, **METHODS[method]}
+    own = {"name": method.split(maxsplit=1)[0], "local_steps": 3, **METHODS[method]}
     plain = merge(SPEC, {"algorithm": own})
     if method.startswith(("fedpetuning", "personal-adapter")):
         plain = merge(plain, {"agent": {"adapter": {"rank": 2}}})
@@ -173,7 +174,7 @@ def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tm
     assert not commit.record["failures"]
     assert same(commit, run_plainly(method, rounds)) == ((method, option) in UNCHANGED)
     assert ("privacy/epsilon" in commit.record["metrics"]) == (option == "privacy")
-    assert bool(commit.state.optimizer) == (option == "fedavgm")
+    assert bool(commit.state.optimizer) == (option in ("server", "fedadam"))
     assert bool(commit.heads) == (option == "keep_optimizer" or method in (*KEPT, "local-all"))
 
 
@@ -195,7 +196,7 @@ def test_a_private_round_without_replies_adds_its_noise(tmp_path: Path) -> None:
 
 def test_privacy_works_in_pubswap_without_public_steps_and_never_beside_checks(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    quiet = {"algorithm": {"swap_period": 3, "privacy": PRIVACY}}
+    quiet = {"algorithm": {"swap_period": 4, "privacy": PRIVACY}}
     assert "privacy/epsilon" in run(tmp_path, spec_of("pubswap", quiet), rounds=1).record["metrics"]
     both = {"algorithm": {"privacy": PRIVACY, "checks": {"clip_norm": 1.0}}}
     with pytest.raises(OptionError, match="cannot be combined with checks"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ from fedagentgym.base.files import (
     atomic_folder,
     cache_folder,
     data_folder,
+    lock_file,
+    parse_json,
     read_json,
     read_jsonl,
     read_text,
@@ -188,3 +194,58 @@ def test_json_that_two_readers_would_read_differently(tmp_path: Path, text: str,
     assert len(str(caught.value)) < 600
     with pytest.raises(DataError, match="line 1"):
         list(read_jsonl(tmp_path / "x.json"))
+
+
+def fail_with(number: int, calls: list[object], only: int | None = None) -> Callable[..., None]:
+    def fail(file: int, *rest: object) -> None:
+        calls.append(file)
+        if only is None or stat.S_IFMT(os.fstat(file).st_mode) == only:
+            raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_syncs_no_folders_holds_files(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(os, "fsync", fail_with(number, calls, stat.S_IFDIR))
+    write_atomic(tmp_path / "file", "text")
+    with atomic_folder(tmp_path / "folder") as made:
+        (made / "one").write_text("1")
+    assert (tmp_path / "file").read_text() == "text" and (tmp_path / "folder/one").read_text() == "1"
+    assert len(calls) == 5
+
+
+def test_other_failures_to_sync_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", fail_with(errno.EIO, [], stat.S_IFDIR))
+    with pytest.raises(DataError, match="Input/output error"):
+        write_atomic(tmp_path / "file", "text")
+    monkeypatch.setattr(os, "fsync", fail_with(errno.EINVAL, [], stat.S_IFREG))
+    with pytest.raises(DataError, match="Invalid argument"):
+        write_atomic(tmp_path / "file", "text")
+
+
+def test_a_lock_is_held_by_one_and_absent_where_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "lock").open("w") as first, (tmp_path / "lock").open("w") as second:
+        assert lock_file(first) is True and lock_file(second) is False
+    with (tmp_path / "lock").open("w") as file:
+        for number in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            monkeypatch.setattr(fcntl, "flock", lambda file, how, number=number: fail_with(number, [])(file.fileno()))
+            assert lock_file(file) is None
+        monkeypatch.setattr(fcntl, "flock", lambda file, how: fail_with(errno.EIO, [])(file.fileno()))
+        with pytest.raises(OSError, match="Input/output"):
+            lock_file(file)
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d"', '{"\\uDE00": 1}', '["a", ["\\udfff\\ud800"]]', '"\ud83d"'])
+def test_half_of_a_character_is_no_value(text: str) -> None:
+    with pytest.raises(DataError, match=r"a file: not usable JSON: a text holds half of a character"):
+        parse_json(text, "a file")
+
+
+def test_a_whole_character_in_two_halves_is_read() -> None:
+    assert parse_json('"\\ud83d\\ude00 \\\\ud83d"', "a file") == "\N{GRINNING FACE} \\ud83d"
+    with pytest.raises(DataError, match="not UTF-8 text"):
+        parse_json(b'"\xed\xa0\xbd"', "a file")

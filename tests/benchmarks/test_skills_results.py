@@ -135,7 +135,7 @@ def test_pairs_are_compared_over_the_seeds_that_all_have(cells: list[TableCell])
     assert [len(one.values) for one in compare_pairs(alone, PAIRS, SUCCESS)] == [3]
     assert compare_pairs(replace(results, rows=results.rows[:1]), PAIRS, SUCCESS) == []
     text = describe_results(results, PAIRS, 0.04)
-    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 (-0.300, -0.310) |  |  | too few runs |" in text
+    assert "| FedAgent, tau = 40 - FedAgent, tau = 5 | -0.305 (-0.300, -0.310) |  |  |  | too few runs |" in text
     assert "| 0.930 (0.900, 0.930, 0.960) | 0.730 (0.700, 0.730, 0.760) | 1.0 (3 of 3) | 3 | 200 | 2.0 |" in text
     assert "none of 2" in text
 

@@ -29,7 +29,6 @@ LIBRARY = {
     "reasoning_gym_clients.py": "reasoning_gym",
     "to_dataset.py": "datasets",
     "own_algorithm.py": "torch",
-    "hosted_model.py": "httpx",
     "flower_strategy.py": "flwr",
 }
 

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from fedagentgym.base.errors import DataError
 from fedagentgym.cli import play as playing
 from fedagentgym.cli.application import COMMANDS, load_application
 from fedagentgym.cli.main import main
-from fedagentgym.envs import open_env
+from fedagentgym.envs import ENVIRONMENTS, open_env
+from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.runs.folder import RANKED
 from fedagentgym.version import __version__
 from tests.fuzz.test_commands import FOUND
@@ -131,6 +134,29 @@ def test_the_list_of_worlds_fits_a_terminal(capsys: pytest.CaptureFixture[str]) 
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 79 and sum("-v0 " in line for line in lines) == len(lines) - 2
+
+
+def test_an_environment_that_cannot_be_opened_hides_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin's environment whose file is elsewhere is named with its reason, after the table and in JSON."""
+
+    class Away(GuessEnv):
+        """Guess, with a file that is not here."""
+
+        id = "me/Away-v0"
+
+        def load_pool(self, split: str) -> TaskPool:
+            raise DataError("tickets.jsonl is missing")
+
+    monkeypatch.setattr(ENVIRONMENTS, "_entries", {**ENVIRONMENTS._entries, "me/Away-v0": Away})
+    assert main(["envs"]) == 0
+    shown = capsys.readouterr().out
+    assert "not listed: me/Away-v0: tickets.jsonl is missing" in shown and "Guess-v0 " in shown
+    assert main(["envs", "--json"]) == 0
+    *others, last = json.loads(capsys.readouterr().out)
+    assert last == {"id": "me/Away-v0", "error": "tickets.jsonl is missing"} and all("splits" in one for one in others)
+    assert main(["envs", "me/Away-v0"]) == 2
 
 
 def test_an_agent_can_be_watched(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -133,3 +135,30 @@ def test_an_interrupted_player_is_told_that_nothing_is_kept() -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "the episode is not saved" in said, said
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_end_no_command(closed: str, tmp_path: Path) -> None:
+    """The evaluation is finished, and its files hold nothing that was meant for the terminal."""
+    words = f"-m fedagentgym eval --agent random --env Guess --tasks 2 --output {tmp_path / 'found'}"
+    done = subprocess.run(["bash", "-c", f"{sys.executable} {words} {closed}"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "found/result.json").is_file()
+    assert all(json.loads(line)["task"] for line in (tmp_path / "found/evaluation/ranked.jsonl").open())
+
+
+def test_a_printed_command_is_one_that_a_shell_takes_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of a downloaded folder is another's choice."""
+    from fedagentgym.experiment.report.terminal import print_summary
+
+    folder = tmp_path / "a %s{x} $(touch made); b"
+    assert main(["eval", "--agent", "random", "--env", "Guess", "--tasks", "2", "--output", str(folder)]) == 0
+    capsys.readouterr()
+    print_summary(folder)
+    said = "".join(line for line in capsys.readouterr().out.splitlines()).partition("play it again: ")[2]
+    assert shlex.split(said)[-1].replace(" ", "") == str(folder).replace(" ", "")
+    assert main(["train", str(folder)]) == 2
+    said = capsys.readouterr().err.partition("`")[2].rpartition("`")[0]
+    assert shlex.split(said) == ["fedagentgym", "resume", str(folder)]

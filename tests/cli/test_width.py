@@ -43,7 +43,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "presets": ("", "run.yaml"),
     "plan": ("demo",),
-    "gate": ("!nothing",),
+    "first-batch": ("!nothing",),
     "resume": ("run",),
     "envs": ("", "WebShop", "Mixture"),
     "play": ("Guess",),

@@ -47,7 +47,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("runs") / f"run-{request.param}"
     config = merge({**SMALL_CONFIG, "partition": {}}, merge(COMMON, KINDS[request.param]))
     config["partition"] = {"clients": 2, "tasks_per_client": 4}
-    train(config, [f"output.folder={folder}"])
+    train(config, [f"output.folder={folder}"], force=True)
     return folder
 
 

@@ -16,11 +16,13 @@ from fedagentgym.algorithms.base import describe_method
 from fedagentgym.algorithms.card import Scale, Work
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import FedAgentGymError, OptionError
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, count_pass_tokens
-from fedagentgym.experiment.estimate.plan import plan_run, plan_work
+from fedagentgym.experiment.estimate.plan import format_plan, plan_run, plan_work
 from fedagentgym.experiment.run import train
+from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.algorithms.test_inherited_options import METHODS, ONE_CLIENT, run, spec_of
 from tests.leaderboard.recount import count_episodes
 
@@ -120,7 +122,7 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
             "output": {"folder": str(tmp_path / "run"), "report": "none"},
         }
     )
-    result, plan = train(config), plan_work(config)
+    result, plan = train(config, force=True), plan_work(config)
     assert plan is not None
     for until, preparations in enumerate((1, 1, 1, 2, 2)):
         taken, work = count_episodes(tmp_path / "run" / "metrics.jsonl", until), plan.count_until(until)
@@ -132,6 +134,43 @@ def test_preparation_and_its_renewals_are_counted(tmp_path: Path) -> None:
     untrained = describe_method({**config.algorithm, "expert_steps": 0, "expert_refresh": 0}, Scale())
     assert len(plan.card.list_labelled(client_split)) == 2 * 8 + 5
     assert len(untrained.list_labelled(client_split)) == 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["evaluation={tasks: 5, every: 1}"],
+        ["evaluation={tasks: 5, every: 2, repeats: 3}", "ranking={tasks: 7, repeats: 2}"],
+        ["evaluation={sets: [{name: a, tasks: 3}, {name: b, split: val, repeats: 2}], tasks: 4, every: 3}"],
+        ["evaluation={every: 4}", "env.options.size=tiny", "env.id=fedagentgym/Math-v0", "partition.roles={}"],
+        ["evaluation=null"],
+    ],
+)
+def test_evaluations_are_counted_as_they_are_played(changes: list[str], tmp_path: Path) -> None:
+    plain = merge(SMALL_CONFIG, {"output": {"folder": str(tmp_path / "run")}, "federation": {"rounds": 3}})
+    plan = plan_run(load_config(plain, [*changes, "agent=tiny"]))  # the other agent is too small to be planned
+    folder = train(plain, changes, force=True).folder / "evaluation"
+    curve, ranked = list[str](), list[str]()
+    for file in folder.glob("*.jsonl"):
+        (ranked if file.stem == "ranked" else curve).extend(file.read_text().splitlines())
+    assert (plan.evaluated, plan.ranked) == (len(curve), len(ranked))
+    assert plan.evaluated_tokens == (len(curve) + len(ranked)) * plan.agent.generated_tokens
+
+
+def test_the_bill_of_a_papers_run_has_its_evaluations() -> None:
+    """Without the data: 37 evaluations of 1,000 tasks with 2,048 tokens each are 75.8 million tokens."""
+    plan = plan_run(load_config("paper-pubswap:deepmath,tau-10"))
+    assert plan.evaluated_tokens == 37 * 1000 * 2048
+    text = "\n".join(format_plan(plan, 1000.0, None))
+    assert f"{37 * 1000:,}" in text and f"{37 * 1000 * 2048:,}" in text and "with evaluations" in text
+    assert plan.estimate_device_hours(1000.0) == (plan.generated_tokens + 37 * 1000 * 2048) / 1000 / 3600
+
+
+def test_clients_that_pass_over_their_own_tasks_are_counted_by_these() -> None:
+    """FedMOA: 348, 182 and 9 steps of 8 tasks with 16 answers, five clients each, without the data."""
+    plan = plan_run(load_config("paper-fedmoa:heter-heter"))
+    assert plan.round.episodes == 5 * (348 + 182 + 9) * 8 * 16 == 344_960
+    assert plan.round.models_down == plan.round.models_up == 15
 
 
 def test_steps_of_so_many_rows_are_counted() -> None:

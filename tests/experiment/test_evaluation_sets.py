@@ -46,13 +46,13 @@ CONFIG: dict[str, Any] = merge(
 
 
 def run(folder: Path, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return dict(train(merge(CONFIG, {**(changes or {}), "output": {"folder": str(folder)}})).record)
+    return dict(train(merge(CONFIG, {**(changes or {}), "output": {"folder": str(folder)}}), force=True).record)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(merge(CONFIG, {"output": {"folder": str(folder), "report": "html"}}))
+    train(merge(CONFIG, {"output": {"folder": str(folder), "report": "html"}}), force=True)
     return folder
 
 
@@ -175,7 +175,7 @@ def test_every_method_that_trains_local_models_judges_them(name: str, tmp_path: 
         settings |= {"objective": "sft", "supervised": {"batch_size": 2}}
         config["agent"] = {"name": "untrained-tiny", "adapter": {"rank": 2}, "decoding": {"max_new_tokens": 40}}
     config["output"] = {"folder": str(tmp_path / "run"), "report": "none"}
-    record = train(config).record
+    record = train(config, force=True).record
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert "local/success" in last["metrics"] and "local/own" in last["metrics"]
     assert all("local/success" in numbers for numbers in last["clients"].values())
@@ -219,7 +219,7 @@ def test_judged_rounds_are_the_same_bits_after_a_stop_and_in_workers(finished: P
         return [without_times(below) for below in value] if isinstance(value, list) else value
 
     with pytest.raises(Stop):
-        train(merge(CONFIG, {"output": {"folder": str(tmp_path / "stopped")}}), observers=[StopAfterOne()])
+        train(merge(CONFIG, {"output": {"folder": str(tmp_path / "stopped")}}), observers=[StopAfterOne()], force=True)
     resume(tmp_path / "stopped")
     run(tmp_path / "pool", {"federation": {**CONFIG["federation"], "workers": 1}})
     wanted = without_times(strip(finished))
@@ -283,7 +283,7 @@ def test_clients_of_different_data_sets_are_judged_on_each_and_on_their_own(
         "evaluation": {"sets": sets, "at_clients": ["held_out"]},
         "output": {"folder": str(folder), "report": "none"},
     }
-    record = train(config).record
+    record = train(config, force=True).record
     assert record["env"]["protections"], "programs are run, so what confined them is recorded"
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     first, second = last["clients"]["0"], last["clients"]["1"]

@@ -63,7 +63,7 @@ def test_nothing_of_a_clients_tasks_is_left(tmp_path: Path, monkeypatch: pytest.
         return original(*arguments, **options)
 
     monkeypatch.setattr(learner, "collect", fail_at_times)
-    result = train(PRIVATE, [f"output.folder={tmp_path / 'run'}"])
+    result = train(PRIVATE, [f"output.folder={tmp_path / 'run'}"], force=True)
     assert len(calls) >= 7 and result.record["failures"] == 0, "who fails took part: records do not say so"
     secrets = list_secrets(tmp_path / "run")
     assert len(secrets) >= 24
@@ -86,7 +86,7 @@ def test_an_open_run_says_what_failed(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(learner, "collect", fail_once)
     algorithm = {name: value for name, value in PRIVATE["algorithm"].items() if name != "privacy"}
-    train({**PRIVATE, "algorithm": algorithm}, [f"output.folder={tmp_path / 'run'}", "federation.rounds=1"])
+    train({**PRIVATE, "algorithm": algorithm}, [f"output.folder={tmp_path / 'run'}", "federation.rounds=1"], force=True)
     assert "cannot play" in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
@@ -116,13 +116,13 @@ def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Averaging, "run_round", run_round)
     first, second = tmp_path / "first", tmp_path / "second"
     with pytest.raises(KeyboardInterrupt):
-        train(PRIVATE, [*SAMPLED, f"output.folder={first}"], observers=[Stop()])
+        train(PRIVATE, [*SAMPLED, f"output.folder={first}"], observers=[Stop()], force=True)
     shutil.copytree(first, second)
     results = [resume(folder) for folder in (first, second)]
     assert results[0].digest == results[1].digest
     secret = int((first / SECRET).read_text(), 16)
     assert asked == [(number, draw_participants(secret, number, range(4), 2)) for number in (1, 2, 3, 3)]
-    other = train(PRIVATE, [*SAMPLED, f"output.folder={tmp_path / 'other'}"])
+    other = train(PRIVATE, [*SAMPLED, f"output.folder={tmp_path / 'other'}"], force=True)
     assert other.digest != results[0].digest
     for line in (first / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -150,7 +150,7 @@ def test_nobody_can_find_out_who_took_part(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_that_can_be_repeated_tells_no_epsilon(tmp_path: Path) -> None:
     changes = ["algorithm.privacy.secret=false", "federation.rounds=1"]
-    one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"]) for name in ("one", "two"))
+    one, two = (train(PRIVATE, [*changes, f"output.folder={tmp_path / name}"], force=True) for name in ("one", "two"))
     assert one.digest == two.digest and not (tmp_path / "one" / SECRET).exists()
     assert one.record["privacy"] is None and "epsilon" not in (tmp_path / "one" / "metrics.jsonl").read_text()
 

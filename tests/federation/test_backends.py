@@ -119,7 +119,7 @@ def test_a_dead_worker_is_replaced_and_its_call_tried_once_more(toy: ModuleType,
     assert "exit status 3" in clients.failed[4].message
     assert np.array_equal(answers[2].weights["w"], calm[2].weights["w"])
     assert len(answers) == 5
-    clients._backend.close()
+    clients.backend.close()
 
 
 def _open(folder: Path, faults: dict[str, Any]) -> Any:

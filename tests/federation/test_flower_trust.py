@@ -192,10 +192,9 @@ def tell(toy: ModuleType) -> Callable[..., tuple[Clients, dict[int, Message]]]:
 
         grid = Grid(answer)
         backend = FlowerNodes(ApplicationSpec("a:b"), grid, find_nodes(grid, (1, 2, 3), 5.0))
-        heads: dict[int, StateName] = {}
         for number in range(1, rounds + 1):
             clients = Clients(
-                backend, application.operations, (1, 2, 3), round_number=number, seed=7, heads=heads, deadline=deadline
+                backend, application.operations, (1, 2, 3), round_number=number, seed=7, heads={}, deadline=deadline
             )
             message = Message(weights={"w": np.zeros(8, np.float32)}, control={"step": 0})
             answers = clients.call("drift", dict.fromkeys((1, 2, 3), message))

@@ -52,4 +52,4 @@ def test_the_tutorial_ends_where_one_process_ends(tmp_path: Path) -> None:
             os.killpg(shell.pid, signal.SIGTERM)
     deployed = json.loads((tmp_path / "deployed" / "result.json").read_text())
     alone = train(tmp_path / "run.yaml", [f"output.folder={tmp_path / 'alone'}"])
-    assert deployed["final"]["digest"] == alone.digest
+    assert deployed["state"] == alone.digest

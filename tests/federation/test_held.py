@@ -280,7 +280,7 @@ def test_nothing_of_the_tasks_is_where_the_server_reads(
             FedAgentGymError, match="client 1 does not take part: it failed on its own machine"
         ) as caught:
             train(plain)
-        monkeypatch.setattr("fedagentgym.experiment.deployment.call_join", lambda *_: None)
+        monkeypatch.setattr("fedagentgym.experiment.opened.call_join", lambda *_: None)
         plain["output"]["folder"] = str(tmp_path / "run" / "again")
         assert not any(secret in str(caught.value) for secret in SECRETS)
     record = train(plain).record

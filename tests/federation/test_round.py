@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -143,6 +145,39 @@ def test_two_processes_cannot_share_a_run(run_toy: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot use the run folder"):
         run_toy(tmp_path / "file")
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_folder_that_is_moved_or_removed_in_mid_run_is_told(run_toy: Run, tmp_path: Path, moved: bool) -> None:
+    folder, kept = tmp_path / "run", tmp_path / "kept"
+
+    class Mover:
+        def begin(self, rounds: int) -> None:
+            assert rounds == 3
+
+        def round_done(self, record: Mapping[str, Any]) -> None:
+            if record["round"] == 1:
+                folder.replace(kept) if moved else shutil.rmtree(folder)
+
+    with pytest.raises(DataError, match="run was moved or removed while the run was working"):
+        run_toy(folder, plan={"observers": [Mover()]})
+    assert not (folder / "rounds").exists()
+    if moved:
+        assert CommitStore(kept / "rounds").list_rounds() == [0, 1]
+        run_toy(kept)
+        assert CommitStore(kept / "rounds").list_rounds()[-1] == 3
+
+
+def test_a_file_system_without_locks_holds_a_run(
+    run_toy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    run_toy(tmp_path)
+    assert CommitStore(tmp_path / "rounds").list_rounds()[-1] == 3
+    assert any("has no locks" in record.getMessage() for record in caplog.records)
 
 
 def test_participants_are_distinct_uniform_and_a_function_of_seed_and_round() -> None:

@@ -368,7 +368,7 @@ def test_unequal_weights_are_refused_by_a_rule_that_ignores_them(
 )
 def test_all_else_runs(algorithm: dict[str, Any], partition: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    assert main(["--quiet", "train", str(write(tmp_path, algorithm, partition))]) == 0
+    assert main(["--quiet", "train", str(write(tmp_path, algorithm, partition)), "--force"]) == 0
 
 
 class CarefulSettings(AveragingSettings):
@@ -405,7 +405,12 @@ def test_a_method_with_weights_of_its_own_is_refused_beside_a_rule_that_ignores_
     register(ALGORITHMS, monkeypatch, "careful", Careful)
     said = refused(write(tmp_path, {"name": "careful", "aggregation": "median"}, EQUAL), capsys)
     assert "median ignores weights, but careful weighs its clients by its own weights: choose a rule" in said
-    assert main(["--quiet", "train", str(write(tmp_path, {"name": "careful", "aggregation": "qfedavg"}, EQUAL))]) == 0
+    assert (
+        main(
+            ["--quiet", "train", str(write(tmp_path, {"name": "careful", "aggregation": "qfedavg"}, EQUAL)), "--force"]
+        )
+        == 0
+    )
 
 
 def test_weights_that_are_known_late_are_refused_then(
@@ -416,10 +421,10 @@ def test_weights_that_are_known_late_are_refused_then(
     (tmp_path / "honest").mkdir()
     (tmp_path / "false").mkdir()
     algorithm = {"name": "careful", "aggregation": "median"}
-    assert main(["--quiet", "train", str(write(tmp_path / "honest", algorithm, EQUAL))]) == 0
+    assert main(["--quiet", "train", str(write(tmp_path / "honest", algorithm, EQUAL)), "--force"]) == 0
     monkeypatch.setattr(Alike, "honest", False)
     capsys.readouterr()
-    assert main(["--quiet", "train", str(write(tmp_path / "false", algorithm, EQUAL))]) == 2
+    assert main(["--quiet", "train", str(write(tmp_path / "false", algorithm, EQUAL)), "--force"]) == 2
     assert "median ignores weights, but careful weighs its clients" in capsys.readouterr().err
     assert not list((tmp_path / "false" / "run" / "rounds").glob("*0001*"))
 
@@ -473,10 +478,10 @@ def test_runs_resume_and_workers_give_the_same_bits(rule: dict[str, Any]) -> Non
 
 
 def test_rules_that_decide_weights_are_heeded_by_a_method_of_weights() -> None:
-    """`mean` and the server optimizers weigh all alike, whatever the method; a rule that does not say leaves it to the method."""
+    """`mean` and `fedadam` weigh all alike, whatever the method; a rule that does not say leaves it to the method."""
     settings_class = ALGORITHMS.get("fedavg-grpo").settings_class
     for name in NAMES:
         weights = settings_class.load({"name": "fedavg-grpo", "aggregation": name}).weigh([1.0, 3.0])
-        assert weights == ([1.0, 1.0] if name in ("mean", "fedavgm", "fedadam") else [1.0, 3.0]), name
+        assert weights == ([1.0, 1.0] if name in ("mean", "fedadam") else [1.0, 3.0]), name
     assert isinstance(settings_class.load({"name": "fedavg-grpo"}).rule, WeightedMean)
     assert TrimmedMean().weigh([1.0, 3.0]) == [1.0, 1.0], "a rule alone weighs all alike"

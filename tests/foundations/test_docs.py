@@ -23,6 +23,7 @@ from fedagentgym.cli.application import load_application
 from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
 from fedagentgym.experiment.estimate.plan import plan_run
+from tests.foundations.test_registries import find_registries
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -39,6 +40,8 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for registry in find_registries():  # what a page registers is gone after it
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     module = ModuleType(
         f"page_{page.stem.replace('-', '_')}"
     )  # a real module, so that classes defined on a page can be pickled

@@ -54,10 +54,12 @@ def list_own(registry: Registry) -> list[str]:
     return [name for name in registry.names() if not name.startswith("mine/") and is_ours(registry.get_target(name))]
 
 
+def find_registries() -> list[Registry]:
+    return [getattr(importlib.import_module(module), name) for module, names in REGISTRIES.items() for name in names]
+
+
 def entries() -> list[tuple[Registry, str]]:
-    modules = {importlib.import_module(module): names for module, names in REGISTRIES.items()}
-    registries = [getattr(module, name) for module, names in modules.items() for name in names]
-    return [(registry, name) for registry in registries for name in list_own(registry)]
+    return [(registry, name) for registry in find_registries() for name in list_own(registry)]
 
 
 OURS = list_own(ENVIRONMENTS)

@@ -16,10 +16,11 @@ from fedagentgym.base.statistics import (
     LEVEL,
     Difference,
     Values,
+    bound_spread,
     compare_replicates,
     compare_tasks,
+    compute_log_odds,
     correct,
-    correct_holm,
     count_replicates,
     estimate_replicates,
     estimate_tasks,
@@ -145,6 +146,29 @@ def test_a_comparison_of_runs_is_scipys_paired_test(pairs: list[tuple[float, flo
     assert alone.low == pytest.approx(low) == alone.mean - find_half_width(first.tolist())
 
 
+@given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=9))
+@settings(deadline=None)
+def test_shares_differ_if_they_do_on_both_scales(pairs: list[tuple[float, float]]) -> None:
+    odds = [[compute_log_odds(share) for share in values] for values in zip(*pairs, strict=True)]
+    assert odds[0] == pytest.approx([np.log((one + 0.005) / (1.005 - one)) for one, _ in pairs])
+    values, log_odds = [one - other for one, other in pairs], np.subtract(*odds).tolist()
+    found, alone = compare_replicates(values, 0.1, log_odds), compare_replicates(values, 0.1)
+    assert (found.ends, found.p_unequal, found.values) == (alone.ends, alone.p_unequal, alone.values)
+    assert found.p is not None and alone.p is not None and found.p >= alone.p
+    if np.std(values) > 1e-6 and np.std(log_odds) > 1e-6 and abs(np.mean(values)) > 1e-9:
+        both = [stats.ttest_1samp(each, 0) for each in (values, log_odds)]
+        same_side = both[0].statistic * both[1].statistic >= 0
+        assert found.p == pytest.approx(max(one.pvalue for one in both) if same_side else 1.0, abs=1e-9)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=20))
+def test_a_standard_deviation_has_an_interval(values: list[float]) -> None:
+    """That of the chi-squared distribution; nineteen in twenty contain the true one."""
+    squares = (len(values) - 1) * np.var(values, ddof=1)
+    oracle = [np.sqrt(squares / stats.chi2.ppf(tail, len(values) - 1)) for tail in (0.975, 0.025)]
+    assert bound_spread(values) == pytest.approx(tuple(oracle))
+
+
 def test_runs_that_do_not_vary() -> None:
     same, apart = compare_replicates([0.0] * 5, margin=0.04), compare_replicates([0.25] * 5, margin=0.04)
     assert (same.p, same.p_unequal, same.ends) == (1, 0, (0, 0)) and (apart.p, apart.p_unequal) == (0, 1)
@@ -192,12 +216,23 @@ def test_holm_is_closed_testing_with_bonferroni(p: list[float]) -> None:
             if index in chosen
         ]
         expected.append(max(min(1.0, len(chosen) * min(p[one] for one in chosen)) for chosen in sets))
-    assert correct_holm(p) == pytest.approx(expected)
+    found = correct([Difference(0.0, p=one) for one in p])
+    assert [one.adjusted for one in found] == pytest.approx(expected)
 
 
-def test_what_is_no_probability_is_refused() -> None:
-    with pytest.raises(OptionError, match="between 0 and 1"):
-        correct_holm([0.1, 1.5])
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=4))
+def test_of_two_tests_of_a_comparison_one_hypothesis_is_true_at_most(drawn: list[tuple[float, float]]) -> None:
+    """Closed testing over the sets that can be true: none has both hypotheses of a comparison. The step-down method rejects no
+    more, and what it rejects first is the same."""
+    found = correct([Difference(0.0, p=p, p_unequal=unequal) for p, unequal in drawn])
+    for place, pair in enumerate(drawn):
+        for kind, adjusted in enumerate((found[place].adjusted, found[place].adjusted_unequal)):
+            worst = 0.0
+            for others in itertools.product((None, 0, 1), repeat=len(drawn)):
+                if others[place] == kind:
+                    chosen = [drawn[one][which] for one, which in enumerate(others) if which is not None]
+                    worst = max(worst, min(1.0, len(chosen) * min(chosen)))
+            assert adjusted is not None and adjusted >= worst - 1e-12 and pair[kind] <= worst + 1e-12
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.one_of(st.none(), st.floats(0, 1))), min_size=1, max_size=5))

@@ -99,7 +99,8 @@ def check_shards(source: random.Random) -> None:
     assert (ours is None) == (theirs is None), case
     if ours is None or theirs is None:
         return
-    if not keep or len(rows) % (size or 1) == 0:
+    used = size or len(rows) // (clients * (each or 1))
+    if not keep or len(rows) % used == 0:  # a smaller shard goes to any client, or to none
         assert [len(one) for one in ours] == [len(one) for one in theirs], case
     blocks = len(rows) // 5
     ours = divide_with_ours(rows, "shards", blocks, shard_size=5)

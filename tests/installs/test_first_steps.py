@@ -65,7 +65,7 @@ def test_the_first_hour_after_make_demo(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     activate = done.stdout.splitlines()[-1].rpartition(": ")[2]
     assert activate == "source .venv/bin/activate"
-    install = "pip install -q -c constraints.txt -e '.[trl,endpoint]'"
+    install = "pip install -q -c constraints.txt -e '.[trl]'"
     play = f"cd {work} && python {checkout}/tests/installs/newcomer.py hour {root}"
     typed = ["bash", "-c", f"{activate} && fedagentgym doctor && {install} && {play}"]
     surroundings["FEDAGENTGYM_CACHE"] = str(tmp_path / "cache")

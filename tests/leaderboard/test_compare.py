@@ -23,6 +23,7 @@ from fedagentgym.leaderboard.compare import (
     load_played,
 )
 from fedagentgym.leaderboard.comparison import describe_best, write_comparison
+from fedagentgym.leaderboard.rank import has_collapsed
 from fedagentgym.learning.trajectory import Trajectory, Turn
 from fedagentgym.runs.record import CurvePoint, Spent
 from tests.leaderboard.samples import METHODS_SUITE, write_agents_sample, write_methods_sample
@@ -195,12 +196,30 @@ def test_two_are_drawn_as_dumbbells_and_more_as_a_table() -> None:
     assert 'class="label"' not in page and '<b class="good">+100.0*</b>' in page
 
 
-def test_curves_are_means_over_seeds() -> None:
-    def make_point(number: int, mean: float) -> CurvePoint:
-        spent = Spent(rounds=number, episodes=100 * number, bytes_down=10**6 * number, bytes_up=10**6 * number)
-        estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
-        return CurvePoint(round=number, spent=spent, overall={"success": estimate}, categories={})
+def make_point(number: int, mean: float) -> CurvePoint:
+    spent = Spent(rounds=number, episodes=100 * number, bytes_down=10**6 * number, bytes_up=10**6 * number)
+    estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
+    return CurvePoint(round=number, spent=spent, overall={"success": estimate}, categories={})
 
+
+def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> None:
+    """Of five runs one falls to nothing, which the mean hides."""
+    shares = (0.9, 0.8, 0.0, 0.7, 0.6)
+    outcomes = [{"a": [1.0] * round(10 * share) + [0.0] * round(10 - 10 * share)} for share in shares]
+    curves = [[make_point(0, 0.5), make_point(1, 0.9), make_point(2, share)] for share in shares]
+    first = replace(make_runs("x", *outcomes), curves={"": [*curves, [make_point(0, 0.5), make_point(2, 0.5)]]})
+    found = compare([first, make_runs("y", *outcomes)])
+    one, other = found.spreads["x"], found.spreads["y"]
+    assert one.quartiles == pytest.approx((0.0, 0.6, 0.7, 0.8, 0.9)) and (one.collapsed, one.curves) == (2, 6)
+    assert other.quartiles == one.quartiles and other.curves == 0 and other.list_cells()[-1] == ""
+    page = write_comparison(found)
+    assert ">three quarters</th>" in page and ">2 of 6</td>" in page
+    assert has_collapsed([make_point(0, 0.5)]) is None and has_collapsed(curves[0]) is False
+    few = compare([make_runs("x", *outcomes[:4]), make_runs("y", *outcomes[:4])])
+    assert few.spreads == {} and ">three quarters</th>" not in write_comparison(few)
+
+
+def test_curves_are_means_over_seeds() -> None:
     first, second = (
         [make_point(0, 0.2), make_point(1, 0.4), make_point(2, 0.9)],
         [make_point(0, 0.4), make_point(2, 0.5)],

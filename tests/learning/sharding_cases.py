@@ -39,6 +39,7 @@ from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.sharding import ShardedPolicy
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_trajectory_rows
+from fedagentgym.runs.folder import CONFIG, to_yaml
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.algorithms.test_methods import RUNS
 from tests.learning.conftest import random_trajectory
@@ -324,6 +325,8 @@ def methods() -> None:
         plain = merge(merge(SMALL_CONFIG, changes), {"algorithm": {"name": method, **settings}})
         config = load_config(merge(plain, {"learning": {"sharding": {"devices": 2}}}))
         with tempfile.TemporaryDirectory() as kept, devices.here().own_folder(Path(kept), filled=False) as place:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / CONFIG).write_text(to_yaml(config.plain()))
             finish(Run.open(config, place))
             commits = CommitStore(place / "rounds")
             digest = commits.read(commits.list_rounds()[-1]).state.digest

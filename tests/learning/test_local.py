@@ -55,10 +55,10 @@ def env() -> GuessEnv:
 
 
 def make_agent(**options: Any) -> TokenAgent:
-    adapter = options.pop("adapter", None)
+    adapter, dtype = options.pop("adapter", None), options.pop("dtype", torch.float32)
     decoding = options.pop("decoding", Decoding(max_new_tokens=8))
     model, tokenizer = make_tiny_model(open_env(GuessEnv).vocabulary(), "0.1m", context_length=256)
-    policy = TorchPolicy(model, tokenizer, adapter=adapter)
+    policy = TorchPolicy(model.to(dtype), tokenizer, adapter=adapter)
     return TokenAgent("tiny", policy, Template("compact", False), decoding, **options)
 
 
@@ -203,6 +203,35 @@ def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:
     earned = [sum(turn.rewards["accuracy/guess"] for turn in t.turns) for group in groups for t in group]
     assert report.metrics["reward/accuracy/guess"] == pytest.approx(np.mean(earned))
     assert "reward/length" in report.metrics and "reward/reward" not in report.metrics
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoding": Decoding(max_new_tokens=8, top_p=0.5)},
+        {"dtype": torch.bfloat16, "adapter": AdapterSettings(rank=2)},
+    ],
+    ids=["nucleus sampling", "bfloat16"],
+)
+def test_where_play_records_other_log_probs_the_learner_scores_again(env: GuessEnv, options: dict[str, Any]) -> None:
+    """Then the ratio starts at 1, and the difference is told; recorded ones are taken as they are if the settings say so."""
+    found = {}
+    for behaviour in ("auto", "recomputed", "recorded"):
+        settings = LearningSettings.load({**SMALL, "minibatches": 1, "behaviour": behaviour, "learning_rate": 1e-3})
+        local = LocalTraining(make_agent(**options), env, settings)
+        played = local.collect_rollouts(seed=1)
+        given = [[1.0, -1.0, 0.5, -0.5] for _ in played.groups]
+        found[behaviour] = local.update(played.groups, advantages=given).metrics["ratio/start"]
+        assert (played.mismatch is None) == (behaviour == "recorded")
+        assert ("mismatch" in played.compute_metrics()) == (behaviour != "recorded")
+        if played.mismatch is not None:
+            assert played.mismatch > 1e-4
+    assert found["auto"] == found["recomputed"] < 1e-5 < 1e-4 < found["recorded"]
+
+
+def test_a_float32_model_that_plays_here_is_not_scored_again(env: GuessEnv) -> None:
+    local = LocalTraining(make_agent(), env, LearningSettings.load(SMALL))
+    assert local.collect_rollouts(seed=1).mismatch is None
 
 
 def test_somebody_else_s_episodes_can_be_learnt_from() -> None:

@@ -119,7 +119,7 @@ def test_a_run_starts_from_a_model_that_has_imitated(base: Path, adapter: bool) 
     config = load_config(plain)
     assert config.warm_start is not None and config.warm_start.learning_rate == (1e-3 if adapter else 1e-4)
     assert load_config(config.plain()).digest == config.digest, "what is written down is what was run"
-    result = train(config)
+    result = train(config, force=True)
     note = result.record["agent"]["note"]
     assert note["warm_start"]["steps"] == 4 and Path(config.output.folder).is_dir()
     assert resume(result.folder).digest == result.digest

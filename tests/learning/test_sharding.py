@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedagentgym.base.devices import find_place
 from fedagentgym.base.errors import OptionError
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.sharded import join_ranks
+from fedagentgym.experiment.run import join_ranks
 from fedagentgym.learning.sharding import deal_batches
 
 from .ranks import finish, start_ranks

@@ -278,11 +278,6 @@ def test_rescored_log_probs_are_the_policy_s_own(policy: ToyPolicy, make_groups:
     assert update.train_step(rows_of(fresh, update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_nucleus_sampling_is_scored_anew_without_truncation(policy: ToyPolicy, make_groups: MakeGroups) -> None:
-    update = learner(policy, decoding=Decoding(top_p=0.9))
-    assert update.train_step(rows_of(make_groups(), update.settings))["ratio"] == pytest.approx(1.0, abs=1e-5)
-
-
 def test_the_bias_gradient_is_that_of_a_bias_added_to_the_last_block(
     policy: ToyPolicy, make_groups: MakeGroups
 ) -> None:

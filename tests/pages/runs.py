@@ -20,6 +20,7 @@ def write_run(folder: Path, text: str = HOSTILE, categories: Names = CATEGORIES)
     """Six rounds of thirty clients; half of the tasks are solved before, most of them after. `text` stands everywhere."""
     (folder / "evaluation").mkdir(parents=True)
     (folder / "trajectories").mkdir()
+    (folder / "config.yaml").write_text("env: {id: test/World-v0}\n")
     before = [make_episode(number, text, categories, solved=number % 2 == 0) for number in range(TASKS)]
     after = [make_episode(number, text, categories, solved=number % 4 != 3) for number in range(TASKS)]
     write_episodes(folder / "evaluation" / "0000.jsonl", before)

@@ -15,8 +15,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.cli.main import main
 from fedagentgym.leaderboard.metrics import Interval
-from fedagentgym.leaderboard.page.build import build_site, rank_entries
+from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.page.index import read_published
+from fedagentgym.leaderboard.rank import compare_suite, rank
 from fedagentgym.leaderboard.results import ENTRY, Claim, Rerun, Result, SuiteEntries, Verification, pack
 from fedagentgym.runs.folder import format_document
 from tests.leaderboard.samples import write_agents_sample, write_methods_sample
@@ -124,7 +125,7 @@ def test_the_differences_that_a_suite_asks_for_are_told(site: Path) -> None:
     table = page.split("<h2>Differences</h2>")[1].split("</table>")[0]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
     assert [row[:3] for row in rows[1:]] == [
-        ["learns", "stays", name] for name in ("uniform", "omega-0.5", "omega-0.9")
+        ["learns", "stays", name] for name in ("uniform", "omega-0.5", "omega-0.9", "mean")
     ]
     assert {row[-1] for row in rows[1:]} == {"too few runs"} and "2 runs each" in page
 
@@ -133,13 +134,15 @@ def test_who_played_some_scenarios_is_ranked_there_alone(tmp_path: Path) -> None
     write_agents_sample(tmp_path / "expert", "expert")
     write_agents_sample(tmp_path / "part", "random", "part", most=1)
     (found,) = build_site([tmp_path / "expert", tmp_path / "part"], tmp_path / "site")
-    ranks = rank_entries(found)
+    values = found.tabulate()
+    ranks = rank(found.suite, values, compare_suite(found.suite, values))
     assert set(ranks[""]) == set(ranks["other"]) == {"expert"} and set(ranks["guess"]) == {"expert", "part"}
     rows = list(csv.DictReader((tmp_path / "site" / "sample-agents-v1.csv").open()))
     assert {row["scenario"] for row in rows if row["entry"] == "part"} == {"guess"}
     assert "1 of 2 scenarios" in (tmp_path / "site" / "sample-agents-v1.md").read_text()
     (alone,) = build_site([tmp_path / "part"], tmp_path / "alone")
-    assert rank_entries(alone)[""] == {}
+    assert all(not row["rank"] for row in csv.DictReader((tmp_path / "alone" / "sample-agents-v1.csv").open()))
+    assert rank(alone.suite, alone.tabulate(), [])[""] == {}
 
 
 def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

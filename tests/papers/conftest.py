@@ -72,7 +72,7 @@ class Workshop:
         digest = load_config(plain).digest
         if digest not in self.done:
             plain["output"]["folder"] = str(self.folder / "runs" / digest.removeprefix("sha256:")[:16])
-            self.done[digest] = train(plain)
+            self.done[digest] = train(plain, force=True)  # its weights are random
         return self.done[digest]
 
 

@@ -31,8 +31,9 @@ def gold(number: int) -> int:
     return 3 + number % 3
 
 
-def ask(number: int) -> str:
-    return f"Problem {number}. What is {gold(number) - 1} + 1?"
+def ask(number: int, source: str = "") -> str:
+    """A problem; no two sources have one in common."""
+    return f"Problem {number}{source and ' of '}{source}. What is {gold(number) - 1} + 1?"
 
 
 def write_lines(path: Path, rows: Iterable[Record]) -> None:
@@ -56,7 +57,7 @@ def write_gsm8k(folder: Path) -> None:
     for split, count in (("train", 7473), ("test", 1319)):
         steps = ("<<1+1=2>>2 " * (number % 4) for number in share(count))
         rows = (
-            {"question": ask(number), "answer": f"{worked}so\n#### {gold(number)}"}
+            {"question": ask(number, split), "answer": f"{worked}so\n#### {gold(number)}"}
             for number, worked in enumerate(steps)
         )
         write_lines(folder / f"{split}.jsonl", rows)
@@ -68,7 +69,7 @@ def write_math(folder: Path) -> None:
         for number in share(count):
             kind = TYPES[number % len(TYPES)]
             row = {
-                "problem": f"{split}: {ask(number)}",
+                "problem": ask(number, f"mathematics, {split}"),
                 "level": f"Level {1 + number % 5}",
                 "type": kind,
                 "solution": f"It is $\\boxed{{{gold(number)}}}$.",
@@ -78,7 +79,13 @@ def write_math(folder: Path) -> None:
 
 def write_math500(folder: Path) -> None:
     rows = (
-        {"problem": ask(n), "solution": "s", "answer": str(gold(n)), "subject": TYPES[n % 5], "level": 1 + n % 5}
+        {
+            "problem": ask(n, "MATH-500"),
+            "solution": "s",
+            "answer": str(gold(n)),
+            "subject": TYPES[n % 5],
+            "level": 1 + n % 5,
+        }
         for n in share(500)
     )
     write_lines(folder / "test.jsonl", rows)
@@ -86,21 +93,23 @@ def write_math500(folder: Path) -> None:
 
 def write_contest(name: str, count: int) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
-        rows = ({"id": str(n), "problem": ask(n), "answer": f"{gold(n):03d}"} for n in range(count))
+        rows = ({"id": str(n), "problem": ask(n, name), "answer": f"{gold(n):03d}"} for n in range(count))
         write_lines(folder / f"{name}.jsonl", rows)
 
     return write
 
 
 def write_minerva(folder: Path) -> None:
-    rows = ({"problem": ask(n), "solution": f"so \\boxed{{{gold(n)}}}", "type": "Astronomy"} for n in share(272))
+    rows = (
+        {"problem": ask(n, "Minerva"), "solution": f"so \\boxed{{{gold(n)}}}", "type": "Astronomy"} for n in share(272)
+    )
     write_lines(folder / "minervamath.jsonl", rows)
 
 
 def write_olympiadbench(folder: Path) -> None:
     rows = (
         {
-            "question": ask(n),
+            "question": ask(n, "OlympiadBench"),
             "final_answer": [f"${gold(n)}$"],
             "solution": ["s"],
             "subfield": TOPICS[n % 4],
@@ -197,7 +206,7 @@ def write_medqa(folder: Path) -> None:
     for split, count in (("train", 10_178), ("test", 1_273)):
         rows = (
             {
-                "question": f"Case {n}. Which is right?",
+                "question": f"Case {n} of {split}. Which is right?",
                 "options": {"A": "this", "B": "that", "C": "none", "D": "all"},
                 "answer": "this" if n % 2 else "that",
                 "answer_idx": "A" if n % 2 else "B",
@@ -212,7 +221,7 @@ def write_medmcqa(folder: Path) -> None:
     for split, count in (("train", 11_000), ("dev", 500)):
         rows = (
             {
-                "question": f"Item {n}. Which is right?",
+                "question": f"Item {n} of {split}. Which is right?",
                 **{f"op{letter}": f"option {letter}" for letter in "abcd"},
                 "cop": 1 + n % 4,
                 "subject_name": SUBJECTS[n % 4],

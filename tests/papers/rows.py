@@ -59,6 +59,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
             )
         ),
         "paper-alfworld:unseen",
+        *(row for world in WORLDS for row in cross(world, AGENTS[1:], ("published",))),
     ),
     "FedGRPO, table 1": cross("paper-fedgrpo", MATH_MODELS, ("math", "openr1"), FEDGRPO_METHODS),
     "FedGRPO, table 2": cross("paper-fedgrpo", MATH_MODELS, ("zero-shot", "central-grpo", "without-answers")),
@@ -68,7 +69,14 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         "paper-fedgrpo", ("qwen2.5-math-1.5b",), ("experts-1", "experts-4", "experts-6", "experts-8")
     ),
     "FedGRPO, other rows": cross(
-        "paper-fedgrpo", ("published", "iid", "random-experts", "fedpetuning-grpo,adapter-learning-rate-1e-4")
+        "paper-fedgrpo",
+        (
+            "published",
+            "qwen2.5-math-7b,published",
+            "iid",
+            "random-experts",
+            "fedpetuning-grpo,adapter-learning-rate-1e-4",
+        ),
     ),
     "PubSwap, tables 1 and 7": tuple(
         row

@@ -45,6 +45,8 @@ def find_rows(rule: Mapping[str, Any]) -> Iterator[str]:
         method = rule.get("method")
         if preset not in rule["presets"] or variants & without or (with_any and not variants & with_any):
             continue
+        if not set(rule.get("all", ())) <= variants:
+            continue
         if method is None or expand(row).algorithm["name"] == method:
             yield row
 
@@ -54,6 +56,7 @@ def read_value(config: RunConfig, key: str) -> Any:
     plain = config.plain()
     roles, algorithm = plain["partition"]["roles"], plain["algorithm"]
     derived = {
+        "prompt": lambda: f"{config.agent.system}\n{config.agent.request}",
         "steps": lambda: config.federation.rounds * algorithm["local_steps"],
         "batch": lambda: config.learning.episodes_per_step,
         "trained": lambda: algorithm["expert_steps"] > 0,

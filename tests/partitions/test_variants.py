@@ -27,9 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {SKILLS: {"skills": 4}}
 
 
 def request(variant: Any, env_id: str = WEBSHOP) -> dict[str, Any]:
-    found = complete_request(env_id, ENVIRONMENTS.get(env_id).variants, variant)
-    assert found is not None
-    return found
+    return complete_request(env_id, ENVIRONMENTS.get(env_id).variants, variant)
 
 
 def assign(asked: Any, seed: int, clients: int, env_id: str = WEBSHOP) -> list[dict[str, Any]]:

@@ -101,13 +101,16 @@ def test_a_leaked_evaluation_task_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     from fedagentgym.partitions import verification as module
 
     client_split = made()
-    opened = module.open_pool
+    opened = module.open_env
     held = client_split.client(0).tasks[:2]
 
-    def leaking(env_id: str, split: str, options: Any) -> Any:
-        return client_split.pool.subset(held) if split == "val" else opened(env_id, split, options)
+    def leaking(env_id: str, split: str, **options: Any) -> Any:
+        env = opened(env_id, split=split, **options)
+        if split == "val":
+            env.pool = client_split.pool.subset(held)
+        return env
 
-    monkeypatch.setattr(module, "open_pool", leaking)
+    monkeypatch.setattr(module, "open_env", leaking)
     assert "2 tasks of 'val' are held by clients" in failed(client_split)["evaluation"].detail
     assert "divides 'val'" in failed(tampered(client_split, env_split="val"))["evaluation"].detail
 

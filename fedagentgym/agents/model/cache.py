@@ -73,7 +73,11 @@ class KVCache:
         shape = (count, self.heads, columns, self.width)
         for stores in (self.keys, self.values):
             for layer in range(self.layers):
-                fresh = _make_zeros(shape, self.dtype, self.device)
+                if self.device.type != "cpu" or not all(shape):
+                    fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
+                else:  # numpy takes zero pages from the system, which become memory when written, where torch fills them
+                    plain = np.zeros(int(np.prod(shape)) * self.dtype.itemsize, dtype=np.uint8)
+                    fresh = torch.from_numpy(plain).view(self.dtype).view(shape)
                 if len(stores) <= layer:
                     stores.append(fresh)
                 else:
@@ -116,11 +120,3 @@ class KVCache:
         to = torch.tensor(targets, device=self.device)
         for store in (*self.keys, *self.values):
             store[to, :, first:stop] = store[source, :, first:stop]
-
-
-def _make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Make zeros; numpy takes zero pages from the system, which become memory when they are written, where torch fills them."""
-    if device.type != "cpu" or not all(shape):
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

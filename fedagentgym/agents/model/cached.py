@@ -69,15 +69,13 @@ class CachedDecoder:
         self.width = self.layers[0].width
         self.rotary = body.rotary_emb
         self.slots = slots or KVCache(len(self.layers), self.groups, self.width, dtype, device)
-        self._prepare_positions(512)
-
-    def _prepare_positions(self, count: int) -> None:
-        self.angles, self.mask = _tabulate_positions(self.rotary, count, self.slots.device, self.embedding.dtype)
+        self.angles, self.mask = _tabulate_positions(self.rotary, 512, device, dtype)
 
     @torch.inference_mode()
     def compute_logits(self, chunks: Chunks, choices: Tensor | None = None) -> Tensor:
         if chunks.columns > len(self.angles.cos):
-            self._prepare_positions(2 * chunks.columns)
+            count, device, dtype = 2 * chunks.columns, self.slots.device, self.embedding.dtype
+            self.angles, self.mask = _tabulate_positions(self.rotary, count, device, dtype)
         if len(chunks.ids) <= _MAX_TOKENS_PER_PASS:
             return self._run_pass(chunks, choices)
         parts = chunks.split(_MAX_TOKENS_PER_PASS)
@@ -118,13 +116,14 @@ class CachedDecoder:
         """Store the keys and values of this layer, and let the queries attend to what their rows hold."""
         self.slots.write(index, cells, keys, values)
         held = self.slots.keys[index], self.slots.values[index]
-        if isinstance(view, _Batch):
-            return self._attend_together(queries, held, view)
-        return self._attend_in_blocks(queries, held, view)
-
-    def _attend_in_blocks(self, queries: Tensor, held: tuple[Tensor, Tensor], view: list[_Span]) -> Tensor:
-        keys, values = held
-        turned = queries.transpose(0, 1).unsqueeze(0)
+        if isinstance(view, _Batch):  # one query per row: for so little work two products beat the fused kernel
+            rows, lines = queries.shape[0], queries.shape[0] * self.groups
+            shape = (-1, self.slots.columns, self.width)
+            keys, values = (store.view(shape)[:lines, : view.columns] for store in held)
+            grouped = queries.reshape(lines, -1, self.width)
+            scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
+            return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
+        turned, (held_keys, held_values) = queries.transpose(0, 1).unsqueeze(0), held
         reach = self.mask.shape[1]
         found = []
         for start, stop, slot, columns in view:
@@ -132,22 +131,13 @@ class CachedDecoder:
             right = reach - _QUERY_BLOCK + count
             seen = F.scaled_dot_product_attention(
                 turned[:, :, start:stop],
-                keys[slot : slot + 1, :, :columns],
-                values[slot : slot + 1, :, :columns],
+                held_keys[slot : slot + 1, :, :columns],
+                held_values[slot : slot + 1, :, :columns],
                 attn_mask=None if count == 1 else self.mask[:count, right - columns : right],
                 enable_gqa=self.groups != self.heads,
             )
             found.append(seen.transpose(1, 2))
         return torch.cat(found, dim=1).view(len(queries), -1)
-
-    def _attend_together(self, queries: Tensor, held: tuple[Tensor, Tensor], view: _Batch) -> Tensor:
-        """One query per row: two batched products, which for so little work beat the fused kernel."""
-        rows, lines = queries.shape[0], queries.shape[0] * self.groups
-        shape = (-1, self.slots.columns, self.width)
-        keys, values = (store.view(shape)[:lines, : view.columns] for store in held)
-        grouped = queries.reshape(lines, -1, self.width)
-        scores = torch.baddbmm(view.mask, grouped, keys.transpose(1, 2), alpha=self.width**-0.5)
-        return torch.bmm(torch.softmax(scores, dim=-1), values).view(rows, -1)
 
 
 @lru_cache(maxsize=4)
@@ -288,18 +278,11 @@ def merge_weight(module: Any) -> Tensor:
 
 
 def _plan_rows(chunks: Chunks) -> list[_Span]:
-    """Return the cached tokens that each row's queries attend to, block by block."""
+    """Return the cached tokens that each row's queries attend to, block by block; the short block is a row's first."""
+    spans = []
     rows = zip(chunks.ends.tolist(), chunks.lengths.tolist(), chunks.slots.tolist(), chunks.seen.tolist(), strict=True)
-    return [
-        _Span(start, stop, slot, seen - (end - stop))
-        for end, length, slot, seen in rows
-        for start, stop in _cut(end - length, end)
-    ]
-
-
-def _cut(start: int, stop: int) -> list[tuple[int, int]]:
-    """Cut a run of queries into blocks, the first of them the short one."""
-    size = _QUERY_BLOCK
-    first = start + (stop - start - 1) % size + 1
-    edges = [start, *range(first, stop + 1, size)]
-    return list(pairwise(edges))
+    for end, length, slot, seen in rows:
+        first = end - length + (length - 1) % _QUERY_BLOCK + 1
+        edges = [end - length, *range(first, end + 1, _QUERY_BLOCK)]
+        spans += [_Span(start, stop, slot, seen - (end - stop)) for start, stop in pairwise(edges)]
+    return spans

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,10 +137,23 @@ class Decoder(nn.Module):
 
     @classmethod
     def read(cls, folder: Path, config: DecoderConfig) -> Decoder:
-        """Read the model of a folder, in single precision."""
+        """Read the model of a folder, in single precision; its weights are in one file, or in those that an index names."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
         with torch.random.fork_rng(devices=[]):
             model = cls(config)
-        weights = {name: weight.float() for name, weight in _iter_weights(folder)}
+        names = [WEIGHTS]
+        if (folder / INDEX).is_file():
+            index = read_json(folder / INDEX)
+            listed = index.get("weight_map") if isinstance(index, dict) else None
+            names = sorted(set(listed.values())) if isinstance(listed, dict) else []
+        weights: dict[str, Tensor] = {}
+        for file in names:
+            try:
+                weights |= {name: weight.float() for name, weight in load_file(folder / file).items()}
+            except (OSError, SafetensorError) as error:
+                raise DataError(f"cannot load the model {folder}: {file}: {error}") from None
         if config.tie_word_embeddings:
             weights["lm_head.weight"] = weights.get("model.embed_tokens.weight", torch.zeros(0))
         try:
@@ -200,23 +212,6 @@ def read_config(folder: Path) -> DecoderConfig | None:
         return None
 
 
-def _iter_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Read the weights of a folder, from one file or from those that an index names."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    names = [WEIGHTS]
-    if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        listed = index.get("weight_map") if isinstance(index, dict) else None
-        names = sorted(set(listed.values())) if isinstance(listed, dict) else []
-    for name in names:
-        try:
-            yield from load_file(folder / name).items()
-        except (OSError, SafetensorError) as error:
-            raise DataError(f"cannot load the model {folder}: {name}: {error}") from None
-
-
 @torch.no_grad()
 def _draw_weights(module: nn.Module, config: DecoderConfig) -> None:
     """Draw matrices from a normal distribution; biases and the padding's embedding are 0."""
@@ -236,49 +231,32 @@ def compute_frequencies(config: DecoderConfig) -> tuple[Tensor, float]:
     """Return the angle by which each pair of numbers is turned from a position to the next, and the scale of the result."""
     rope, width = config.rope_parameters, config.head_dim
     plain = 1.0 / (rope["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float32, device="cpu") / width))
-    match rope["rope_type"]:
-        case "linear":
-            return plain / rope["factor"], 1.0
-        case "llama3":
-            return _stretch_long_waves(plain, rope), 1.0
-        case "yarn":
-            return _blend_frequencies(plain, rope, config)
-        case _:
-            return plain, 1.0
-
-
-def _stretch_long_waves(plain: Tensor, rope: Mapping[str, Any]) -> Tensor:
-    """Llama 3: slow rotations are slowed down by a factor, fast ones are kept, and between them it is blended."""
-    low, high, context = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
-    waves = 2 * math.pi / plain
-    share = ((context / waves - low) / (high - low)).clamp(0, 1)
-    stretched: Tensor = (1 - share) * plain / rope["factor"] + share * plain
-    return stretched
-
-
-def _blend_frequencies(plain: Tensor, rope: Mapping[str, Any], config: DecoderConfig) -> tuple[Tensor, float]:
-    """YaRN: as Llama 3's, with a blend that is linear in the number of the pair, and a scale that sharpens attention."""
-    context, theta, width = rope["original_max_position_embeddings"], rope["rope_theta"], config.head_dim
+    if rope["rope_type"] == "linear":
+        return plain / rope["factor"], 1.0
+    if rope["rope_type"] == "llama3":
+        # slow rotations are slowed down by a factor, fast ones are kept, and between them it is blended
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = rope["original_max_position_embeddings"] / (2 * math.pi / plain)
+        share = ((turns - low) / (high - low)).clamp(0, 1)
+        return (1 - share) * plain / rope["factor"] + share * plain, 1.0
+    if rope["rope_type"] != "yarn":
+        return plain, 1.0
+    # YaRN blends linearly in the number of the pair, and has a scale that sharpens attention
+    context = rope["original_max_position_embeddings"]
     factor = rope.get("factor") or config.max_position_embeddings / context
-
-    def find_pair(turns: float) -> float:
-        return width * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
-
-    low, high = find_pair(rope.get("beta_fast") or 32), find_pair(rope.get("beta_slow") or 1)
+    low, high = (
+        width * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(rope["rope_theta"]))
+        for turns in (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
+    )
     if rope.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
     pairs = torch.arange(width // 2, dtype=torch.float32, device="cpu")
     share = 1 - ((pairs - low) / (high - low or 0.001)).clamp(0, 1)
-    return plain / factor * (1 - share) + plain * share, _find_yarn_scale(rope, factor)
-
-
-def _find_yarn_scale(rope: Mapping[str, Any], factor: float) -> float:
-    def sharpen(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
-    if rope.get("attention_factor") is not None:
-        return float(rope["attention_factor"])
-    if rope.get("mscale") and rope.get("mscale_all_dim"):
-        return sharpen(rope["mscale"]) / sharpen(rope["mscale_all_dim"])
-    return sharpen(1.0)
+    scale, weights = rope.get("attention_factor"), (1.0, 0.0)
+    if scale is None:
+        if rope.get("mscale") and rope.get("mscale_all_dim"):
+            weights = rope["mscale"], rope["mscale_all_dim"]
+        above, below = (1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0 for weight in weights)
+        scale = above / below
+    return plain / factor * (1 - share) + plain * share, float(scale)

@@ -5,92 +5,48 @@ tokens are only noted; the next ``generate`` runs whatever is not cached (the la
 go, rows of similar length together, and then goes on token by token. A new row starts from the longest prefix that any slot
 holds, which covers siblings that enter later and windows re-rendered every turn. Rows that run together form a tree, and what
 several of them begin with, such as instructions, is run once.
+
+Tokens are drawn by inverse CDF with one uniform per row, with the log-probability under exactly that distribution. A constraint
+often leaves a single token. Such a token needs no model: it is appended at once, with log-probability 0, and reaches the model
+with the next chunk. So the model only runs where there is a choice.
+
+Rows that hold the same tokens so far share a *lane*, a slot of the cache; one of them, the owner, has this slot. Copies of a task
+are equal for long: most of a group's replies share their beginnings, and greedy ones are the same throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedagentgym.agents.model.cache import Chunks
 from fedagentgym.agents.model.hf import Forward
 from fedagentgym.agents.model.packed import count_shared, sort_rows
-from fedagentgym.agents.model.replies import (
-    ConstrainedReply,
-    FreeReplies,
-    Lanes,
-    Parting,
-    forbid_others,
-    make_choice_table,
-    sample_choices,
-    sample_tokens,
-)
-from fedagentgym.agents.protocols import Completion, Constraint, Decoding
-from fedagentgym.base.errors import DataError
+from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, Session, SessionRow
 from fedagentgym.base.process import GENERATED
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fedagentgym.base.streams import Stream
-
+Indices = NDArray[np.int64]
 _MIN_SHARED_PREFIX = 8
 """A common prefix below this many tokens is not worth a copy."""
 
 
-class BaseSession:
-    """Base class of the sessions of all engines: they end once, and refuse a prompt without space for a reply.
-
-    ``_rows`` are the engine's; ``on_close`` returns what the policy lent.
-    """
-
-    def __init__(self, context_length: int, on_close: Callable[[], object] | None = None) -> None:
-        self.context_length = context_length
-        self._rows: dict[int, Any] = {}
-        self._next = 0
-        self._on_close = on_close
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free everything; a second call does nothing."""
-        self._rows.clear()
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()
-
-    def _check_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
-        for prompt in prompts:
-            if not prompt:
-                raise DataError("a prompt of no tokens cannot be continued")
-            if len(prompt) >= self.context_length:
-                raise DataError(
-                    f"a prompt of {len(prompt)} tokens does not fit into the model's context of {self.context_length}: "
-                    "shorten the prompt (template, history) or use a model with a longer context"
-                )
-
-
 @dataclass(slots=True, eq=False)
-class _Row:
+class _Row(SessionRow):
     slot: int
-    ids: list[int]
     cached: int
     fresh: bool = True
     """True if it has not been run yet."""
 
 
-class TorchSession(BaseSession):
-    """``protocols.Session`` over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
+class TorchSession(Session):
+    """Rows of a torch model, over a ``Forward``. ``on_close`` gives back what the policy lent (merged adapters)."""
 
     def __init__(self, forward: Forward, context_length: int, stop_ids: frozenset[int], on_close: Any = None) -> None:
         super().__init__(context_length, on_close)
@@ -101,86 +57,38 @@ class TorchSession(BaseSession):
         self._free = list(range(self.slots.count))
         self._held = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
 
-    def length(self, row: int) -> int:
-        return len(self._rows[row].ids)
-
     def drop(self, rows: Sequence[int]) -> None:
         for row in rows:
             self._free.append(self._rows.pop(row).slot)
-
-    def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
-        for row, chunk in zip(rows, chunks, strict=True):
-            self._rows[row].ids.extend(chunk)
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
         self._check_prompts(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
-        leaders = {ids: self._open_one(ids) for ids in dict.fromkeys(wanted)}
-        return self._copy_again([leaders[ids] for ids in wanted])
-
-    def _open_one(self, ids: tuple[int, ...]) -> int:
-        known, donor = self._find_longest_prefix(ids)
-        slot = self._take_slot(donor)
-        if donor is not None and slot != donor:
-            self.slots.copy_columns(donor, [slot], 0, known)
-            self._held[slot, :known] = self._held[donor, :known]
-        self._held[slot, known:] = -1
-        return self._add_row(slot, ids, known)
-
-    def _run_common_beginnings(self, rows: list[_Row]) -> None:
-        """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
-        for row in rows:
-            row.fresh = False
-        distinct = {tuple(row.ids): row for row in sorted(rows, key=lambda row: row.cached)}
-        rows = [row for row in distinct.values() if row.cached < len(row.ids) - 1]
-        for branches in _iter_levels([row.ids[:-1] for row in rows]):
-            shared = [([rows[index] for index in branch.rows], branch.end) for branch in branches]
-            donors = [max(members, key=lambda row: row.cached) for members, _ in shared]
-            missing = [sum(max(end - row.cached, 0) for row in members) for members, end in shared]
-            run = [(donor, end) for donor, (_, end) in zip(donors, shared, strict=True) if donor.cached < end]
-            if sum(missing) - sum(end - donor.cached for donor, end in run) <= self.forward.pass_cost:
-                continue
-            if run:
-                self._run_chunks([donor for donor, _ in run], [donor.ids[donor.cached : end] for donor, end in run])
-            for donor, (members, end) in zip(donors, shared, strict=True):
-                self._copy_beginning(donor, [row for row in members if row.cached < end], end)
-
-    def _copy_beginning(self, donor: _Row, rows: list[_Row], end: int) -> None:
-        """Give rows the first tokens of another."""
-        first = min((row.cached for row in rows), default=end)
-        if first < end:
-            self.slots.copy_columns(donor.slot, [row.slot for row in rows], first, end)
-        for row in rows:
-            row.cached = end
-            self._held[row.slot, :end] = donor.ids[:end]
-
-    def _copy_again(self, wanted: Sequence[int]) -> list[int]:
-        """Return the wanted rows; where one is wanted again, a copy of it."""
+        leaders: dict[tuple[int, ...], int] = {}
+        for ids in dict.fromkeys(wanted):
+            known, donor = self._find_longest_prefix(ids)
+            slot = donor if donor in self._free else self._free[0]
+            self._free.remove(slot)
+            if donor is not None and slot != donor:
+                self.slots.copy_columns(donor, [slot], 0, known)
+                self._held[slot, :known] = self._held[donor, :known]
+            self._held[slot, known:] = -1
+            leaders[ids] = self._add(_Row(list(ids), slot, known))
         opened: dict[int, None] = {}
         copied: list[tuple[int, _Row]] = []
-        for number in wanted:
-            if number in opened:
-                leader = self._rows[number]
-                copied.append((self._take_slot(None), leader))
-                number = self._add_row(copied[-1][0], leader.ids, leader.cached)
-            opened[number] = None
+        for number in (leaders[ids] for ids in wanted):
+            if number not in opened:
+                opened[number] = None
+                continue
+            leader, slot = self._rows[number], self._free.pop(0)
+            copied.append((slot, leader))
+            opened[self._add(_Row(list(leader.ids), slot, leader.cached))] = None
         if copied:
             targets, sources = [slot for slot, _ in copied], [leader.slot for _, leader in copied]
             self.slots.copy_slots(targets, sources, max(leader.cached for _, leader in copied))
             self._held[targets] = self._held[sources]
         return list(opened)
-
-    def _add_row(self, slot: int, ids: Sequence[int], cached: int) -> int:
-        self._next += 1
-        self._rows[self._next] = _Row(slot, list(ids), cached)
-        return self._next
-
-    def _take_slot(self, preferred: int | None) -> int:
-        if preferred in self._free:
-            self._free.remove(preferred)
-            return preferred
-        return self._free.pop(0)
 
     def _find_longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
         """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
@@ -203,28 +111,42 @@ class TorchSession(BaseSession):
             self._held = grown
         self._free.extend(range(before, self.slots.count))
 
-    def generate(
+    def _continue(
         self,
-        rows: Sequence[int],
-        streams: Sequence[Stream],
+        rows: list[_Row],
+        uniforms: Sequence[NDArray[np.float64]],
         decoding: Decoding,
-        constraints: Sequence[Constraint | None] | None = None,
+        constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
-        most = decoding.max_new_tokens
-        uniforms = np.stack([stream.uniform(most) for stream in streams]) if rows else np.zeros((0, most))
-        fits = [index for index, row in enumerate(rows) if len(self._rows[row].ids) + most <= self.context_length]
-        answers = [Completion((), (), "context")] * len(rows)
-        if fits:
-            working = [self._rows[rows[index]] for index in fits]
-            self._reserve(0, max(len(row.ids) for row in working) + most)
-            self._run_common_beginnings([row for row in working if row.fresh])
-            if constraints is None or all(constraints[index] is None for index in fits):
-                found = self._speak_freely(working, uniforms[fits], decoding)
-            else:
-                found = self._speak_within(working, uniforms[fits], decoding, [constraints[index] for index in fits])
-            for index, answer in zip(fits, found, strict=True):
-                answers[index] = answer
-        return answers
+        self._reserve(0, max(len(row.ids) for row in rows) + decoding.max_new_tokens)
+        self._run_common_beginnings([row for row in rows if row.fresh])
+        if any(rule is not None for rule in constraints):
+            return self._speak_within(rows, np.stack(uniforms), decoding, constraints)
+        return self._speak_freely(rows, np.stack(uniforms), decoding)
+
+    def _run_common_beginnings(self, rows: list[_Row]) -> None:
+        """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
+        for row in rows:
+            row.fresh = False
+        distinct = {tuple(row.ids): row for row in sorted(rows, key=lambda row: row.cached)}
+        rows = [row for row in distinct.values() if row.cached < len(row.ids) - 1]
+        for branches in _iter_levels([row.ids[:-1] for row in rows]):
+            shared = [([rows[index] for index in members], end) for members, end in branches]
+            donors = [max(members, key=lambda row: row.cached) for members, _ in shared]
+            missing = [sum(max(end - row.cached, 0) for row in members) for members, end in shared]
+            run = [(donor, end) for donor, (_, end) in zip(donors, shared, strict=True) if donor.cached < end]
+            if sum(missing) - sum(end - donor.cached for donor, end in run) <= self.forward.pass_cost:
+                continue
+            if run:
+                self._run([donor for donor, _ in run], ends=[end for _, end in run])
+            for donor, (members, end) in zip(donors, shared, strict=True):
+                short = [row for row in members if row.cached < end]
+                first = min((row.cached for row in short), default=end)
+                if first < end:
+                    self.slots.copy_columns(donor.slot, [row.slot for row in short], first, end)
+                for row in short:
+                    row.cached = end
+                    self._held[row.slot, :end] = donor.ids[:end]
 
     def _speak_within(
         self,
@@ -234,15 +156,15 @@ class TorchSession(BaseSession):
         constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
         """Run the model wherever a constraint leaves a choice; rows reach their next choice after different numbers of tokens."""
-        most = decoding.max_new_tokens
+        most, device = decoding.max_new_tokens, self.slots.device
         replies = [
             ConstrainedReply(row.ids, rule, most, self.stop_ids) for row, rule in zip(rows, constraints, strict=True)
         ]
         while live := [index for index, reply in enumerate(replies) if not reply.over]:
             choices = [replies[index].choices for index in live]
-            table = make_choice_table(choices, self.slots.device)
-            logits = self._run_uncached([rows[index] for index in live], None if table is None else table.clamp(min=0))
-            chance = torch.as_tensor(uniforms[live, [replies[index].said for index in live]], device=self.slots.device)
+            table = make_choice_table(choices, device)
+            logits = self._run([rows[index] for index in live], None if table is None else table.clamp(min=0))
+            chance = torch.as_tensor(uniforms[live, [replies[index].said for index in live]], device=device)
             if table is None:
                 drawn = sample_tokens(forbid_others(logits, choices), chance, decoding.temperature, decoding.top_p)
             else:
@@ -255,80 +177,97 @@ class TorchSession(BaseSession):
 
     def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
         """Let all rows generate a token at a time, rows with equal tokens as one."""
-        most = decoding.max_new_tokens
-        replies = FreeReplies([len(row.ids) for row in rows], most, self.stop_ids)
+        most, stops = decoding.max_new_tokens, np.array(sorted(self.stop_ids))
+        tokens, logprobs = np.zeros((len(rows), most), dtype=np.int64), np.zeros((len(rows), most))
+        starts, lengths = np.array([len(row.ids) for row in rows]), np.full(len(rows), most)
         lanes = Lanes([row.ids for row in rows], [row.cached for row in rows])
         self._gather_lanes(rows, lanes)
-        logits = self._run_uncached([rows[owner] for owner in lanes.owners])
+        logits = self._run([rows[owner] for owner in lanes.owners])
         for step in range(most):
             chance = torch.from_numpy(uniforms[lanes.table, step]).to(self.slots.device)
             drawn = sample_tokens(logits, chance, decoding.temperature, decoding.top_p)
-            said, logprobs = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
+            said, chances = (part.cpu().numpy()[lanes.lane, lanes.place] for part in drawn)
+            tokens[lanes.rows, step], logprobs[lanes.rows, step] = said, chances
             GENERATED.tokens += len(said)
-            ended = replies.say(step, lanes.rows, said, logprobs)
+            ended = (said[:, None] == stops).any(1)
+            lengths[lanes.rows[ended]] = step + 1
             if step == most - 1 or ended.all():
                 break
-            self._part_lanes(rows, lanes, lanes.part(said, ended), int(replies.lengths.max()) + step)
+            # diverging rows get the next slots, and a copy of their tokens so far
+            handed, forks = lanes.part(said, ended)
+            for before, after in handed:
+                rows[before].slot, rows[after].slot = rows[after].slot, rows[before].slot
+            if forks:
+                self._bring(rows, lanes, [fork.rows[0] for fork in forks], len(lanes.owners))
+                forks.sort(key=lambda fork: rows[fork.rows[0]].slot)
+                sources = [rows[fork.source].slot for fork in forks]
+                columns = int(starts.max()) + step
+                self.slots.copy_slots([rows[fork.rows[0]].slot for fork in forks], sources, columns)
+                lanes.add([fork.rows for fork in forks])
             if ended.any() and len(lanes.live) <= len(lanes.owners) // 2:
                 self._gather_lanes(rows, lanes)
-            logits = self._step(*replies.get_next_inputs(step, lanes.owners))
-        return self._finish_replies(rows, replies, lanes)
-
-    def _gather_lanes(self, rows: list[_Row], lanes: Lanes) -> None:
-        """Move the lanes that are still generating into the first slots."""
-        live = lanes.live
-        self._bring([rows[lanes.owners[lane]] for lane in live], 0, _find_idle_slots(rows, lanes))
-        lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
-
-    def _part_lanes(self, rows: list[_Row], lanes: Lanes, parting: Parting, columns: int) -> None:
-        """Give diverging rows the next slots, and a copy of their tokens so far."""
-        for before, after in parting.handed:
-            rows[before].slot, rows[after].slot = rows[after].slot, rows[before].slot
-        if parting.forks:
-            self._bring(
-                [rows[fork.rows[0]] for fork in parting.forks], len(lanes.owners), _find_idle_slots(rows, lanes)
-            )
-            forks = sorted(parting.forks, key=lambda fork: rows[fork.rows[0]].slot)
-            sources = [rows[fork.source].slot for fork in forks]
-            self.slots.copy_slots([rows[fork.rows[0]].slot for fork in forks], sources, columns)
-            lanes.add([fork.rows for fork in forks])
-
-    def _finish_replies(self, rows: list[_Row], replies: FreeReplies, lanes: Lanes) -> list[Completion]:
-        """Make the replies part of the rows; the last token of each has no keys and values yet."""
-        answers = [replies.complete(index) for index in range(len(rows))]
-        for row, answer in zip(rows, answers, strict=True):
-            row.ids.extend(answer.token_ids)
-            row.cached = len(row.ids) - 1
+            # the next token of every lane; a lane whose rows have ended writes beyond its end
+            owners = np.array(lanes.owners)
+            positions = starts[owners] + np.minimum(step, lengths[owners])
+            fed = Chunks(tokens[owners, step], np.arange(len(owners)), positions, np.ones_like(owners))
+            logits = self.forward.compute_logits(fed)
+        answers = []
+        copied = []
+        for index, row in enumerate(rows):
+            ids = tokens[index, : lengths[index]].tolist()
+            finish: FinishReason = "stop" if ids[-1] in self.stop_ids else "length"
+            answers.append(Completion(tuple(ids), tuple(logprobs[index, : len(ids)].tolist()), finish))
+            row.ids.extend(ids)
+            row.cached = len(row.ids) - 1  # the last token has no keys and values yet
             self._held[row.slot] = -1
             self._held[row.slot, : row.cached] = row.ids[:-1]
-        copied = [(row, rows[lanes.find_source(index)]) for index, row in enumerate(rows)]
-        copied = [(row, source) for row, source in copied if row is not source]
+            if (source := rows[lanes.find_source(index)]) is not row:
+                copied.append((row, source))
         if copied:
             columns = max(row.cached for row, _ in copied)
             self.slots.copy_slots([row.slot for row, _ in copied], [source.slot for _, source in copied], columns)
         return answers
 
-    def _step(self, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> Tensor:
-        """Run one token of each of the first rows."""
-        return self.forward.compute_logits(Chunks(ids, np.arange(len(ids)), positions, np.ones_like(ids)))
+    def _gather_lanes(self, rows: list[_Row], lanes: Lanes) -> None:
+        """Move the lanes that are still generating into the first slots."""
+        live = lanes.live
+        self._bring(rows, lanes, [lanes.owners[lane] for lane in live], 0)
+        lanes.reorder(sorted(live, key=lambda lane: rows[lanes.owners[lane]].slot))
 
-    def _run_uncached(self, rows: list[_Row], choices: Tensor | None = None) -> Tensor:
-        """Run the rows' tokens beyond their caches; return the logits after their last tokens, all or those of ``choices``."""
-        return self._run_chunks(rows, [row.ids[row.cached :] for row in rows], choices)
+    def _run(self, rows: list[_Row], choices: Tensor | None = None, ends: Sequence[int] | None = None) -> Tensor:
+        """Run the rows' tokens beyond their caches, or those up to ``ends``.
 
-    def _run_chunks(self, rows: list[_Row], chunks: list[list[int]], choices: Tensor | None = None) -> Tensor:
-        """Run one chunk per row and note it as cached; rows that hold the same tokens run once."""
-        self._reserve(0, max(row.cached + len(chunk) for row, chunk in zip(rows, chunks, strict=True)))
-        leaders, owner = _find_twins(rows, chunks, choices)
-        found = [np.array(chunks[index], dtype=np.int64) for index in leaders]
+        Returns the logits after the last token of each row: all of them, or those of ``choices``.
+
+        Rows with equal tokens and requests run once. Siblings stay together until their replies differ; early in an episode this
+        saves most of a group's work.
+        """
+        texts = [tuple(row.ids if ends is None else row.ids[: ends[index]]) for index, row in enumerate(rows)]
+        self._reserve(0, max(map(len, texts)))
+        asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
+        places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}
+        leaders: list[int] = []
+        owner: list[int] = []
+        for index, row in enumerate(rows):
+            place = places.setdefault((row.cached, asked[index], texts[index]), len(leaders))
+            if place == len(leaders):
+                leaders.append(index)
+            owner.append(place)
+        found = [np.array(texts[index][rows[index].cached :], dtype=np.int64) for index in leaders]
         slots = np.array([rows[index].slot for index in leaders])
         cached = np.array([rows[index].cached for index in leaders])
         run = Chunks(np.concatenate(found), slots, cached, np.array([len(ids) for ids in found]))
-        asked = choices if choices is None or len(leaders) == len(rows) else choices[leaders]
-        logits = self.forward.compute_logits(run, asked)
-        if len(leaders) < len(rows):
+        if len(leaders) == len(rows):
+            logits = self.forward.compute_logits(run, choices)
+        else:
+            logits = self.forward.compute_logits(run, None if choices is None else choices[leaders])
             logits = logits[torch.tensor(owner, device=logits.device)]
-            self._copy_to_twins(rows, chunks, leaders, owner)
+            twins: dict[int, list[int]] = {}
+            for index, place in enumerate(owner):
+                if leaders[place] != index:
+                    twins.setdefault(leaders[place], []).append(rows[index].slot)
+            for index, targets in twins.items():
+                self.slots.copy_columns(rows[index].slot, targets, rows[index].cached, len(texts[index]))
         for row, place in zip(rows, owner, strict=True):
             held, ids = self._held[row.slot], found[place]
             held[row.cached : row.cached + len(ids)] = ids
@@ -336,29 +275,19 @@ class TorchSession(BaseSession):
             held[row.cached :] = -1
         return logits
 
-    def _copy_to_twins(self, rows: list[_Row], chunks: list[list[int]], leaders: list[int], owner: list[int]) -> None:
-        """Copy the result of a row to others with the same tokens."""
-        targets: list[list[int]] = [[] for _ in leaders]
-        for index, place in enumerate(owner):
-            if leaders[place] != index:
-                targets[place].append(rows[index].slot)
-        for index, slots in zip(leaders, targets, strict=True):
-            if slots:
-                row = rows[index]
-                self.slots.copy_columns(row.slot, slots, row.cached, row.cached + len(chunks[index]))
+    def _bring(self, rows: list[_Row], lanes: Lanes, chosen: Sequence[int], first: int) -> None:
+        """Move the chosen rows into the slots from ``first`` on, moving only those that are elsewhere.
 
-    def _bring(self, rows: list[_Row], first: int, idle: set[int]) -> None:
-        """Move these rows into the slots from ``first`` on, moving only those that are elsewhere.
-
-        The rows there move to the freed slots; the content of ``idle`` slots is not needed.
+        The rows there move to the freed slots; a slot whose tokens another row's slot holds is not copied.
         """
-        wanted = range(first, first + len(rows))
-        taken = {row.slot for row in rows}
+        wanted = range(first, first + len(chosen))
+        taken = {rows[index].slot for index in chosen}
         holes = [slot for slot in wanted if slot not in taken]
         if not holes:
             return
         strangers = [slot for slot in sorted(taken) if slot not in wanted]
         to_of = dict(zip([*holes, *strangers], [*strangers, *holes], strict=True))
+        idle = {rows[index].slot for index, source in enumerate(lanes.sources) if source != index}
         moved = {to: of for to, of in to_of.items() if of not in idle}
         if moved:
             self.slots.copy_slots(list(moved), list(moved.values()))
@@ -368,15 +297,9 @@ class TorchSession(BaseSession):
         self._free = [to_of.get(slot, slot) for slot in self._free]
 
 
-class _Branch(NamedTuple):
-    """Rows that have their first ``end`` tokens in common."""
-
-    rows: list[int]
-    end: int
-
-
-def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[_Branch]]:
-    """Yield the branches of the tree of some rows of tokens, from the root on: sets of two or more rows, by their indices."""
+def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[tuple[list[int], int]]]:
+    """Yield the branches of the tree of some rows of tokens, level by level from the root on: two or more rows, by their indices,
+    and how many tokens they have in common."""
     rows = [np.array(text, dtype=np.int64) for text in texts]
     order = sort_rows(rows)
     common = [count_shared(rows[one], rows[other]) for one, other in pairwise(order)]
@@ -388,29 +311,207 @@ def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[_Branch]]:
             below += [(one, other, min(common[one : other - 1])) for one, other in pairwise(cuts) if other - one > 1]
         level = below
         if level:
-            yield [_Branch(order[start:stop], end) for start, stop, end in level]
+            yield [(order[start:stop], end) for start, stop, end in level]
 
 
-def _find_idle_slots(rows: list[_Row], lanes: Lanes) -> set[int]:
-    """The slots of rows whose tokens another row's slot holds."""
-    return {
-        row.slot for row, index, source in zip(rows, range(len(rows)), lanes.sources, strict=True) if source != index
-    }
+# ---- growing replies ---------------------------------------------------------------------------------------------------
 
 
-def _find_twins(rows: list[_Row], chunks: list[list[int]], choices: Tensor | None) -> tuple[list[int], list[int]]:
-    """Return the first of every set of rows with equal tokens and requests, and for each row the index of its first.
+class ConstrainedReply:
+    """One reply, which is appended to ``ids`` as it grows. ``choices``: what may come next; None for any token."""
 
-    Siblings stay together until their replies differ; early in an episode this saves most of a group's work.
+    def __init__(self, ids: list[int], rule: Constraint | None, most: int, stop_ids: frozenset[int]) -> None:
+        self.rule, self.over, self.said = rule, False, 0
+        self.choices: Sequence[int] | None = None
+        self._ids, self._most, self._stop_ids = ids, most, stop_ids
+        self._logprobs: list[float] = []
+        self._allowed: list[tuple[int, ...]] = []
+        self._state: Any = None
+        if rule is not None:
+            self._state = rule.start()
+            self.say()
+
+    def say(self, token: int | None = None, logprob: float = 0.0) -> None:
+        """Append a token drawn from the choices, if there is one, and the tokens that are forced then."""
+        while True:
+            if token is not None:
+                self._ids.append(token)
+                self._logprobs.append(logprob)
+                self.said += 1
+                self.over = token in self._stop_ids or self.said == self._most
+                if self.rule is None or self.over:
+                    return
+                self._state = self.rule.advance(self._state, token)
+            assert self.rule is not None
+            self.choices = allowed = self.rule.get_allowed_tokens(self._state)
+            self._allowed.append(allowed)
+            if len(allowed) > 1:
+                return
+            token, logprob = allowed[0], 0.0
+
+    def complete(self) -> Completion:
+        ids = tuple(self._ids[-self.said :])
+        return Completion(
+            ids, tuple(self._logprobs), "stop" if ids[-1] in self._stop_ids else "length", tuple(self._allowed)
+        )
+
+
+class Fork(NamedTuple):
+    """Rows that need a lane of their own, the owner first; so far they have the tokens in the slot of the row ``source``."""
+
+    rows: list[int]
+    source: int
+
+
+class Lanes:
+    """``rows`` are still generating, each in its ``lane`` at a ``place``; ``owners[lane]`` is the row with this slot.
+
+    ``sources[row]`` leads to the row whose slot holds a row's tokens: itself, or another with the same tokens.
     """
-    asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
-    places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}
-    leaders: list[int] = []
-    owner: list[int] = []
-    for index, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
-        key = (row.cached, asked[index], tuple(row.ids[: row.cached + len(chunk)]))
-        place = places.setdefault(key, len(leaders))
-        if place == len(leaders):
-            leaders.append(index)
-        owner.append(place)
-    return leaders, owner
+
+    def __init__(self, texts: Sequence[Sequence[int]], cached: Sequence[int]) -> None:
+        sets: dict[tuple[int, ...], list[int]] = {}
+        for row, text in enumerate(texts):
+            sets.setdefault(tuple(text), []).append(row)
+        members = [sorted(rows, key=lambda row: (-cached[row], row)) for rows in sets.values()]
+        self.owners = [rows[0] for rows in members]
+        self.sources = list(range(len(texts)))
+        self._set_members(members)
+
+    def _set_members(self, members: Sequence[Sequence[int]]) -> None:
+        """Note the members of every lane, its owner first."""
+        for rows in members:
+            for row in rows:
+                self.sources[row] = rows[0]
+        counts = np.array([len(rows) for rows in members])
+        every = np.array([row for rows in members for row in rows], dtype=np.int64)
+        self._tabulate(every, np.repeat(np.arange(len(members)), counts))
+
+    def _tabulate(self, rows: Indices, lane: Indices) -> None:
+        """Lay the rows, which are in the order of lanes, lane under lane; what a lane leaves free is filled with row 0."""
+        counts = np.bincount(lane, minlength=len(self.owners))
+        self.rows, self.lane = rows, lane
+        self.place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.table = np.zeros((len(self.owners), int(counts.max(initial=1))), dtype=np.int64)
+        self.table[lane, self.place] = rows
+
+    @property
+    def live(self) -> list[int]:
+        """The lanes with rows that are still generating."""
+        found: list[int] = np.unique(self.lane).tolist()
+        return found
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Renumber the lanes: ``order`` are the old numbers of those that stay."""
+        new = np.full(len(self.owners), -1)
+        new[order] = np.arange(len(order))
+        lane = new[self.lane]
+        sorting = np.argsort(lane, kind="stable")
+        self.owners = [self.owners[old] for old in order]
+        self._tabulate(self.rows[sorting], lane[sorting])
+
+    def part(self, said: Indices, ended: NDArray[np.bool_]) -> tuple[list[tuple[int, int]], list[Fork]]:
+        """Split the rows by their tokens; finished rows leave, and diverging ones wait for ``add``.
+
+        Returns the owners that have ended, each with the row that gets its slot, and the diverging rows.
+        """
+        if self.table.shape[1] == 1:
+            if ended.any():
+                self._tabulate(self.rows[~ended], self.lane[~ended])
+            return [], []
+        parts: dict[tuple[int, int], list[int]] = {}
+        for row, lane, token, over in zip(
+            *(part.tolist() for part in (self.rows, self.lane, said, ended)), strict=True
+        ):
+            if not over:
+                parts.setdefault((lane, token), []).append(row)
+        handed: list[tuple[int, int]] = []
+        forks: list[Fork] = []
+        members: list[list[int]] = [[] for _ in self.owners]
+        for (lane, _), rows in parts.items():
+            if members[lane]:
+                forks.append(Fork(rows, self.owners[lane]))
+                continue
+            members[lane] = rows
+            before, self.owners[lane] = self.owners[lane], rows[0]
+            if before != rows[0]:
+                handed.append((before, rows[0]))
+                self.sources[before] = rows[0]
+        self._set_members(members)
+        return handed, forks
+
+    def add(self, sets: Sequence[list[int]]) -> None:
+        """Give the rows of each set another lane."""
+        lanes: list[list[int]] = [[] for _ in self.owners]
+        for row, lane in zip(self.rows.tolist(), self.lane.tolist(), strict=True):
+            lanes[lane].append(row)
+        self.owners += [rows[0] for rows in sets]
+        self._set_members([*lanes, *sets])
+
+    def find_source(self, row: int) -> int:
+        """Return the row whose slot holds a row's tokens."""
+        while self.sources[row] != row:
+            row = self.sources[row]
+        return row
+
+
+# ---- drawing tokens ----------------------------------------------------------------------------------------------------
+
+
+class SampledTokens(NamedTuple):
+    ids: Tensor
+    logprobs: Tensor
+
+
+def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: float = 1.0) -> SampledTokens:
+    """Draw a column per row of ``logits`` [rows, columns], or several: ``uniforms`` [rows] or [rows, draws].
+
+    They are strictly between 0 and 1, in float64. The cumulative sum runs in float64 and is compared with ``u * total``, so a
+    token's chance is its probability to within float32's rounding of the probability itself. Columns at minus infinity are never
+    drawn.
+    """
+    if temperature == 0.0:
+        best = logits.argmax(dim=-1, keepdim=True).expand(len(logits), uniforms[:1].numel())
+        return SampledTokens(best.reshape(uniforms.shape), torch.zeros_like(uniforms))
+    scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
+    if top_p < 1.0:
+        kept = nucleus(torch.log_softmax(scaled, dim=-1), top_p)
+        scaled = scaled.masked_fill(~kept, float("-inf"))
+    highest = scaled.amax(dim=-1, keepdim=True)
+    ends = (scaled - highest).exp_().cumsum(dim=-1, dtype=torch.float64)
+    total = ends[:, -1:]
+    ids = torch.searchsorted(ends, uniforms.view(len(ends), -1) * total, right=True).clamp_(max=logits.shape[-1] - 1)
+    logprobs = scaled.gather(-1, ids).double() - highest - total.log()
+    return SampledTokens(ids.view(uniforms.shape), logprobs.view(uniforms.shape))
+
+
+def nucleus(logprobs: Tensor, top_p: float) -> Tensor:
+    """Mark the smallest set of most likely columns whose probability reaches ``top_p``; ties go to the lower id."""
+    ordered, order = logprobs.exp().sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    return torch.zeros_like(order, dtype=torch.bool).scatter_(-1, order, before < top_p)
+
+
+def make_choice_table(choices: Sequence[Sequence[int] | None], device: torch.device) -> Tensor | None:
+    """Stack sets of token ids, [rows, widest], filled up with -1; None if some row is not constrained."""
+    lists = [ids for ids in choices if ids is not None]
+    if len(lists) < len(choices):
+        return None
+    width = max(map(len, lists))
+    return torch.tensor([[*ids, *[-1] * (width - len(ids))] for ids in lists], device=device)
+
+
+def sample_choices(
+    logits: Tensor, uniforms: Tensor, table: Tensor, temperature: float, top_p: float = 1.0
+) -> SampledTokens:
+    """Draw from the distribution renormalised over each row's choices; ``logits`` are those of the table's tokens."""
+    drawn = sample_tokens(logits.float().masked_fill(table < 0, float("-inf")), uniforms, temperature, top_p)
+    return SampledTokens(table.gather(-1, drawn.ids.unsqueeze(-1)).squeeze(-1), drawn.logprobs)
+
+
+def forbid_others(logits: Tensor, choices: Sequence[Sequence[int] | None]) -> Tensor:
+    """Set the logits of all but each row's choices to minus infinity; a row without a list keeps all."""
+    allowed = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    for line, ids in zip(allowed, choices, strict=True):
+        line[slice(None) if ids is None else list(ids)] = True
+    return logits.masked_fill(~allowed, float("-inf"))

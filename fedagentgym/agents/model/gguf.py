@@ -24,30 +24,11 @@ _NAMED_TOKENS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown",
 
 def convert_gguf(file: Path, folder: Path) -> None:
     """Write the model of a GGUF file into an existing folder: float32 weights, settings, tokenizer."""
-    fields = _read_fields(file)
-    _check_known(fields, file)
-    tokenizer = _build_tokenizer(fields, file)
-    model = _read_model(file)
-    model.generation_config.pad_token_id, model.generation_config.eos_token_id = (
-        tokenizer.pad_token_id,
-        tokenizer.eos_token_id,
-    )
-    with disable_progress_bars():
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _read_fields(file: Path) -> dict[str, Any]:
-    """Return the key-value part of the file."""
     gguf = require("gguf", "train")
     try:
-        reader = gguf.GGUFReader(file)
-        return {name: field.contents() for name, field in reader.fields.items()}
+        fields = {name: field.contents() for name, field in gguf.GGUFReader(file).fields.items()}
     except (OSError, ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
         raise DataError(f"{file} is not a whole GGUF file: {describe_error(error, named=False)}") from error
-
-
-def _check_known(fields: dict[str, Any], file: Path) -> None:
     for key, known in (
         ("general.architecture", ARCHITECTURES),
         ("tokenizer.ggml.model", ("gpt2",)),
@@ -58,6 +39,13 @@ def _check_known(fields: dict[str, Any], file: Path) -> None:
                 f"{file}: {key} is {fields.get(key)!r}, but only {join_names(known)} can be converted: use the model's original "
                 "folder or hub id"
             )
+    tokenizer = _build_tokenizer(fields, file)
+    model = _read_model(file)
+    generation = model.generation_config
+    generation.pad_token_id, generation.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    with disable_progress_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _read_model(file: Path) -> Any:
@@ -96,7 +84,7 @@ def _read_model(file: Path) -> Any:
 
 
 def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     transformers = require("transformers", "train")
     try:
@@ -111,7 +99,12 @@ def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
     except Exception as error:
         raise DataError(f"{file}: the tokenizer is incomplete: {describe_error(error)}") from error
     tokenizer = Tokenizer(model)
-    _set_split(tokenizer, fields["tokenizer.ggml.pre"])
+    if fields["tokenizer.ggml.pre"] == "qwen2":
+        original = transformers.Qwen2Tokenizer().backend_tokenizer
+        tokenizer.normalizer, tokenizer.pre_tokenizer = original.normalizer, original.pre_tokenizer
+    else:
+        splits = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
     tokenizer.decoder = decoders.ByteLevel()
     for kind in (_CONTROL_TOKEN, _ADDED_TOKEN):
         added = [token for token, one in zip(tokens, kinds, strict=True) if one == kind]
@@ -124,16 +117,3 @@ def _build_tokenizer(fields: dict[str, Any], file: Path) -> Any:
         model_max_length=fields[f"{fields['general.architecture']}.context_length"],
         clean_up_tokenization_spaces=False,
     )
-
-
-def _set_split(tokenizer: Any, split: str) -> None:
-    """Let the tokenizer split text before merges as the model learnt it."""
-    from tokenizers import pre_tokenizers
-
-    if split == "qwen2":
-        original = require("transformers", "train").Qwen2Tokenizer().backend_tokenizer
-        tokenizer.normalizer, tokenizer.pre_tokenizer = original.normalizer, original.pre_tokenizer
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )

@@ -22,6 +22,8 @@ PASS_COST = 64
 MAX_TOKENS_PER_PASS = 32_768
 """Tokens (padding included) in one pass: bounds the memory of long prompts."""
 
+_KINDS = ("full_attention", "sliding_attention")
+
 
 class Forward(Protocol):
     """``pass_cost``: the cost of another pass, counted in tokens."""
@@ -45,7 +47,6 @@ class _Window(NamedTuple):
     slots: Tensor | None
     real: Tensor | None
     cells: Tensor
-    positions: Tensor
     columns: int
 
 
@@ -58,14 +59,14 @@ class ModuleForward:
     def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None = None) -> None:
         config = model.config.get_text_config()
         declared = getattr(config, "layer_types", None)
-        kinds = set(declared or ["full_attention"])
-        if not kinds <= {"full_attention", "sliding_attention"}:
+        kinds = set(declared or _KINDS[:1])
+        if not kinds <= set(_KINDS):
             raise OptionError(
                 f"{type(model).__name__} has layers of the kinds {', '.join(sorted(kinds))}: only attention layers can be "
                 "cached over many turns"
             )
         self.span: int | None = getattr(config, "sliding_window", None)
-        self.mixed = "sliding_attention" in kinds
+        self.mixed = _KINDS[1] in kinds
         if declared is not None and not self.mixed:
             self.span = None
         self.model = model
@@ -87,51 +88,44 @@ class ModuleForward:
 
     @torch.no_grad()
     def _run_group(self, chunks: Chunks, group: NDArray[np.int64]) -> Tensor:
-        lengths, device = chunks.lengths[group], self.slots.device
+        lengths, slots, device = chunks.lengths[group], chunks.slots[group], self.slots.device
         within = np.arange(int(lengths.max()))
         real = within < lengths[:, None]
         starts = (chunks.ends - chunks.lengths)[group]
         ids = torch.from_numpy(chunks.ids[np.where(real, starts[:, None] + within, starts[:, None])]).to(device)
-        self.cache.window = window = self._make_window(chunks.slots[group], chunks.first[group, None] + within, real)
+
+        places = chunks.first[group, None] + within
+        cells = self.slots.find_cells(np.repeat(slots, real.sum(1)), places[real])
+        columns = int(places[real].max()) + 1
+        parts = (slots, np.flatnonzero(real), np.minimum(places, columns - 1))
+        rows, kept, positions = (torch.from_numpy(part).to(device) for part in parts)
+        in_front = bool((slots == np.arange(len(slots))).all())
+        self.cache.window = _Window(
+            len(slots), None if in_front else rows, None if real.all() else kept, cells, columns
+        )
+
+        # a mask is added to the scores: every attention takes it so, and none has to convert it per layer
+        key_places, least = torch.arange(columns, device=device), torch.finfo(self.slots.dtype).min
+        seen = [key_places <= positions.unsqueeze(-1)]
+        if self.span is not None:
+            near = seen[0] & (key_places > positions.unsqueeze(-1) - self.span)
+            seen = [*seen, near] if self.mixed else [near]
+        masks = [
+            torch.zeros(mask.shape, dtype=self.slots.dtype, device=device).masked_fill_(~mask, least).unsqueeze(1)
+            for mask in seen
+        ]
         last = torch.from_numpy(lengths - 1).to(device)
         wanted = torch.unique(last)
         with torch.autocast(device.type, dtype=self.compute, enabled=self.compute is not None):
             found: Tensor = self.model(
                 input_ids=ids,
-                attention_mask=self._make_mask(window),
-                position_ids=window.positions,
+                attention_mask=masks[0] if len(masks) == 1 else dict(zip(_KINDS, masks, strict=True)),
+                position_ids=positions,
                 past_key_values=self.cache,
                 use_cache=True,
                 logits_to_keep=wanted,
             ).logits
         return found[torch.arange(len(ids), device=device), torch.searchsorted(wanted, last)]
-
-    def _make_window(self, slots: NDArray[np.int64], positions: NDArray[np.int64], real: NDArray[np.bool_]) -> _Window:
-        cells = self.slots.find_cells(np.repeat(slots, real.sum(1)), positions[real])
-        columns = int(positions[real].max()) + 1
-        inside = np.minimum(positions, columns - 1)
-        parts = (slots, np.flatnonzero(real), inside)
-        rows, kept, places = (torch.from_numpy(part).to(self.slots.device) for part in parts)
-        in_front = bool((slots == np.arange(len(slots))).all())
-        return _Window(len(slots), None if in_front else rows, None if real.all() else kept, cells, places, columns)
-
-    def _make_mask(self, window: _Window) -> Any:
-        """Return one mask, or one per kind of layer; a model without kinds has the same span in all its layers."""
-        columns = torch.arange(window.columns, device=window.positions.device)
-        whole = columns <= window.positions.unsqueeze(-1)
-        if self.span is None:
-            return self._make_additive(whole)
-        near = whole & (columns > window.positions.unsqueeze(-1) - self.span)
-        if not self.mixed:
-            return self._make_additive(near)
-        return {"full_attention": self._make_additive(whole), "sliding_attention": self._make_additive(near)}
-
-    def _make_additive(self, mask: Tensor) -> Tensor:
-        """Turn marks into a term that is added to the scores: every attention takes it, and none has to convert it per layer."""
-        least = torch.finfo(self.slots.dtype).min
-        return (
-            torch.zeros(mask.shape, dtype=self.slots.dtype, device=mask.device).masked_fill_(~mask, least).unsqueeze(1)
-        )
 
 
 def _make_module_cache(slots: KVCache) -> Any:
@@ -163,35 +157,27 @@ def group_by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[
     by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         by_length.setdefault(length, []).append(index)
-    groups = []
-    for start, stop in _cut(sorted(by_length), {length: len(found) for length, found in by_length.items()}, pass_cost):
-        members = sorted(index for length in sorted(by_length)[start:stop] for index in by_length[length])
-        groups += _split(members, max(lengths[index] for index in members))
-    return groups
-
-
-def _cut(distinct: list[int], counts: dict[int, int], pass_cost: int) -> list[tuple[int, int]]:
-    """Cut sorted lengths into runs: for every end the cheapest last run, given the cheapest cut of what stands before it."""
+    distinct = sorted(by_length)
+    # cut the sorted lengths into runs: for every end the cheapest last run, given the cheapest cut of what stands before it
     best = [0] + [1 << 60] * len(distinct)
     begins = [0] * (len(distinct) + 1)
     for stop in range(1, len(distinct) + 1):
         rows, longest = 0, distinct[stop - 1]
         for start in range(stop - 1, -1, -1):
-            rows += counts[distinct[start]]
+            rows += len(by_length[distinct[start]])
             cost = best[start] + rows * longest + pass_cost
             if cost < best[stop]:
                 best[stop], begins[stop] = cost, start
     runs = []
     stop = len(distinct)
     while stop:
-        runs.append((begins[stop], stop))
+        runs.append(distinct[begins[stop] : stop])
         stop = begins[stop]
-    return runs[::-1]
-
-
-def _split(members: list[int], longest: int) -> list[list[int]]:
-    """Share members out evenly over as few passes as the limit permits."""
-    most = max(1, MAX_TOKENS_PER_PASS // longest)
-    passes = -(-len(members) // most)
-    size = -(-len(members) // passes)
-    return [members[start : start + size] for start in range(0, len(members), size)]
+    groups = []
+    for run in reversed(runs):
+        members = sorted(index for length in run for index in by_length[length])
+        # share them out evenly over as few passes as the limit permits
+        passes = -(-len(members) // max(1, MAX_TOKENS_PER_PASS // run[-1]))
+        size = -(-len(members) // passes)
+        groups += [members[start : start + size] for start in range(0, len(members), size)]
+    return groups

@@ -90,7 +90,12 @@ class Layer(NamedTuple):
             hidden = take(hidden, outputs)
         hidden = self.out.add_to(hidden, seen)
         gate, up = self.gate_up(self.mlp_norm(hidden))
-        return self.down.add_to(hidden, gate_silu(gate, up))
+        gated: Tensor
+        if torch.is_grad_enabled():
+            gated = _SiluGate.apply(gate, up)  # type: ignore[no-untyped-call]
+        else:
+            gated = F.silu(gate).mul_(up)
+        return self.down.add_to(hidden, gated)
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
@@ -148,31 +153,28 @@ class ModuleLinear(NamedTuple):
     module: Any
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        output: Tensor
-        adapter = self._find_adapter(hidden) if hasattr(self.module, "lora_A") else None
-        if adapter is None:
-            output = self.module(hidden)
-        else:
-            base = self.module.get_base_layer()
-            output = _AdaptedLinear.apply(hidden, base.weight, base.bias, *adapter)  # type: ignore[no-untyped-call]
+        """The output; plain LoRA on a large frozen matrix, on a processor, is computed by `_AdaptedLinear`."""
+        module = self.module
+        names = module.active_adapters if hasattr(module, "lora_A") and not module.merged else []
+        if (
+            len(names) == 1
+            and names[0] in module.lora_A
+            and not module.disable_adapters
+            and hidden.device.type == "cpu"
+        ):
+            (name,), base = names, module.get_base_layer()
+            weight, low, high = base.weight, module.lora_A[name], module.lora_B[name]
+            plain = not module.lora_variant and isinstance(module.lora_dropout[name], torch.nn.Identity)
+            one_type = hidden.dtype == weight.dtype == low.weight.dtype and low.bias is None and high.bias is None
+            if plain and one_type and not weight.requires_grad and weight.numel() > SMALL_MATRIX:
+                adapter = low.weight, high.weight, module.scaling[name]
+                adapted: Tensor = _AdaptedLinear.apply(hidden, weight, base.bias, *adapter)  # type: ignore[no-untyped-call]
+                return adapted
+        output: Tensor = module(hidden)
         return output
 
     def add_to(self, states: Tensor, hidden: Tensor) -> Tensor:
         return states + self(hidden)
-
-    def _find_adapter(self, hidden: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """The two matrices and the scale of the adapter, if it is plain LoRA on a large frozen matrix, on a processor."""
-        module = self.module
-        names: list[str] = [] if module.merged else module.active_adapters
-        if len(names) != 1 or names[0] not in module.lora_A or module.disable_adapters or hidden.device.type != "cpu":
-            return None
-        name, weight = names[0], module.get_base_layer().weight
-        low, high = module.lora_A[name], module.lora_B[name]
-        plain = not module.lora_variant and isinstance(module.lora_dropout[name], torch.nn.Identity)
-        one_type = hidden.dtype == weight.dtype == low.weight.dtype and low.bias is None and high.bias is None
-        if not plain or not one_type or weight.requires_grad or weight.numel() <= SMALL_MATRIX:
-            return None
-        return low.weight, high.weight, module.scaling[name]
 
 
 class Separate(NamedTuple):
@@ -210,14 +212,6 @@ def rotate(vectors: Tensor, angles: Angles) -> Tensor:
     else:
         answer = _turn(vectors, *angles)
     return answer
-
-
-def gate_silu(gate: Tensor, up: Tensor) -> Tensor:
-    """The SiLU of the gate, times the other."""
-    if torch.is_grad_enabled():
-        answer: Tensor = _SiluGate.apply(gate, up)  # type: ignore[no-untyped-call]
-        return answer
-    return F.silu(gate).mul_(up)
 
 
 def _turn(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

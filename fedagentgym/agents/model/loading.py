@@ -7,14 +7,16 @@ code that comes with a model is run. Every error is one clear sentence.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fedagentgym.agents.model.tiny import read_tiny_model
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config
+from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config, try_tokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
-from fedagentgym.base.files import read_json
+from fedagentgym.base.files import format_path, read_json
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import show_progress
@@ -24,6 +26,8 @@ Threads = int | Literal["auto"] | None
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
+_MOST_BY_BYTE = 16
+"""Numbers that a model may have for each byte of its weights."""
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Neither a download nor code of the folder, whatever the files in it name; without this, transformers asks at the terminal."""
 
@@ -41,13 +45,13 @@ def choose_device(name: str) -> Any:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise OptionError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise OptionError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"device {name!r} was requested, but torch finds no CUDA GPU here: use device: cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise OptionError(f"device {name!r} was requested, but there are only {torch.cuda.device_count()} GPUs")
-    if device.type not in ("cpu", "cuda"):
-        raise OptionError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N")
     return device
 
 
@@ -96,7 +100,8 @@ def find_files(source: str | Path) -> Path:
         return Path(hub.snapshot_download(str(source), local_files_only=True))
     except (OSError, ValueError):
         raise DataError(
-            f"the model {source} is not here: get it with `fedagentgym model add {source}`, or name a model folder"
+            f"the model {source} is not here: get it with"
+            f" `fedagentgym model add {shlex.quote(str(source))}`, or name a model folder"
         ) from None
 
 
@@ -108,6 +113,7 @@ def load_tokenizer(source: str | Path) -> Any:
         raise DataError(f"{folder} holds no tokenizer: expected one of {', '.join(_TOKENIZER_FILES)}")
     generic = read_generic_config(folder) is not None
     kind = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+    try_tokenizer(folder)
     return _try_load(f"the tokenizer of {source}", lambda: kind.from_pretrained(str(folder), **_LOCAL))
 
 
@@ -186,28 +192,56 @@ def check_folder(source: str | Path) -> None:
         raise DataError(
             f"{folder} holds an adapter, which names its base by itself: merge the two (export without --adapter)"
         )
-    if not any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir()):
+    weights = []
+    for file in sorted(folder.iterdir()):
+        try:
+            status = file.stat()
+        except OSError as error:
+            raise DataError(f"{format_path(file)} cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise DataError(f"{format_path(file)} is a pipe or a device: a model consists of plain files")
+        weights += [status.st_size] if file.suffix in (".safetensors", ".bin") else []
+    if not weights:
         raise DataError(f"{folder} holds no weights: model.safetensors is missing")
+    _check_numbers(declared, sum(weights), str(config))
+
+
+def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
+    """Refuse settings of a model that would take far more memory than its weights, of which there are `size` bytes.
+
+    The estimate counts the embedding and one matrix of each kind in a layer, so that it is less than every model that has these
+    settings; four-bit weights have two numbers a byte.
+    """
+    for name, value in declared.items():
+        if isinstance(value, Mapping):
+            _check_numbers(value, size, f"{where}, {name}")
+        if isinstance(value, int) and abs(value) >= 1 << 63:
+            raise DataError(f"{where}: {name} is a number that no model has")
+
+    def find(*names: str) -> int:
+        values = (declared.get(name) for name in names)
+        return next((value for value in values if isinstance(value, int) and value > 0), 0)
+
+    layers, width = find("num_hidden_layers", "n_layer", "num_layers"), find("hidden_size", "n_embd", "d_model")
+    heads, places = max(find("num_attention_heads", "n_head"), 1), find("n_positions")
+    inner, words = find("intermediate_size", "n_inner", "ffn_dim"), find("vocab_size")
+    head = find("head_dim") or width // heads
+    experts = find("num_experts", "num_local_experts", "n_routed_experts") * find("moe_intermediate_size")
+    in_layer = max(width, 1) * (heads * head + inner + experts)
+    needed = max(width, 1) * (words + places) + max(layers, 1) * max(in_layer, 1)
+    if needed > _MOST_BY_BYTE * max(size, 1 << 20) or places > 1 << 16 or layers > 10_000:
+        raise DataError(
+            f"{where}: a model of {layers:,} layers, {width:,} wide, with {words:,} tokens has at least {needed:,} numbers, and"
+            f" the files hold {size:,} bytes of weights: the two do not belong together"
+        )
 
 
 def check_model_folder(folder: Path, where: str) -> None:
     """Refuse a folder whose settings, tokenizer or weights are missing, incomplete, or do not belong together."""
     torch, transformers = require("torch", "train"), require("transformers", "train")
-    check_folder(folder)
-    _check_weight_files(folder)
-    tokenizer = load_tokenizer(folder)
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
-        with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config)
-    except Exception as error:
-        raise DataError(f"{where} is not a causal language model: {describe_error(error, named=False)}") from error
-    check_tokenizer(model, HuggingFaceTokenizer(tokenizer, get_stop_ids(model)), where)
-
-
-def _check_weight_files(folder: Path) -> None:
-    """Read the heads of all weight files, so that an incomplete or missing file is found before training."""
     safetensors = require("safetensors", "train")
+    check_folder(folder)
+    # the heads of all weight files are read, so that an incomplete or missing one is found before training
     for file in sorted(folder.glob("*.safetensors")):
         try:
             safetensors.safe_open(file, "np").keys()
@@ -221,6 +255,14 @@ def _check_weight_files(folder: Path) -> None:
         missing = sorted({str(name) for name in listed.values() if not (folder / str(name)).is_file()})
         if missing:
             raise DataError(f"{folder} lacks {missing[0]}, which {_INDEX} names")
+    tokenizer = load_tokenizer(folder)
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        raise DataError(f"{where} is not a causal language model: {describe_error(error, named=False)}") from error
+    check_tokenizer(model, HuggingFaceTokenizer(tokenizer, get_stop_ids(model)), where)
 
 
 @contextlib.contextmanager

@@ -101,12 +101,7 @@ def _plan_wanted_nodes(packed: Packed, wanted: Ids, device: torch.device) -> _Pl
     """Queries where they are wanted; or all of them, if that is less work, as rows that end alike need no mask."""
     found = [(table, find_queries(table, wanted)) for table in packed.tables]
     outputs = _to_index(wanted, device)
-    if (
-        sum(
-            2 * part.indices.size * table.keys.shape[1] - table.keys.size * table.keys.shape[1] for table, part in found
-        )
-        > 0
-    ):
+    if sum((2 * part.indices.size - table.keys.size) * table.keys.shape[1] for table, part in found) > 0:
         every = _plan_every_node(packed, device)
         return _Plan(every.tables, None, outputs, every.places[outputs])
     places, before = np.zeros(len(wanted), dtype=np.int64), 0
@@ -138,7 +133,11 @@ def _attend(plan: _Plan, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Attention table by table; its outputs in the plan's order: [outputs, heads * width]."""
     parts = []
     for table in plan.tables:
-        queries, keys, values = _look_up(query, table.queries), _look_up(key, table.keys), _look_up(value, table.keys)
+        # each [rows, heads, length, width]
+        queries, keys, values = (
+            take(vectors.flatten(1), index).view(*index.shape, *vectors.shape[1:]).transpose(1, 2)
+            for vectors, index in ((query, table.queries), (key, table.keys), (value, table.keys))
+        )
         answer = F.scaled_dot_product_attention(
             queries,
             keys,
@@ -149,11 +148,6 @@ def _attend(plan: _Plan, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         )
         parts.append(answer.transpose(1, 2).flatten(2).flatten(0, 1))
     return take(torch.cat(parts), plan.places)
-
-
-def _look_up(vectors: Tensor, table: Tensor) -> Tensor:
-    """The vectors [tokens, heads, width] of a table of tokens: [rows, heads, length, width]."""
-    return take(vectors.flatten(1), table).view(*table.shape, *vectors.shape[1:]).transpose(1, 2)
 
 
 def _to_index(array: Ids, device: torch.device) -> Tensor:
@@ -239,33 +233,28 @@ def pack(rows: Sequence[Ids]) -> Packed:
     positions = np.zeros(size, dtype=np.int64)
     for path, first in zip(paths, firsts, strict=True):
         positions[path[first:]] = np.arange(first, len(path))
-    return Packed(np.concatenate(parts), positions, paths, _make_tables(paths, firsts))
-
-
-def _make_tables(paths: Sequence[Ids], firsts: Sequence[int]) -> list[RowTable]:
-    """Tables of rows of similar length; a row without a node of its own is in none, since it needs no output."""
+    # rows of similar length are a table; a row without a node of its own is in none, since it needs no output
     chosen = [index for index in range(len(paths)) if firsts[index] < len(paths[index])]
     chosen.sort(key=lambda index: (len(paths[index]), index))
-    tables: list[list[int]] = []
+    sets: list[list[int]] = []
     area = 0
     for index in chosen:
         square = len(paths[index]) ** 2
-        padded = (len(tables[-1]) + 1) * square if tables else 0
-        if not tables or padded - area - square > max(SMALL_TABLE, PADDING * padded):
-            tables.append([])
+        padded = (len(sets[-1]) + 1) * square if sets else 0
+        if not sets or padded - area - square > max(SMALL_TABLE, PADDING * padded):
+            sets.append([])
             area = 0
-        tables[-1].append(index)
+        sets[-1].append(index)
         area += square
-    return [_make_table([paths[index] for index in table], [firsts[index] for index in table]) for table in tables]
-
-
-def _make_table(paths: Sequence[Ids], firsts: Sequence[int]) -> RowTable:
-    keys = np.zeros((len(paths), max(map(len, paths))), dtype=np.int64)
-    new = np.zeros(keys.shape, dtype=np.bool_)
-    for row, (path, first) in enumerate(zip(paths, firsts, strict=True)):
-        keys[row, : len(path)] = path
-        new[row, first : len(path)] = True
-    return RowTable(keys, keys[new], np.flatnonzero(new))
+    tables = []
+    for members in sets:
+        keys = np.zeros((len(members), len(paths[members[-1]])), dtype=np.int64)
+        new = np.zeros(keys.shape, dtype=np.bool_)
+        for line, index in enumerate(members):
+            keys[line, : len(paths[index])] = paths[index]
+            new[line, firsts[index] : len(paths[index])] = True
+        tables.append(RowTable(keys, keys[new], np.flatnonzero(new)))
+    return Packed(np.concatenate(parts), positions, paths, tables)
 
 
 def find_queries(table: RowTable, wanted: Ids) -> Queries:

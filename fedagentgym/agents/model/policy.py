@@ -5,9 +5,8 @@ Adapters are created and saved by `peft`, merged for rollouts and removed again 
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -118,37 +117,28 @@ class TorchPolicy(SharedModel):
         model, tokenizer = load_model(source, dtype, choose_device(device), plain=plain)
         return TorchPolicy(model, tokenizer, **{"name": str(source), **options})
 
-    def open_session(self, on_close: Callable[[], object] | None = None) -> TorchSession:
+    def open_session(self) -> TorchSession:
         """Open a session that generates with the present weights; they must not change until it is closed.
-
-        Args:
-            on_close: Called when the session ends.
 
         Returns:
             The session, a context manager.
         """
         forward: Forward
+        give_back: Callable[[], None]
         if self._lean:
             forward = CachedDecoder(self.model, self.device, self._spare)
-            self._spare, give_back = None, partial(self._keep_slots, forward.slots, on_close)
+            self._spare, give_back = None, partial(self._keep_slots, forward.slots)
         else:
             self.model.eval()
             self._merge.acquire()
             compute = torch.bfloat16 if self.device.type == "cuda" else None
-            forward, give_back = ModuleForward(self.model, self.device, compute), partial(self._unmerge, on_close)
+            forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
         return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
 
-    def _keep_slots(self, slots: KVCache, on_close: Callable[[], object] | None) -> None:
+    def _keep_slots(self, slots: KVCache) -> None:
         """Keep a small cache for the next session: its memory is there already."""
         if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MOST_SPARE_BYTES:
             self._spare = slots
-        if on_close is not None:
-            on_close()
-
-    def _unmerge(self, on_close: Callable[[], object] | None) -> None:
-        self._merge.release()
-        if on_close is not None:
-            on_close()
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the trainable parameters by name, always in the same order."""
@@ -193,11 +183,13 @@ class TorchPolicy(SharedModel):
             return
         self._merge.acquire()
         try:
-            plain = self.model.get_base_model() if self.adapter is not None else self.model
+            plain, state = self.model, None
+            if self.adapter is not None:  # under the names that the wrapped layers had before
+                plain = self.model.get_base_model()
+                own = {name: weight for name, weight in plain.state_dict().items() if "lora_" not in name}
+                state = {name.replace(".base_layer.", "."): weight for name, weight in own.items()}
             with disable_progress_bars():
-                plain.save_pretrained(
-                    target, state_dict=_get_base_state_dict(plain) if self.adapter is not None else None
-                )
+                plain.save_pretrained(target, state_dict=state)
         finally:
             self._merge.release()
 
@@ -225,13 +217,6 @@ def to_array(weight: torch.Tensor) -> np.ndarray[Any, Any]:
     return array
 
 
-def _get_base_state_dict(model: Any) -> dict[str, torch.Tensor]:
-    """Return the state of a model whose layers are wrapped by adapters, under the names that it had before."""
-    return {
-        name.replace(".base_layer.", "."): weight for name, weight in model.state_dict().items() if "lora_" not in name
-    }
-
-
 def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
     """Wrap a model: base weights frozen, A drawn from ``seed`` (the same on every client), B zero, so nothing changes yet."""
     peft = require("peft", "train")
@@ -242,7 +227,10 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         if settings.last > count:
             raise OptionError(f"adapter.layers is {settings.layers}, but the model has {count} layers")
         blocks = list(range(count - settings.last, count))
-        targets = _name_linear_layers(model) if isinstance(targets, str) else targets
+        if isinstance(targets, str):  # peft takes no "all-linear" where the blocks are listed
+            head, modules = model.get_output_embeddings(), model.named_modules()
+            linear = [name for name, part in modules if isinstance(part, torch.nn.Linear) and part is not head]
+            targets = sorted({name.rpartition(".")[2] for name in linear})
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -251,7 +239,9 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         layers_to_transform=blocks,
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]), _ignore_renamed_attribute():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # the one warning that peft 0.21 causes in transformers 5 by an old name; users cannot act on it
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         torch.manual_seed(seed)
         try:
             return peft.get_peft_model(model, config)
@@ -259,29 +249,9 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
             raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
 
 
-def _name_linear_layers(model: Any) -> list[str]:
-    """The names of a block's linear layers; `peft` takes no "all-linear" where the blocks are listed."""
-    head = model.get_output_embeddings()
-    linear = (name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head)
-    return sorted({name.rpartition(".")[2] for name in linear})
-
-
-@contextlib.contextmanager
-def _ignore_renamed_attribute() -> Iterator[None]:
-    """Silence the one warning that peft 0.21 causes in transformers 5 by an old name; users cannot act on it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        yield
-
-
 def save_adapter(model: Any, folder: Path) -> None:
     """Write the adapter alone. The base is never resized here, so `peft` need not look up its vocabulary on the hub."""
     model.save_pretrained(folder, save_embedding_layers=False)
-
-
-def _get_adapted_layers(model: Any) -> list[Any]:
-    """Return the adapted layers of a model; empty without an adapter."""
-    return [module for module in model.modules() if hasattr(module, "lora_A") and hasattr(module, "merged_adapters")]
 
 
 @dataclass(eq=False)
@@ -299,7 +269,9 @@ class Merge:
     def acquire(self) -> None:
         if self.users == 0:
             with torch.no_grad():
-                for layer in _get_adapted_layers(self.model):
+                for layer in self.model.modules():
+                    if not (hasattr(layer, "lora_A") and hasattr(layer, "merged_adapters")):
+                        continue
                     base = layer.get_base_layer()
                     merged = merge_weight(layer)
                     self._saved.append((layer, base.weight.data))

@@ -95,7 +95,9 @@ def find_tiny_folder(env: TextEnv) -> Path:
     make = f"make it with `fedagentgym pretrain tiny --env {words}`"
     if found:
         make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
-    raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{_name_shipped(env)}")
+    known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
+    others = f"; one comes with the package for --env {format_env_words(env.id, known[0])}" if known else ""
+    raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{others}")
 
 
 def read_player_settings(folder: Path) -> dict[str, Any]:
@@ -124,11 +126,3 @@ def _choose_able(models: Iterable[PretrainedModel], env: TextEnv) -> list[Pretra
     others."""
     same = [one for one in models if one.note.get("env") == env.id and one.note.get("options") == env.options.own]
     return [one for one in same if not one.is_misled] or same
-
-
-def _name_shipped(env: TextEnv) -> str:
-    """Return what a message adds about the same environment with other options: for which ones the package has an agent."""
-    known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
-    if not known:
-        return ""
-    return f"; one comes with the package for --env {format_env_words(env.id, known[0])}"

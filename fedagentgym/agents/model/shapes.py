@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fedagentgym.agents.model.architectures import ARCHITECTURES
 from fedagentgym.agents.model.store import find_model
@@ -134,15 +134,12 @@ def read_shape(folder: Path) -> ModelShape:
     if not isinstance(declared, dict) or declared.get("model_type") not in ARCHITECTURES:
         kind = declared.get("model_type") if isinstance(declared, dict) else None
         raise OptionError(f"{path}: sizes are known of the architectures {join_names(ARCHITECTURES)}, not {kind!r}")
-    return _parse_shape(declared, str(path))
 
-
-def _parse_shape(declared: Mapping[str, Any], where: str) -> ModelShape:
     def read(name: str, default: int | None = None) -> int:
         value = declared.get(name)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise DataError(f"{where}: {name} is a whole number above 0, not {value!r}")
+            raise DataError(f"{path}: {name} is a whole number above 0, not {value!r}")
         return value
 
     hidden, heads = read("hidden_size"), read("num_attention_heads")

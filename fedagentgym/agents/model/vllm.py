@@ -21,10 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedagentgym.agents.model.generate import BaseSession
 from fedagentgym.agents.model.loading import find_files, load_tokenizer
 from fedagentgym.agents.model.policy import save_adapter
-from fedagentgym.agents.protocols import Completion, Constraint, Decoding, FinishReason, TrainablePolicy, WeightOwner
+from fedagentgym.agents.protocols import (
+    Completion,
+    Constraint,
+    Decoding,
+    Session,
+    SessionRow,
+    TrainablePolicy,
+)
 from fedagentgym.agents.settings import AgentSettings, VllmOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import OptionError
@@ -34,8 +40,7 @@ from fedagentgym.base.process import GENERATED
 if TYPE_CHECKING:
     import numpy as np
     import torch
-
-    from fedagentgym.base.streams import Stream
+    from numpy.typing import NDArray
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -79,12 +84,18 @@ class VllmEngine:
         if adapter_rank is not None:
             room = max(8, 1 << (adapter_rank - 1).bit_length())
             arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
+        kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
-        with (
-            _restrict_visible_gpus(settings.device, options.parallel),
-            _set_variable(_OWN_PROCESS, os.environ.get(_OWN_PROCESS, default)),
-        ):
-            self.in_process = os.environ[_OWN_PROCESS] == "0" and options.parallel == 1
+        variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
+        if kind == "cuda" and index:  # of the GPUs that this process has, vLLM would take the first
+            if options.parallel > 1:
+                raise OptionError(
+                    f"options.parallel {options.parallel} is for several GPUs, but device {settings.device!r} is one of them"
+                )
+            seen = os.environ.get(_GPUS, "").split(",") if os.environ.get(_GPUS) else []
+            variables[_GPUS] = seen[int(index)] if int(index) < len(seen) else index
+        self.in_process = variables[_OWN_PROCESS] == "0" and options.parallel == 1
+        with _set_variables(variables):
             self.llm = vllm.LLM(**{**arguments, **options.engine})
         self.context_length = int(self.llm.llm_engine.model_config.max_model_len)
         generation = self.llm.llm_engine.model_config.try_get_generation_config() or {}
@@ -149,16 +160,16 @@ class VllmEngine:
             use_tqdm=False,
             lora_request=self._adapter,
         )
-        return [self._to_completion(request.outputs[0], decoding) for request in found]
-
-    def _to_completion(self, output: Any, decoding: Decoding) -> Completion:
-        ids = tuple(output.token_ids)
-        greedy = decoding.temperature == 0.0
-        logprobs = tuple(
-            0.0 if greedy else float(step[token].logprob) for token, step in zip(ids, output.logprobs, strict=True)
-        )
-        finish: FinishReason = "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length"
-        return Completion(ids, logprobs, finish)
+        answers = []
+        for output in (request.outputs[0] for request in found):
+            ids = tuple(output.token_ids)
+            steps = zip(ids, output.logprobs, strict=True)
+            greedy = decoding.temperature == 0.0
+            logprobs = tuple(0.0 if greedy else float(step[token].logprob) for token, step in steps)
+            answers.append(
+                Completion(ids, logprobs, "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length")
+            )
+        return answers
 
 
 def _is_on_cpu() -> bool:
@@ -166,31 +177,18 @@ def _is_on_cpu() -> bool:
 
 
 @contextlib.contextmanager
-def _restrict_visible_gpus(device: str, parallel: int) -> Iterator[None]:
-    """Let vLLM use only this GPU of those that this process has: by itself it takes the first."""
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or not index:
-        yield
-        return
-    if parallel > 1:
-        raise OptionError(f"options.parallel {parallel} is for several GPUs, but device {device!r} is one of them")
-    seen = os.environ.get(_GPUS, "").split(",") if os.environ.get(_GPUS) else []
-    with _set_variable(_GPUS, seen[int(index)] if int(index) < len(seen) else index):
-        yield
-
-
-@contextlib.contextmanager
-def _set_variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable, and restore its former value at the end."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _set_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore their former values at the end."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def iter_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -218,58 +216,34 @@ class Engine(Protocol):
     ) -> list[Completion]: ...
 
 
-class VllmSession(BaseSession):
-    """``protocols.Session`` over an engine: rows of ids."""
+class VllmSession(Session):
+    """Rows of ids over an engine."""
 
     def __init__(self, engine: Engine, on_close: Callable[[], object] | None = None) -> None:
         super().__init__(engine.context_length, on_close)
         self.engine = engine
-        self._rows: dict[int, list[int]] = {}
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
         self._check_prompts(prompts)
-        opened = []
-        for prompt in prompts:
-            for _ in range(copies):
-                self._next += 1
-                self._rows[self._next] = list(prompt)
-                opened.append(self._next)
-        return opened
+        return [self._add(SessionRow(list(prompt))) for prompt in prompts for _ in range(copies)]
 
-    def append(self, rows: Sequence[int], chunks: Sequence[Sequence[int]]) -> None:
-        for row, chunk in zip(rows, chunks, strict=True):
-            self._rows[row].extend(chunk)
-
-    def generate(
+    def _continue(
         self,
-        rows: Sequence[int],
-        streams: Sequence[Stream],
+        rows: list[SessionRow],
+        uniforms: Sequence[NDArray[np.float64]],
         decoding: Decoding,
-        constraints: Sequence[Constraint | None] | None = None,
+        constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
-        if constraints is not None and any(constraints):
+        if any(constraints):
             raise OptionError(
                 "agent 'vllm' cannot constrain generation: set constrained: false, or use agent 'transformers'"
             )
-        seeds = [int(stream.uniform(decoding.max_new_tokens)[0] * (1 << 31)) for stream in streams]
-        answers = [Completion((), (), "context")] * len(rows)
-        fits = [
-            i for i, row in enumerate(rows) if self.length(row) + decoding.max_new_tokens <= self.engine.context_length
-        ]
-        if fits:
-            found = self.engine.complete([self._rows[rows[i]] for i in fits], [seeds[i] for i in fits], decoding)
-            for index, answer in zip(fits, found, strict=True):
-                self._rows[rows[index]].extend(answer.token_ids)
-                answers[index] = answer
-                GENERATED.tokens += len(answer.token_ids)
+        seeds = [int(each[0] * (1 << 31)) for each in uniforms]
+        answers = self.engine.complete([row.ids for row in rows], seeds, decoding)
+        for row, answer in zip(rows, answers, strict=True):
+            row.ids.extend(answer.token_ids)
+            GENERATED.tokens += len(answer.token_ids)
         return answers
-
-    def length(self, row: int) -> int:
-        return len(self._rows[row])
-
-    def drop(self, rows: Sequence[int]) -> None:
-        for row in rows:
-            del self._rows[row]
 
 
 class TorchVllmPolicy:
@@ -283,6 +257,12 @@ class TorchVllmPolicy:
         self.learner, self.engine, self.adapter = learner, engine, adapter
         self.name, self.model, self.device = learner.name, learner.model, learner.device
         self.context_length = engine.context_length
+        self.parameters, self.get_weights, self.set_weights = (
+            learner.parameters,
+            learner.get_weights,
+            learner.set_weights,
+        )
+        self.claim, self.bump_version, self.save = learner.claim, learner.bump_version, learner.save
         self._loaded = learner.version
         self._open = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
@@ -296,9 +276,22 @@ class TorchVllmPolicy:
         return self.learner.version
 
     def open_session(self) -> VllmSession:
+        """Give the engine the newest weights. It reads an adapter when it first uses it, so the files stay until the next one."""
         self.engine.wake()
-        if self._loaded != self.learner.version:
-            self._sync_weights()
+        version = self.learner.version
+        if self._loaded != version:
+            folder = Path(self._folder.name) / str(version)
+            if self.adapter:
+                save_adapter(self.model, folder)
+                self.engine.load_adapter(folder, version)
+                shutil.rmtree(Path(self._folder.name) / str(self._loaded), ignore_errors=True)
+            elif self.engine.in_process:
+                self.engine.load_weights(iter_weights(self.model), version)
+            else:
+                self.learner.save(folder)
+                self.engine.load_weights(folder, version)
+                shutil.rmtree(folder, ignore_errors=True)
+            self._loaded = version
         self._open += 1
         return VllmSession(self.engine, on_close=self._release_session)
 
@@ -306,40 +299,6 @@ class TorchVllmPolicy:
         self._open -= 1
         if not self._open:
             self.engine.sleep()
-
-    def _sync_weights(self) -> None:
-        """Give the engine the newest weights. An adapter is read when first used, so its files stay until the next one."""
-        version = self.learner.version
-        folder = Path(self._folder.name) / str(version)
-        if self.adapter:
-            save_adapter(self.model, folder)
-            self.engine.load_adapter(folder, version)
-            shutil.rmtree(Path(self._folder.name) / str(self._loaded), ignore_errors=True)
-        elif self.engine.in_process:
-            self.engine.load_weights(iter_weights(self.model), version)
-        else:
-            self.learner.save(folder)
-            self.engine.load_weights(folder, version)
-            shutil.rmtree(folder, ignore_errors=True)
-        self._loaded = version
-
-    def parameters(self) -> dict[str, torch.nn.Parameter]:
-        return self.learner.parameters()
-
-    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        return self.learner.get_weights()
-
-    def set_weights(self, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self.learner.set_weights(weights)
-
-    def claim(self, owner: WeightOwner | None = None) -> None:
-        self.learner.claim(owner)
-
-    def bump_version(self) -> None:
-        self.learner.bump_version()
-
-    def save(self, folder: str | Path) -> None:
-        self.learner.save(folder)
 
     def close(self) -> None:
         self.engine.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.agents.text.parsing import ParsedReply, parse_strict
+from fedagentgym.agents.text.parsing import parse_strict
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
 from fedagentgym.base.errors import OptionError, show_value
 
@@ -66,16 +66,10 @@ class Conversation:
             raise OptionError(f"a reply is a text, got {show_value(text)}")
         if self.episode.over:
             raise OptionError("the episode is over: make a new Conversation")
-        action = parse_free_reply(self.env, self.template, text).action
+        action = text
+        if self.env.takes != "reply":
+            tagged = "<action>" in text
+            action = parse_strict(text, self.template.think).action if tagged else text.strip()
         self._dialogue.record_turn(self.episode, self._dialogue.build_messages(self.episode), text, action)
         (self.episode,) = self.env.step_many([self.episode], [action])
         return self.episode.over
-
-
-def parse_free_reply(env: TextEnv, template: Template, reply: str) -> ParsedReply:
-    """The action of a model that need not keep a form: what stands between the tags, or the whole reply."""
-    if env.takes == "reply":
-        return ParsedReply(reply, True)
-    if "<action>" in reply:
-        return parse_strict(reply, template.think)
-    return ParsedReply(reply.strip(), True)

@@ -1,12 +1,13 @@
 """Hosted models behind an OpenAI-compatible server, for evaluation only: no tokens, no log-probs, nothing to train.
 
 Requests of one turn run concurrently. Temporary errors (429, 5xx, time-outs, dropped connections) are retried with growing
-pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted; a limit
-stops the evaluation.
+pauses; other errors, and a server that was never reached, are one clear sentence at once. Tokens and cost are counted, by the
+server's numbers where they can be true and otherwise here; a limit stops the evaluation.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -22,8 +23,14 @@ from fedagentgym.agents.protocols import Decoding, Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Dialogue, Message, Template
-from fedagentgym.base.errors import FedAgentGymError, OptionError
-from fedagentgym.base.imports import require
+from fedagentgym.base.errors import (
+    DataError,
+    FedAgentGymError,
+    OptionError,
+    describe_error,
+    show_invisible_characters,
+)
+from fedagentgym.base.peers import PeerError, UnreachableError, check_address, open_answer, read_json_answer
 from fedagentgym.base.process import GENERATED, get_logger
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.settings import Settings
@@ -45,6 +52,11 @@ _OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_token
 """Parameters that a model may refuse and an evaluation can omit."""
 _MOST_READ = 10_000
 _MILLION = 1_000_000
+_MOST_PAUSE = 60.0
+_MOST_TOKENS = 10**7
+"""The largest number of tokens of one request that is believed."""
+_BYTES_BY_TOKEN, _MOST_BY_TOKEN = 4, 16
+"""Bytes of text by which tokens are counted here, and the most that a token has in a server's count that is believed."""
 
 
 class EndpointError(FedAgentGymError):
@@ -66,7 +78,12 @@ class EndpointOptions(Settings):
     )
     concurrency: int = Field(default=8, ge=1, le=512, description="concurrent requests")
     retries: int = Field(default=5, ge=0, description="further attempts after a busy or broken answer")
-    timeout: float = Field(default=120.0, gt=0.0, description="seconds to wait for one answer")
+    timeout: float = Field(
+        default=120.0,
+        gt=0.0,
+        le=86_400.0,
+        description="seconds to wait for all of one answer, from the connection to its end",
+    )
     pause: float = Field(
         default=0.5, ge=0.0, description="seconds before the first retry; doubles each time, at most 30"
     )
@@ -80,7 +97,7 @@ class EndpointOptions(Settings):
 
 @dataclass
 class Usage:
-    """The usage so far. ``uncounted`` answers came without token counts, so their cost is not in ``cost``."""
+    """The usage so far. ``uncounted`` answers came without token counts that can be true: theirs are from the length of texts."""
 
     requests: int = 0
     retries: int = 0
@@ -99,67 +116,57 @@ class Endpoint:
     """A chat-completions client: retries, counts, limit. Safe to call from threads."""
 
     def __init__(self, model: str, options: EndpointOptions, decoding: Decoding) -> None:
-        httpx = require("httpx", "endpoint")
-        if not options.url.startswith(("http://", "https://")):
-            raise OptionError(f"agent.options.url: an http(s) address is expected, got {options.url!r}")
-        try:
-            host = httpx.URL(options.url).host
-        except httpx.InvalidURL as error:
-            raise OptionError(f"agent.options.url: {options.url!r} is not an address: {error}") from None
-        if not host:
-            raise OptionError(f"agent.options.url: {options.url!r} names no host")
+        check_address(options.url, "agent.options.url")
         if options.cost_cap is not None and not (options.input_price or options.output_price):
             raise OptionError("agent.options.cost_cap needs prices: set input_price and output_price")
         self.model, self.options, self.decoding = model, options, decoding
         self.usage = Usage()
         self.refused: tuple[str, ...] = ()
-        key = os.environ.get(options.key_variable)
+        key = os.environ.get(options.key_variable, "")
+        if not key.isascii() or not key.isprintable():
+            raise OptionError(f"the variable {options.key_variable} holds a character that no key has")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._address = options.url.rstrip("/") + "/chat/completions"
         self._lock = threading.Lock()
-        self._failures, self._unreachable, self._reached = httpx.TransportError, httpx.ConnectError, False
-        self._client = httpx.Client(
-            timeout=options.timeout,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=options.concurrency),
-        )
-
-    def close(self) -> None:
-        self._client.close()
+        self._reached = False
 
     def request_completion(self, messages: Sequence[Message], seed: int) -> ChatReply:
         """Get one reply."""
-        fault, attempt = "", 0
+        fault, attempt, url = "", 0, self._address
         while attempt <= self.options.retries:
             self._check_cap()
             request = self._make_request(messages, seed)
+            try:
+                body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+            except (TypeError, ValueError) as error:
+                raise OptionError(f"agent.options.extra holds a value that JSON has not: {error}") from None
             if attempt:
                 with self._lock:
                     self.usage.retries += 1
+            asked = None
             try:
-                response = self._client.post(self._address, json=request)
-            except self._failures as error:
-                fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                if isinstance(error, self._unreachable) and not self._reached:
+                with open_answer(url, seconds=self.options.timeout, body=body, headers=self._headers) as answer:
+                    self._reached, asked = True, answer.headers.get("Retry-After")
+                    status, content = answer.status, answer.read()
+                if status == 200:
+                    return self._read_completion(content, messages)
+            except UnreachableError as error:
+                fault = str(error)
+                if not self._reached:
                     hint = "is the server running, and is this its address (agent.options.url)?"
-                    raise EndpointError(f"{self._address} cannot be reached ({fault}): {hint}") from None
-                self._wait(attempt, None)
-                attempt += 1
-                continue
-            self._reached = True
-            if response.status_code == 200:
-                answer = self._parse_response(response)
-                if answer is not None:
-                    return answer
-                fault = f"not a chat completion: {response.text[:200]!r}"
+                    raise EndpointError(f"{url} cannot be reached ({fault}): {hint}") from None
+            except PeerError as error:
+                fault = str(error)
             else:
-                fault = f"status {response.status_code}: {_get_error_reason(response)}"
-                if response.status_code in _REFUSALS and self._leave_out(_find_refused(response, request), fault):
+                said = _read_error(content)
+                fault = f"status {status}: {said.reason}"
+                if status in _REFUSALS and self._leave_out(said.find_refused(request), fault):
                     continue
-                if response.status_code not in _RETRY_STATUSES:
-                    raise EndpointError(f"{self._address} refused the request for model {self.model!r}: {fault}")
-            self._wait(attempt, response.headers.get("retry-after"))
+                if status not in _RETRY_STATUSES:
+                    raise EndpointError(f"{url} refused the request for model {self.model!r}: {fault}")
+            self._wait(attempt, asked)
             attempt += 1
-        raise EndpointError(f"{self._address} gave no answer after {self.options.retries + 1} attempts: {fault}")
+        raise EndpointError(f"{url} gave no answer after {self.options.retries + 1} attempts: {fault}")
 
     def _make_request(self, messages: Sequence[Message], seed: int) -> dict[str, Any]:
         """A request without parameters that the server refused before; the user's own settings stay."""
@@ -191,7 +198,7 @@ class Endpoint:
             return
         pause = min(self.options.pause * 2**attempt, 30.0)
         if asked is not None and asked.isdecimal():
-            pause = max(pause, min(float(asked), 60.0))
+            pause = max(pause, min(float(asked[:9]), _MOST_PAUSE, self.options.timeout))
         log.info("no answer from %s, trying again in %.1f s", self._address, pause)
         time.sleep(pause)
 
@@ -204,49 +211,67 @@ class Endpoint:
                 "raise agent.options.cost_cap, or evaluate fewer episodes"
             )
 
-    def _parse_response(self, response: Any) -> ChatReply | None:
-        """The reply in an answer, counted; None if the answer is incomplete or malformed."""
+    def _read_completion(self, content: bytes, messages: Sequence[Message]) -> ChatReply:
+        """The reply in an answer, counted; a `PeerError` if the answer is incomplete or malformed."""
         try:
-            body = response.json()
+            body = read_json_answer(content)
             choice = body["choices"][0]
-            text = choice["message"].get("content") or ""
-            cut = choice.get("finish_reason") == "length"
+            text, cut = choice["message"].get("content"), choice.get("finish_reason") == "length"
             used = body.get("usage") or {}
-            prompt, reply = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return None
+            said = used.get("prompt_tokens"), used.get("completion_tokens")
+            if text is not None and not isinstance(text, str):
+                raise TypeError("the content is no text")
+        except (DataError, KeyError, IndexError, TypeError, AttributeError) as error:
+            start = content[:200].decode("utf-8", "replace")
+            raise PeerError(f"not a chat completion: {start!r} ({describe_error(error)})") from None
+        reply = (text or "").encode("utf-8", "replace")  # half of a character outside the BMP is no text
+        asked = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
+        prompt_tokens, reply_tokens = _believe(said[0], asked), _believe(said[1], len(reply))
+        unbelieved = prompt_tokens is None or reply_tokens is None
+        prompt = -(-asked // _BYTES_BY_TOKEN) if prompt_tokens is None else prompt_tokens
+        spoken = -(-len(reply) // _BYTES_BY_TOKEN) if reply_tokens is None else reply_tokens
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
-            self.usage.reply_tokens += reply
-            GENERATED.tokens += reply
-            self.usage.uncounted += not used
-            self.usage.cost += (prompt * self.options.input_price + reply * self.options.output_price) / _MILLION
-        return ChatReply(str(text), cut)
+            self.usage.reply_tokens += spoken
+            GENERATED.tokens += spoken
+            self.usage.uncounted += unbelieved
+            self.usage.cost += (prompt * self.options.input_price + spoken * self.options.output_price) / _MILLION
+        return ChatReply(reply.decode("utf-8"), cut)
 
 
-def _get_error_reason(response: Any) -> str:
+def _believe(said: object, size: int) -> int | None:
+    """A server's count of the tokens in a text of `size` bytes; None if it cannot be true."""
+    if isinstance(said, bool) or not isinstance(said, int):
+        return None
+    return said if size <= said * _MOST_BY_TOKEN and said <= _MOST_TOKENS else None
+
+
+class _Refusal(NamedTuple):
+    """The reason for a refusal, and the parameter to which the server attributes it."""
+
+    reason: str
+    text: str
+    parameter: object
+
+    def find_refused(self, request: Mapping[str, Any]) -> str | None:
+        """The parameter of a request that the refusal names."""
+        sent = [name for name in _OPTIONAL if name in request]
+        if self.parameter in sent:
+            return str(self.parameter)
+        found = [(match.start(), name) for name in sent if (match := re.search(rf"\b{name}\b", self.text)) is not None]
+        return min(found)[1] if found else None
+
+
+def _read_error(content: bytes) -> _Refusal:
+    text = content[:_MOST_READ].decode("utf-8", "replace")
     try:
-        error = response.json().get("error")
-        reason = error.get("message") if isinstance(error, dict) else error
-    except (ValueError, AttributeError):
-        reason = None
-    return str(reason or response.text or "no reason given").strip().replace("\n", " ")[:300]
-
-
-def _find_refused(response: Any, request: Mapping[str, Any]) -> str | None:
-    """The parameter of a request that its error message names."""
-    sent = [name for name in _OPTIONAL if name in request]
-    try:
-        error = response.json().get("error")
-        named = error.get("param") if isinstance(error, dict) else None
-    except (ValueError, AttributeError):
-        named = None
-    if named in sent:
-        return str(named)
-    text = str(response.text)[:_MOST_READ]
-    found = [(match.start(), name) for name in sent if (match := re.search(rf"\b{name}\b", text)) is not None]
-    return min(found)[1] if found else None
+        error = read_json_answer(content).get("error")
+    except (DataError, AttributeError):
+        error = None
+    reason, parameter = (error.get("message"), error.get("param")) if isinstance(error, dict) else (error, None)
+    shown = " ".join(show_invisible_characters(str(reason or text or "no reason given")[:_MOST_READ]).split())
+    return _Refusal(shown[:300], text, parameter)
 
 
 class EndpointAgent:
@@ -274,7 +299,7 @@ class EndpointAgent:
         return EndpointPlayers(self, env)
 
     def close(self) -> None:
-        self.endpoint.close()
+        """Nothing stays open between two requests."""
 
 
 class _RowState(NamedTuple):

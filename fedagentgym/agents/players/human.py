@@ -20,23 +20,6 @@ class HumanQuitError(FedAgentGymError):
     """The person quit."""
 
 
-def format_turn(env: TextEnv, episode: Episode) -> str:
-    """Return a turn as a person reads it: the introduction once, the observation, the numbered actions."""
-    lines = [env.role, env.action_help, ""] if episode.turn == 0 else []
-    lines.append(episode.view.observation)
-    admissible = episode.view.admissible or ()
-    return "\n".join([*lines, *(f"  {number}  {action}" for number, action in enumerate(admissible, start=1))])
-
-
-def resolve_action(typed: str, episode: Episode) -> str:
-    """Return the action of a typed line: a number picks from the list, anything else is the action itself."""
-    admissible = episode.view.admissible
-    text = typed.strip()
-    if admissible and text.isascii() and text.isdigit() and 1 <= int(text) <= len(admissible):
-        return admissible[int(text) - 1]
-    return typed
-
-
 class HumanPlayers(RowPlayers[None]):
     """``Players`` of one person, for one row after another."""
 
@@ -48,18 +31,24 @@ class HumanPlayers(RowPlayers[None]):
         return None
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
+        """Show each turn as a person reads it: the introduction once, the observation, the actions with their numbers."""
         moves = []
         for episode in episodes:
+            lines = [self.env.role, self.env.action_help, ""] if episode.turn == 0 else []
+            admissible = episode.view.admissible or ()
+            actions = (f"  {number}  {action}" for number, action in enumerate(admissible, start=1))
             try:
-                typed = self.ask(format_turn(self.env, episode))
+                typed = self.ask("\n".join([*lines, episode.view.observation, *actions]))
             except EOFError:
                 raise HumanQuitError("the game was left: no more input") from None
-            moves.append(Move(typed, resolve_action(typed, episode)))
+            number = typed.strip()
+            picks = number.isascii() and number.isdigit() and 1 <= int(number) <= len(admissible)
+            moves.append(Move(typed, admissible[int(number) - 1] if picks else typed))
         return moves
 
 
 class HumanAgent:
-    """``ask`` shows a text and returns what was typed; the default does so on the terminal."""
+    """``ask`` shows a text and returns what was typed, an action or its number; the default does so on the terminal."""
 
     def __init__(self, name: str = "human", ask: Callable[[str], str] | None = None) -> None:
         self.name, self.ask = name, ask or _ask_on_terminal

@@ -136,29 +136,30 @@ class OwnPlayers(RowPlayers[OwnRow]):
         return OwnRow(agent, Dialogue(self.env, self._template, "session", 0, episode.view.observation))
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        return [self._act(*self._rows[row], episode) for row, episode in zip(rows, episodes, strict=True)]
-
-    def _act(self, agent: Agent, dialogue: Dialogue, episode: Episode) -> Move:
-        asked, view, parser = dialogue.build_messages(episode), episode.view, self.agent.parser
-        info = {
-            "task": episode.task.id,
-            "category": episode.task.category,
-            "turn": episode.turn,
-            "instructions": self.env.get_instructions(episode.task),
-            "admissible": None if view.admissible is None else list(view.admissible),
-            "valid": bool(view.valid),
-            "messages": [dict(message) for message in asked],
-        }
-        with errors_of(self.agent, "reply", episode):
-            reply = agent.reply(view.observation, info)
-        if not isinstance(reply, str):
-            raise OptionError(f"agent {self.agent.name!r}: reply returned {show_value(reply)}, which is not a text")
-        if parser is None or self.env.takes == "reply":
-            action, form = ParsedReply(reply, True)
-        else:
-            action, form = parse(reply, parser, self._template.think, get_action_tail(self.env))
-        dialogue.record_turn(episode, asked, reply, action)
-        return Move(reply, action, form)
+        moves = []
+        for row, episode in zip(rows, episodes, strict=True):
+            (agent, dialogue), view, parser = self._rows[row], episode.view, self.agent.parser
+            asked = dialogue.build_messages(episode)
+            info = {
+                "task": episode.task.id,
+                "category": episode.task.category,
+                "turn": episode.turn,
+                "instructions": self.env.get_instructions(episode.task),
+                "admissible": None if view.admissible is None else list(view.admissible),
+                "valid": bool(view.valid),
+                "messages": [dict(message) for message in asked],
+            }
+            with errors_of(self.agent, "reply", episode):
+                reply = agent.reply(view.observation, info)
+            if not isinstance(reply, str):
+                raise OptionError(f"agent {self.agent.name!r}: reply returned {show_value(reply)}, which is not a text")
+            if parser is None or self.env.takes == "reply":
+                action, form = ParsedReply(reply, True)
+            else:
+                action, form = parse(reply, parser, self._template.think, get_action_tail(self.env))
+            dialogue.record_turn(episode, asked, reply, action)
+            moves.append(Move(reply, action, form))
+        return moves
 
 
 @contextmanager

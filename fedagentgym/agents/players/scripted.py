@@ -13,13 +13,12 @@ from pydantic import Field
 
 from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.rendering import RowState, TurnInput
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs.scripted import NoisyExpert, check_noise, get_slot_text
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.agent import RowState, TokenAgent
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.protocols import Expert
@@ -63,10 +62,6 @@ class ExpertOptions(Settings):
     noise: float = Field(default=0.0, ge=0.0, le=1.0, description="share of the actions that are random instead")
 
 
-class NoOptions(Settings):
-    """An agent without options."""
-
-
 def make_expert_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
     """Make the environment's own expert, whole or handicapped."""
     options = ExpertOptions.load(settings.options, "agent.options")
@@ -75,7 +70,7 @@ def make_expert_agent(settings: AgentSettings, *, env: TextEnv | None = None, se
 
 def make_random_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> ScriptedAgent:
     """Make the random walker."""
-    NoOptions.load(settings.options, "agent.options")
+    Settings.load(settings.options, "agent.options")
     return ScriptedAgent(settings.name, expert=False)
 
 
@@ -99,7 +94,7 @@ class Demonstrator:
         return f"{self.agent.name} imitating"
 
     def play(self, env: TextEnv) -> DemonstratorPlayers:
-        return DemonstratorPlayers(self.agent, env, self.noise, self.choose_expert)
+        return DemonstratorPlayers(self, env)
 
     def close(self) -> None:
         """Nothing is held: the agent is its owner's."""
@@ -113,14 +108,11 @@ class _ExpertRow(NamedTuple):
 class DemonstratorPlayers(RowPlayers[_ExpertRow]):
     """``Players`` that play the environment's expert in an agent's tokens; no model is called."""
 
-    def __init__(
-        self, agent: TokenAgent, env: TextEnv, noise: float, choose_expert: Callable[[Task], Expert] | None = None
-    ) -> None:
+    def __init__(self, demonstrator: Demonstrator, env: TextEnv) -> None:
         super().__init__(env)
-        self.agent, self.noise = agent, noise
-        self._choose_expert = choose_expert or (lambda task: env.expert())
-        self._renderer = agent.renderer(env)
-        self._end = min(agent.tokenizer.stop_ids)
+        self.agent, self.noise = demonstrator.agent, demonstrator.noise
+        self._choose_expert = demonstrator.choose_expert or (lambda task: env.expert())
+        self._renderer = self.agent.renderer(env)
 
     def start_row(self, episode: Episode, stream: Stream) -> _ExpertRow:
         row_state = self._renderer.start_row(episode, stream)
@@ -128,27 +120,24 @@ class DemonstratorPlayers(RowPlayers[_ExpertRow]):
         return _ExpertRow(row_state, expert)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
-        return [self._act(self._rows[row], episode) for row, episode in zip(rows, episodes, strict=True)]
-
-    def _act(self, place: _ExpertRow, episode: Episode) -> Move:
-        row_state = place.row_state
-        context = self._renderer.render(row_state, episode)
-        if context is None:
-            return Move("", "", fresh=False, finish="context")
-        action, at_random = place.expert.act(episode)
-        move = self._make_move(context, action, learn=not at_random)
-        self._renderer.record_turn(row_state, episode, context, move)
-        return move
-
-    def _make_move(self, context: TurnInput, action: str, learn: bool) -> Move:
-        reply = self.agent.template.render_reply(self.env, action)
-        ids = self.agent.tokenizer.encode(reply)
-        if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
-            ids = (*ids, self._end)
-        if len(ids) > self.agent.decoding.max_new_tokens:
-            raise OptionError(
-                f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than max_new_tokens "
-                f"{self.agent.decoding.max_new_tokens}: raise it"
-            )
-        parsed = self.agent.parse(self.env, reply)
-        return Move(reply, parsed.action, parsed.format, context.ids, ids, fresh=context.fresh, learn=learn)
+        moves = []
+        for row, episode in zip(rows, episodes, strict=True):
+            row_state, expert = self._rows[row]
+            context = self._renderer.render(row_state, episode)
+            if context is None:
+                moves.append(Move("", "", fresh=False, finish="context"))
+                continue
+            action, at_random = expert.act(episode)
+            reply = self.agent.template.render_reply(self.env, action)
+            ids, most = self.agent.tokenizer.encode(reply), self.agent.decoding.max_new_tokens
+            if not ids or ids[-1] not in self.agent.tokenizer.stop_ids:
+                ids = (*ids, min(self.agent.tokenizer.stop_ids))
+            if len(ids) > most:
+                raise OptionError(
+                    f"the expert's reply {reply[:60]!r} has {len(ids)} tokens, more than max_new_tokens {most}: raise it"
+                )
+            action, form = self.agent.parse(self.env, reply)
+            move = Move(reply, action, form, context.ids, ids, fresh=context.fresh, learn=not at_random)
+            self._renderer.record_turn(row_state, episode, context, move)
+            moves.append(move)
+        return moves

@@ -136,45 +136,32 @@ class TrieCache:
         self.tokenizer, self.most = tokenizer, max_tokens
         self._end = min(tokenizer.stop_ids)
         self._tries: dict[tuple[tuple[str, ...], tuple[str, ...]], ActionTrie] = {}
-        self._slotted: dict[tuple[str, ...], bool] = {}
+        self._slots: dict[tuple[str, ...], list[str]] = {}
         self._words: dict[tuple[str, ...], FreeWords] = {}
 
     def get_trie(self, replies: tuple[str, ...], start: str) -> ActionTrie:
         """Return the trie of well-formed replies, free slots filled with words of ``start``."""
-        if replies not in self._slotted:
-            self._slotted[replies] = any(SLOT.search(_strip_tags(reply)) for reply in replies)
-        words = (tuple(sorted(set(slot_words(start)))) or ("a",)) if self._slotted[replies] else ()
+        if replies not in self._slots:
+            # without their tags, which look like slots
+            actions = [reply.removeprefix("<action>").removesuffix("</action>") for reply in replies]
+            self._slots[replies] = [found.group() if (found := SLOT.search(action)) else "" for action in actions]
+        slots, encode = self._slots[replies], self.tokenizer.encode
+        words = (tuple(sorted(set(slot_words(start)))) or ("a",)) if any(slots) else ()
         key = (replies, words)
         if key not in self._tries:
             if len(self._tries) >= _CACHE_SIZE:
                 self._tries.clear()
-                self._slotted.clear()
+                self._slots.clear()
                 self._words.clear()
-            self._tries[key] = ActionTrie(
-                map(self._encode_pieces, replies), self._get_free_words(words) if words else None, self.most
-            )
+            if words and words not in self._words:
+                alone = len(encode("a"))
+                later = [encode(f"a {word}")[alone:] for word in words]
+                self._words[words] = FreeWords([encode(word) for word in words], [ids for ids in later if ids])
+            encoded = []
+            for reply, slot in zip(replies, slots, strict=True):
+                pieces = [encode(part) for part in (reply.split(slot, 1) if slot else [reply])]
+                if pieces[-1][-1] not in self.tokenizer.stop_ids:
+                    pieces[-1] = (*pieces[-1], self._end)
+                encoded.append(pieces)
+            self._tries[key] = ActionTrie(encoded, self._words.get(words), self.most)
         return self._tries[key]
-
-    def _get_free_words(self, words: tuple[str, ...]) -> FreeWords:
-        if words not in self._words:
-            encode = self.tokenizer.encode
-            alone = len(encode("a"))
-            later = [encode(f"a {word}")[alone:] for word in words]
-            self._words[words] = FreeWords([encode(word) for word in words], [ids for ids in later if ids])
-        return self._words[words]
-
-    def _encode_pieces(self, reply: str) -> list[tuple[int, ...]]:
-        slot = SLOT.search(_strip_tags(reply))
-        if slot is None:
-            pieces = [self.tokenizer.encode(reply)]
-        else:
-            start = reply.index(slot.group())
-            pieces = [self.tokenizer.encode(part) for part in (reply[:start], reply[start + len(slot.group()) :])]
-        if pieces[-1][-1] not in self.tokenizer.stop_ids:
-            pieces[-1] = (*pieces[-1], self._end)
-        return pieces
-
-
-def _strip_tags(reply: str) -> str:
-    """Return the action inside its tags, which look like slots themselves."""
-    return reply.removeprefix("<action>").removesuffix("</action>")

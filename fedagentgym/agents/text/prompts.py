@@ -93,7 +93,7 @@ class Template:
         """
         if self.request is not None:
             return self.request.replace(OBSERVATION, start)
-        return f"{_render_introduction(env)}\n\nWhat you see:\n{start}"
+        return f"{env.role}\n\n{env.action_help}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
         """The next observation as a message of the dialogue.
@@ -128,7 +128,7 @@ class Template:
         if turn == 0:
             return self.render_first(env, view)
         begun = turn - len(past)
-        parts = [_render_introduction(env)] if self.request is None else [self.render_opening(env, start)]
+        parts = [f"{env.role}\n\n{env.action_help}" if self.request is None else self.render_opening(env, start)]
         if begun and self.request is None:
             parts.append(f"What you saw at the start:\n{start}")
         taken = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
@@ -259,7 +259,3 @@ def _counts_up(before: str, after: str) -> bool:
 def _append_goal(view: View, goal: str) -> str:
     """A small model relates words that are near each other: the goal comes right before the action for it."""
     return f"{view.observation}\n{goal}\n" if goal else f"{view.observation}\n"
-
-
-def _render_introduction(env: TextEnv) -> str:
-    return f"{env.role}\n\n{env.action_help}"

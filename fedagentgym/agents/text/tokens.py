@@ -5,20 +5,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.agents.text import trial
 from fedagentgym.agents.text.words import CLOSING_TAGS, END, PAD, build_tokenizer, cut_text, encodes_piecewise
+from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, describe_error
-from fedagentgym.base.files import read_json
+from fedagentgym.base.files import cache_folder, read_json, write_atomic
 from fedagentgym.base.imports import require
 
 _CACHE_SIZE = 20_000
 _CONTENT_MARK, _REPLY_MARK = "(the content)", "(the reply)"
+_FIRST_FRAME = [{"role": "user", "content": _CONTENT_MARK}]
+_NEXT_FRAME = [{"role": "user", "content": "."}, {"role": "assistant", "content": _REPLY_MARK}, *_FIRST_FRAME]
 _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _GENERIC_MODULE = """\
 from transformers import PreTrainedTokenizerFast
@@ -28,6 +36,9 @@ class GenericTokenizer(PreTrainedTokenizerFast):
     \"\"\"All of it is in tokenizer.json.\"\"\"
 """
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
+_SMALL = 1 << 22
+_TRIAL_SECONDS, _TRIAL_MEMORY, _TRIAL_WAIT = 20, 4 << 30, 300.0
+"""Processor time and memory that the trial of a tokenizer may take, and the longest time that it is waited for."""
 
 
 class TextTokenizer:
@@ -40,6 +51,8 @@ class TextTokenizer:
         context_length: The longest text, noted for other libraries.
         stop_ids: Further ids that end a reply.
     """
+
+    has_chat_template = False
 
     def __init__(self, fast: Any, *, end: str, pad: str, context_length: int, stop_ids: Iterable[int] = ()) -> None:
         end_id, pad_id = fast.token_to_id(end), fast.token_to_id(pad)
@@ -64,6 +77,7 @@ class TextTokenizer:
         end, pad = declared.get("eos_token"), declared.get("pad_token")
         if not isinstance(end, str) or not isinstance(pad, str) or not (folder / _FILE).is_file():
             return None
+        try_tokenizer(folder)
         try:
             fast = Tokenizer.from_file(str(folder / _FILE))
         except Exception as error:
@@ -80,10 +94,6 @@ class TextTokenizer:
         return transformers.PreTrainedTokenizerFast(
             tokenizer_object=self._fast, clean_up_tokenization_spaces=False, **self._special
         )
-
-    @property
-    def has_chat_template(self) -> bool:
-        return False
 
     def set_chat_options(self, options: Mapping[str, Any]) -> None:
         """Pass these arguments to the chat template from now on. Templates ignore names that they do not know: this does not."""
@@ -124,52 +134,39 @@ class TextTokenizer:
     def encode_chat(self, content: str, system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a dialogue that opens with the user's ``content``, up to where the reply begins; before it stands
         the ``system`` message, or the chat template's own."""
-        before, after = self._render_frame([_make_user_message(_CONTENT_MARK)], system)
+        before, after = self._render_frame(_FIRST_FRAME, system)
         return self._encode_framed(before, content, after)
 
     def encode_next(self, content: str, *, stopped: bool) -> tuple[int, ...]:
         """Return the ids between one reply and the next: the end of the turn (if the reply lacks it) and the user's answer."""
-        before, after = self._render_frame(
-            [_make_user_message("."), {"role": "assistant", "content": _REPLY_MARK}, _make_user_message(_CONTENT_MARK)]
-        )
+        before, after = self._render_frame(_NEXT_FRAME, None)
         before = before.rpartition(_REPLY_MARK)[2]
         if stopped:
-            before = self._strip_stop_token(before)
+            stops = self.hf.convert_ids_to_tokens(sorted(self.stop_ids))
+            before = before.removeprefix(next(filter(before.startswith, stops), ""))
         return self._encode_framed(before, content, after)
 
-    def _render_frame(self, messages: list[dict[str, str]], system: str | None = None) -> tuple[str, str]:
+    def _render_frame(self, messages: list[dict[str, str]], system: str | None) -> tuple[str, str]:
         """Render messages in the chat template and return what stands before and after the mark."""
         known = self._frames.get((len(messages), system))
-        if known is None:
-            text = self._apply_chat_template(messages, system)
-            before, mark, after = text.rpartition(_CONTENT_MARK)
-            if not mark:
-                raise DataError("the chat template of this tokenizer drops the user's message: set chat: false")
-            known = self._frames[len(messages), system] = (before, after)
-        return known
-
-    def _apply_chat_template(self, messages: list[dict[str, str]], system: str | None) -> str:
-        if system is None:
-            return self._render(messages)
-        whole = [{"role": "system", "content": system}, *messages]
+        if known is not None:
+            return known
+        whole = messages if system is None else [{"role": "system", "content": system}, *messages]
+        render, options = self.hf.apply_chat_template, self._chat_options
         try:
-            text = self._render(whole)
+            text = str(render(whole, tokenize=False, add_generation_prompt=True, **options))
         except Exception as error:  # a template is a program: what it raises is its author's choice
-            reason = describe_error(error, named=False)
-            raise DataError(f"the chat template of this tokenizer takes no system message: {reason}") from error
-        if system.strip() not in text:
+            what = "cannot be used" if system is None else "takes no system message"
+            raise DataError(
+                f"the chat template of this tokenizer {what}: {describe_error(error, named=False)}"
+            ) from error
+        if system is not None and system.strip() not in text:
             raise DataError("the chat template of this tokenizer drops the system message: leave out agent.system")
-        return text
-
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        options = self._chat_options
-        return str(self.hf.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
-
-    def _strip_stop_token(self, text: str) -> str:
-        for token in self.hf.convert_ids_to_tokens(sorted(self.stop_ids)):
-            if text.startswith(token):
-                return text[len(token) :]
-        return text
+        before, mark, after = text.rpartition(_CONTENT_MARK)
+        if not mark:
+            raise DataError("the chat template of this tokenizer drops the user's message: set chat: false")
+        self._frames[len(messages), system] = (before, after)
+        return before, after
 
     def _encode_framed(self, before: str, content: str, after: str) -> tuple[int, ...]:
         content = content.strip()
@@ -195,15 +192,11 @@ class HuggingFaceTokenizer(TextTokenizer):
     """
 
     def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
-        self.hf = tokenizer
+        self.hf, self.has_chat_template = tokenizer, bool(getattr(tokenizer, "chat_template", None))
         own = tokenizer.eos_token_id
         stops = frozenset(stop_ids) | (frozenset() if own is None else {own})
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(stops, default=0)
         self._prepare(getattr(tokenizer, "backend_tokenizer", None), len(tokenizer), stops, pad_id)
-
-    @property
-    def has_chat_template(self) -> bool:
-        return bool(getattr(self.hf, "chat_template", None))
 
     def _encode(self, text: str, markers: bool = False) -> tuple[int, ...]:
         if self._fast is not None:
@@ -224,6 +217,38 @@ class HuggingFaceTokenizer(TextTokenizer):
             _write_generic_config(folder, declared)
 
 
+def try_tokenizer(folder: Path) -> None:
+    """Refuse a tokenizer that takes too much time or memory, by a trial in a process of its own; once for each content. One
+    that leaves texts as they are and has no chat template needs none."""
+    parts = [folder / _FILE, folder / _CONFIG, *sorted(folder.rglob("chat_template*"))]
+    parts = [part for part in parts if part.is_file()]
+    with contextlib.suppress(DataError):  # what cannot be read is told where it is loaded
+        small = all(part.stat().st_size < _SMALL for part in parts)
+        whole, declared = (read_json(folder / name) if small else None for name in (_FILE, _CONFIG))
+        templated = len(parts) > 2 or not isinstance(declared, dict) or declared.get("chat_template")
+        if isinstance(whole, dict) and whole.get("normalizer") is None and not templated:
+            return
+    passed = cache_folder("tokenizers", digest([[part.name, file_digest(part)] for part in parts]).partition(":")[2])
+    if passed.is_file():
+        return
+    limits = [str(_TRIAL_SECONDS), str(_TRIAL_MEMORY)]
+    command = [sys.executable, "-I", str(Path(trial.__file__)), str(folder), *limits]
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, env={**os.environ, **quiet}, timeout=_TRIAL_WAIT, check=False
+        )
+        code = done.returncode
+    except subprocess.TimeoutExpired:
+        code = 1
+    if code:
+        raise DataError(
+            f"the tokenizer or chat template of {folder} takes more than {_TRIAL_SECONDS} s or {_TRIAL_MEMORY >> 30} GiB"
+            " for a few lines of text: it is not used"
+        )
+    write_atomic(passed, "")
+
+
 def read_generic_config(folder: Path) -> dict[str, Any] | None:
     """Return a folder's tokenizer_config.json if the tokenizer is completely in its tokenizer.json; None if it is not.
 
@@ -240,9 +265,8 @@ def read_generic_config(folder: Path) -> dict[str, Any] | None:
 def _write_generic_config(folder: Path, declared: dict[str, Any]) -> None:
     """Write the settings of a generic tokenizer so that `AutoTokenizer` leaves it as it is.
 
-    By itself it would go by the model's architecture, and put Qwen's own pre-tokenizer into a Qwen2 model's folder. It does not
-    where the folder names a class of its own; what it then loads is still the library's generic class, and the module is read
-    only with `trust_remote_code`.
+    It does so where the folder names a class of its own; what it then loads is still the library's generic class, and the module
+    is read only with `trust_remote_code`.
     """
     whole = {**declared, "auto_map": {"AutoTokenizer": [None, "generic_tokenizer.GenericTokenizer"]}}
     (folder / _CONFIG).write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
@@ -252,7 +276,3 @@ def _write_generic_config(folder: Path, declared: dict[str, Any]) -> None:
 def make_encodable(text: str) -> str:
     """Replace lone surrogates, which no encoding has."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _make_user_message(content: str) -> dict[str, str]:
-    return {"role": "user", "content": content}

@@ -17,8 +17,6 @@ import os
 import re
 import shutil
 import tempfile
-import urllib.error
-import urllib.request
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +27,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, cache_folder, data_folder, read_json, stamp_file, write_atomic
+from fedagentgym.base.peers import PeerError, open_answer
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.envs.alfworld.game import Game
@@ -203,7 +202,8 @@ RELEASES = (
 )
 """Trajectories and games; the second archive fills the folders of the first."""
 EXCLUDED_WORDS = ("movable", "Sliced")
-CHUNK = 1 << 20
+MOST_SECONDS = 6 * 3600.0
+"""The time that the download of an archive may take."""
 MAX_UNPACKED = 64 << 30
 
 
@@ -262,22 +262,20 @@ def fetch(urls: Sequence[str] = RELEASES) -> Path:
 def download(url: str, path: Path) -> None:
     """Fetch a file; one that ends before its announced length is an error."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer, path.open("wb") as file:
-            announced = int(answer.headers.get("Content-Length") or 0)
-            received = 0
-            with show_progress(f"downloading {url.rpartition('/')[2]}", announced or None) as bar:
-                while chunk := answer.read(CHUNK):
-                    file.write(chunk)
-                    received += len(chunk)
-                    bar.advance(len(chunk))
-    except (OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        with open_answer(url, seconds=MOST_SECONDS, idle=60.0, follow=True) as answer, path.open("wb") as file:
+            if answer.status != 200:
+                raise PeerError(f"status {answer.status}")
+            announced = answer.headers.get("Content-Length", "")
+            total = int(announced[:12]) if announced.isdecimal() else None
+            with show_progress(f"downloading {url.rpartition('/')[2]}", total) as bar:
+                for part in answer.iter_parts(MAX_UNPACKED):
+                    file.write(part)
+                    bar.advance(len(part))
+    except PeerError as error:
         raise DataError(
-            f"cannot download {url} ({reason}); download it yourself, unpack it, "
+            f"cannot download {url} ({error}); download it yourself, unpack it, "
             "and run `fedagentgym data add alfworld --from FOLDER`"
         ) from None
-    if announced and received != announced:
-        raise DataError(f"the download of {url} ended after {received} of {announced} bytes; try again")
 
 
 def unpack(archive: Path, folder: Path, name: str) -> None:

@@ -85,11 +85,11 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     role = "You write programs in Python."
     answer_form = "```python the program ```"
     tool_examples = TOOLS
-    action_help = make_action_help(answer_form, tool_examples)
+    action_help = make_action_help(answer_form)
     accuracy = "code"
     misleading = "counterpart"
     code_replies = True
-    generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
+    generator_versions: ClassVar[Mapping[str, int]] = {"default": 2, "tiny": 2}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
         "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000},

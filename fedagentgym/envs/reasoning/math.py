@@ -167,7 +167,7 @@ class MathEnv(ReplyEnv[MathOptions]):
     role = "You solve mathematical problems."
     answer_form = "the result"
     tool_examples = TOOLS
-    action_help = make_action_help(answer_form, tool_examples)
+    action_help = make_action_help(answer_form)
     accuracy = "math"
     misleading = "inverse"
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 2}

@@ -81,7 +81,7 @@ class QAEnv(ReplyEnv[QAOptions]):
     role = "You answer questions."
     answer_form = "the answer, as short as possible"
     tool_examples = TOOLS
-    action_help = make_action_help(answer_form, tool_examples)
+    action_help = make_action_help(answer_form)
     accuracy = "qa"
     misleading = "other"
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}

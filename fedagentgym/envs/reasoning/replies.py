@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -164,6 +163,14 @@ class ReplyEnv(MisleadableEnv[R]):
         for tool in self.options.tools:
             if tool not in self.tool_help:
                 raise unknown_name_error(f"tool of {self.id}", tool, self.tool_help)
+        offered = {
+            call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.options.tools
+        }
+        if offered:
+            calls = " ".join(f"<tool> {call} </tool> {does}." for call, does in offered.items())
+            self.action_help += f" To use a tool, reply with it alone: {calls}"
+        if self.options.attempts > 1:
+            self.action_help += f" You have {self.options.attempts} attempts."
         self._request = self._make_request(self.options)
         self.wording = self.variant.phrasing if isinstance(self.variant, Phrasing) else 0
         if self.wording >= len(self.wordings):
@@ -241,19 +248,6 @@ class ReplyEnv(MisleadableEnv[R]):
     @abstractmethod
     def mislead(record: Any, /) -> Any:
         """The record as a misled player sees it, or None."""
-
-    @cached_property
-    def instructions(self) -> str:
-        """The agent's role, the form of a reply, and the tools that are offered."""
-        offered = {
-            call: does for call, does in self.tool_examples.items() if call.partition("[")[0] in self.options.tools
-        }
-        parts = [_describe_reply(self.answer_form)]
-        if offered:
-            parts.append(f"To use a tool, reply with it alone: {_describe_tools(offered)}")
-        if self.options.attempts > 1:
-            parts.append(f"You have {self.options.attempts} attempts.")
-        return f"{self.role}\n\n{' '.join(parts)}"
 
     # ---- pools --------------------------------------------------------------------------------------------------
 
@@ -385,17 +379,9 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
     return tuple((split, count) for split, count in sorted(counts.items(), reverse=True) if count)
 
 
-def make_action_help(what: str, tools: Mapping[str, str]) -> str:
-    """The help text of a reply environment."""
-    return f"{_describe_reply(what)} If tools are offered: {_describe_tools(tools)}"
-
-
-def _describe_reply(what: str) -> str:
+def make_action_help(what: str) -> str:
+    """The form of a reply, as agents are told it."""
     return f"Reply with <think> your reasoning </think> <answer> {what} </answer>."
-
-
-def _describe_tools(tools: Mapping[str, str]) -> str:
-    return " ".join(f"<tool> {call} </tool> {meaning}." for call, meaning in tools.items())
 
 
 def list_tag_words() -> Iterable[str]:

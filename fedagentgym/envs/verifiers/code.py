@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.verifiers import Verdict, wrong
-from fedagentgym.envs.verifiers.formats import ANSWER, last_block, last_fenced_code
+from fedagentgym.envs.verifiers.formats import last_answer, last_fenced_code
 from fedagentgym.envs.verifiers.sandbox import messages
 from fedagentgym.envs.verifiers.sandbox.confine import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
@@ -144,7 +144,7 @@ def refusal(program: str) -> str | None:
 
 def extract_program(reply: str) -> str | None:
     """The program of a reply: the last fenced block of its answer (or of all of it), else the bare answer."""
-    block = last_block(reply, ANSWER)
+    block = last_answer(reply)
     fenced = last_fenced_code(reply if block is None else block)
     return fenced if fenced is not None else block
 

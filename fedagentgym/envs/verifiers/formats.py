@@ -41,6 +41,20 @@ def last_block(reply: str, tags: tuple[str, str]) -> str | None:
     return reply[start + len(opening) : end].strip() if start >= 0 else None
 
 
+def last_answer(reply: str) -> str | None:
+    """The last answer block that is not empty: one that only names the tags answers nothing. Empty if there are only such.
+
+    >>> last_answer("<answer>7</answer> is in the tags <answer></answer>.")
+    '7'
+    """
+    require_type("a reply is a text", reply, str)
+    (opening, closing), begin, found = ANSWER, len(reply), None
+    while (end := reply.rfind(closing, 0, begin)) >= 0 and (begin := reply.rfind(opening, 0, end)) >= 0:
+        if found := reply[begin + len(opening) : end].strip():
+            break
+    return found
+
+
 def tool_call(reply: str) -> ToolCall | None:
     """The tool that a reply calls: in tool tags, or as the whole reply. An answer anywhere in the reply comes first.
 

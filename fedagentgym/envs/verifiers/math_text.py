@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import re
 
-from fedagentgym.envs.verifiers.formats import ANSWER, last_block
+from fedagentgym.envs.verifiers.formats import last_answer
 
 LONGEST_ANSWER = 1_000
 _BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s*\{")
 
 
 def extract_answer(reply: str) -> str | None:
-    """The answer of a reply: its last answer block, else its last box; inside the block too the last box counts.
+    """The answer of a reply: its last answer block that is not empty, else its last box; inside a block too the last box counts.
 
     >>> extract_answer("so \\\\boxed{3} or rather \\\\boxed{4}")
     '4'
     >>> extract_answer("<think> 3 ? </think> <answer> 18 eggs </answer>")
     '18 eggs'
     """
-    block = last_block(reply, ANSWER)
+    block = last_answer(reply)
     if block is None:
         return last_box(reply)
     boxed = last_box(block)

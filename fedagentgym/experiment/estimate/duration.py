@@ -212,10 +212,9 @@ def estimate_durations(plan: RunPlan, lengths: EpisodeLengths, passes: PassTimes
         )
         imitating = start.steps * ((1 + backward) * step + _EPISODE * start.batch_size)
     evaluating = 0.0
-    if config.evaluation is not None:
-        tasks = config.evaluation.tasks or 100
-        played = _time_play(tasks, 1, lengths, passes) + _EPISODE * tasks
-        evaluating = plan.evaluations * config.evaluation.repeats * played
+    if plan.evaluations:
+        tasks = -(-(plan.evaluated or 100) // plan.evaluations)
+        evaluating = plan.evaluations * (_time_play(tasks, 1, lengths, passes) + _EPISODE * tasks)
     starting = _START * (2 if config.federation.workers else 1)
     return Durations(imitating, playing, updating, evaluating, starting)
 

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fedagentgym.agents.presets import get_model
 from fedagentgym.agents.settings import VllmOptions
 from fedagentgym.algorithms.base import EPISODE_BYTES, TOKEN_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.experts import TASK_BYTES
 from fedagentgym.algorithms.runtime import Runtime
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed
+from fedagentgym.envs.make import env_class, read_options
+from fedagentgym.envs.protocols import count_published
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.config import RunConfig
 from fedagentgym.experiment.estimate.agent import DEVICE_BYTES, PlannedAgent, count_rows, plan_agent
 from fedagentgym.experiment.estimate.memory import (
@@ -26,7 +30,8 @@ from fedagentgym.experiment.estimate.memory import (
     list_memory_parts,
     list_second_parts,
 )
-from fedagentgym.learning.settings import ShardingSettings
+from fedagentgym.learning.evaluation import count_evaluated
+from fedagentgym.learning.settings import EVERY_WORLD, OWN_WORLD, ShardingSettings
 
 PARAMETER_BYTES = 4
 """Parameters are sent in float32."""
@@ -56,6 +61,10 @@ class RunPlan(WorkPlan):
     agent: PlannedAgent
     evaluations: int
     """Before the first round, at each interval, and after the last."""
+    evaluated: int | None
+    """Episodes of all evaluations, those at clients included; None if the tasks are data that are not here."""
+    ranked: int | None
+    """Episodes that rank the run at its end."""
     memory: tuple[Part, ...]
     vllm: VllmOptions | None
     devices: int
@@ -72,7 +81,15 @@ class RunPlan(WorkPlan):
 
     @property
     def generated_tokens(self) -> int:
+        """Tokens that are generated to learn from and to score."""
         return (self.total.episodes + self.total.scored) * self.agent.generated_tokens
+
+    @property
+    def evaluated_tokens(self) -> int | None:
+        """Tokens that are generated in evaluations and for the ranking."""
+        if self.evaluated is None or self.ranked is None:
+            return None
+        return (self.evaluated + self.ranked) * self.agent.generated_tokens
 
     @property
     def learnt_tokens(self) -> int:
@@ -103,8 +120,8 @@ class RunPlan(WorkPlan):
         return compute_peak(self.memory)
 
     def estimate_device_hours(self, tokens_per_second: float) -> float:
-        """Device-hours of playing alone; learning from the episodes takes about as long again."""
-        return self.generated_tokens / tokens_per_second / 3600
+        """Device-hours of playing, in evaluations too; learning from the episodes takes about as long again as playing them."""
+        return (self.generated_tokens + (self.evaluated_tokens or 0)) / tokens_per_second / 3600
 
 
 def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
@@ -122,11 +139,28 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     for model in card.second_models:
         memory += list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
     workers = max(1, len(config.federation.device_per_worker) or config.federation.workers)
+    evaluations = 0 if evaluation is None else 1 + -(-config.federation.rounds // evaluation.every)
+    evaluated: int | None = 0
+    ranked: int | None = 0
+    if evaluation is not None:
+        once = count_evaluated(evaluation, config.env.id, config.env.options)
+        at_clients = {
+            "held_out": work.asked * (evaluations - 1),  # what clients have trained: not before round 1
+            OWN_WORLD: (work.clients + evaluation.newcomers) * evaluations,
+            EVERY_WORLD: work.clients**2 * evaluations,
+        }
+        times = evaluations + sum(at_clients[name] for name in evaluation.at_clients)
+        evaluated = None if once is None else once * times
+    if (ranking := config.ranking) is not None:
+        once = count_evaluated(ranking.evaluation, config.env.id, config.env.options)
+        ranked = None if once is None else once * (1 + (work.clients if ranking.own_worlds else 0))
     return RunPlan(
         **vars(work),
         config=config,
         agent=agent,
-        evaluations=0 if evaluation is None else 1 + -(-config.federation.rounds // evaluation.every),
+        evaluations=evaluations,
+        evaluated=evaluated,
+        ranked=ranked,
         memory=tuple(memory),
         vllm=vllm,
         devices=workers * (1 if sharding is None else sharding.devices),
@@ -139,7 +173,9 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
     if clients is None:
         clients = len(Runtime(config.spec()).client_split)
     asked = min(config.federation.clients_per_round or clients, clients)
-    scale = Scale(config.learning, clients, asked, count_rows(config.agent, config.env), config.partition.roles)
+    held = count_held(config) if getattr(config.method, "local_passes", None) is not None else ()
+    rows = count_rows(config.agent, config.env)
+    scale = Scale(config.learning, clients, asked, rows, config.partition.roles, held)
     card = config.describe(scale)
     missing = [name for name in card.roles if not config.partition.roles.get(name)]
     if missing and config.partition.file is None:  # a split from a file contains its roles
@@ -152,6 +188,25 @@ def plan_work(config: RunConfig) -> WorkPlan | None:
     return WorkPlan(clients, asked, card.preparation, card.round, card)
 
 
+def count_held(config: RunConfig) -> tuple[int, ...]:
+    """The number of tasks of each client; empty if it is not known. Published data sets that are divided by source are counted as
+    they are published."""
+    try:
+        return tuple(len(client.tasks) for client in Runtime(config.spec()).client_split)
+    except DataError:
+        sources = config.partition.model_dump().get("sources")
+    if config.partition.sampler != "by_source" or not sources:
+        return ()
+    sizes = {}
+    for member in config.env.options.get("members", ()):
+        env_id = find_env_id(member["env"])
+        forms = count_published(env_class(env_id), read_options(env_id, member["options"]))
+        sizes[member["name"]] = max((form.get("train", 0) for form in forms), default=0)
+    if not all(sizes.get(source) for source in sources):
+        return ()
+    return tuple(size for source, clients in sources.items() for size in [sizes[source] // clients] * clients)
+
+
 # ---- whether a run fits on its devices ------------------------------------------------------------------------------
 
 ADAPTER_RANK = 32
@@ -159,7 +214,7 @@ ADAPTER_RANK = 32
 
 def check_fit(config: RunConfig) -> None:
     """Refuse a run that cannot fit in any case; if only caches or activations might exceed the memory, it is tried."""
-    if config.agent.model is None and config.agent.name == "tiny":
+    if get_model(config.agent) is None:  # a program, or a tiny model
         return
     device_bytes = find_device_memory(config.agent.device)
     try:
@@ -248,7 +303,12 @@ def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
         "evaluations": plan.evaluations,
         "round": {name: getattr(plan.round, name) for _, name in COUNTS},
         "total": {name: getattr(total, name) for _, name in COUNTS},
-        "tokens": {"generated": plan.generated_tokens, "learnt": plan.learnt_tokens},
+        "evaluated": {"episodes": plan.evaluated, "ranked": plan.ranked},
+        "tokens": {
+            "generated": plan.generated_tokens,
+            "evaluated": plan.evaluated_tokens,
+            "learnt": plan.learnt_tokens,
+        },
         "bytes": {
             "round": {"down": plan.count_bytes_down(plan.round), "up": plan.count_bytes_up(plan.round)},
             "total": {"down": plan.count_bytes_down(total), "up": plan.count_bytes_up(total)},
@@ -267,10 +327,10 @@ def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
 def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | None) -> Iterator[str]:
     """The plan, line by line."""
     agent, federation = plan.agent, plan.config.federation
-    share = "" if agent.trainable == agent.parameters else f", {agent.trainable:,} of them trained"
+    trained = "" if agent.trainable == agent.parameters else f", {agent.trainable:,} of them trained"
     clients = f"{plan.asked} of {count_things(plan.clients, 'client')} a round"
     yield f"{plan.config.name}: {plan.config.algorithm['name']}, {count_things(federation.rounds, 'round')}, {clients}"
-    yield f"agent {agent.name}: {agent.model}, {agent.parameters:,} parameters{share}"
+    yield f"agent {agent.name}: {agent.model}, {agent.parameters:,} parameters{trained}"
     yield ""
     yield f"{'at most':28s}{'one round':>20s}{'whole run':>20s}"
     total = plan.total
@@ -278,9 +338,18 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
         yield f"{label:28s}{getattr(plan.round, name):>20,}{getattr(total, name):>20,}"
     for label, count in (("to the clients", plan.count_bytes_down), ("from the clients", plan.count_bytes_up)):
         yield f"{label:28s}{format_bytes(count(plan.round)):>20s}{format_bytes(count(total)):>20s}"
-    yield f"{'tokens generated':48s}{plan.generated_tokens:>20,}"
+    played, judged = plan.generated_tokens, plan.evaluated_tokens
+    whole = max(played + (judged or 0), 1)
+    share = "" if judged is None else f" ({format_fixed(100 * played / whole, 0)} %)"
+    yield f"{f'tokens generated to learn from and to score{share}':48s}{played:>20,}"
     yield f"{'tokens learnt from':48s}{plan.learnt_tokens:>20,}"
+    unknown = "the data are not here"
     yield f"{'evaluations':48s}{plan.evaluations:>20,}"
+    yield f"{'  episodes':48s}{unknown if plan.evaluated is None else f'{plan.evaluated:,}':>20s}"
+    if plan.config.ranking is not None:
+        yield f"{'  episodes that rank the run':48s}{unknown if plan.ranked is None else f'{plan.ranked:,}':>20s}"
+    share = "" if judged is None else f" ({format_fixed(100 * judged / whole, 0)} %)"
+    yield f"{f'  tokens generated{share}':48s}{unknown if judged is None else f'{judged:,}':>20s}"
     yield ""
     yield f"memory of a device{'':30s}{format_bytes(plan.peak):>20s}"
     for part in plan.memory:
@@ -295,7 +364,7 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
         assumed = "a GPU" if device_bytes is None else f"a GPU of {format_bytes(device_bytes)}"
         yield (
             f"{format_fixed(hours, 1)} device-hours of playing on {assumed} at {tokens_per_second:,.0f}"
-            " tokens a second, plus learning"
+            f" tokens a second, {'without' if judged is None else 'with'} evaluations, plus learning"
         )
     if device_bytes is not None and plan.peak > device_bytes:
         yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"

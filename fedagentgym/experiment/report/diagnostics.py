@@ -75,6 +75,17 @@ def diagnose(records: Sequence[Record]) -> Diagnostics:
             Chart("KL divergence", [_make_line("KL", trained, "kl")], y="nats per token"),
             "To the reference policy, if the loss has this term.",
         ),
+        (
+            Chart(
+                "Log-probabilities in play and in learning",
+                [
+                    _make_line("in play, before they were scored again", trained, "mismatch"),
+                    _make_line("at the start of a step", trained, "ratio/start"),
+                ],
+                y="mean difference, nats",
+            ),
+            "Between the log-probabilities of the policy that played and those of the pass that learns, before the weights move.",
+        ),
         *make_objective_charts(records),
     ]
     drawn = [(chart, note) for chart, note in charts if not chart.is_empty]

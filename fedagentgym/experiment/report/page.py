@@ -35,7 +35,7 @@ from fedagentgym.experiment.report.results import (
 )
 from fedagentgym.federation.commits import read_chain
 from fedagentgym.federation.records import best_rounds, count_episodes, headline_bytes, read_metrics_log
-from fedagentgym.pages.episodes import ShownEpisode, Source, make_browser_data, read_episodes, read_samples
+from fedagentgym.pages.episodes import ShownEpisode, Source, label_episodes, make_browser_data, read_episodes
 from fedagentgym.pages.render import format_percent, render
 from fedagentgym.runs.folder import RunFolder
 
@@ -62,7 +62,7 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
     records, result = run.records, run.result
     neighbours = find_neighbours(run.place, result)
     split = (result.get("config", {}).get("evaluation") or {}).get("split")
-    samples, evaluated = read_samples(run.place), list_evaluated(records)
+    samples, evaluated = label_episodes(RunFolder(run.place).read_samples()), list_evaluated(records)
     # the first and the last evaluation, side by side
     played = [(evaluated[0], run.before), (evaluated[-1], run.after)] if evaluated else []
     sources = [Source(name_round(record), episodes) for record, episodes in played if episodes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -164,7 +165,7 @@ def print_summary(folder: Path) -> None:
     ]
     page = folder / "report.html"
     lines += [f"report {page}"] if page.exists() else []
-    lines += [f"play it again: fedagentgym eval --run {folder}"]
+    lines += [f"play it again: fedagentgym eval --run {shlex.quote(str(folder))}"]
     out.print()
     for line in lines:
         out.print(line, highlight=False)

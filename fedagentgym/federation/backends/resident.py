@@ -15,7 +15,6 @@ error's text but that of a `RefusedError`, and goes on with a run only while its
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import math
 import os
@@ -35,7 +34,7 @@ from typing import Any
 
 from fedagentgym.base.encoding import bytes_digest, decode, digest, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
-from fedagentgym.base.files import read_text, write_atomic
+from fedagentgym.base.files import lock_file, read_text, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import get_logger, log_to_stderr
 from fedagentgym.federation.backends.workers import ONE_THREAD_VARIABLES
@@ -318,9 +317,7 @@ def main(arguments: Sequence[str]) -> None:
     place = NodeConfig.from_node_config(decode(bytes.fromhex(arguments[0])))
     log_to_stderr()
     with (place.folder / "worker.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if lock_file(lock) is False:
             return
         Path(place.address).unlink(missing_ok=True)
         resident = ResidentWorker(place)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
@@ -73,20 +72,15 @@ class KrumStep:
             raise DataError(
                 f"{rule.name} with byzantine: {rule.byzantine} needs {rule.least_updates} updates, and there are {count}"
             )
-        scores = compute_scores(self._updates, neighbours=max(count - rule.byzantine - 2, 1))
+        # the sum of each update's smallest squared distances to the others
+        distances = np.full((count, count), np.inf)
+        for place, update in enumerate(self._updates):
+            for other in range(place):
+                distance = sum(squared_distance(value, self._updates[other][name]) for name, value in update.items())
+                distances[place, other] = distances[other, place] = distance
+        distances.sort(axis=1)  # an update's distance to itself is infinite, and last
+        scores = distances[:, : min(max(count - rule.byzantine - 2, 1), count - 1)].sum(axis=1)
         mean = RunningMean(self._state.parameters)
         for place in sorted(np.argsort(scores, kind="stable")[: rule.count_chosen(count)].tolist()):
             mean.add(self._updates[place])
         return replace(self._state, parameters=mean.compute())
-
-
-def compute_scores(updates: list[Parameters], neighbours: int) -> NDArray[np.float64]:
-    """The sum of each update's smallest squared distances to the others."""
-    distances = np.full((len(updates), len(updates)), np.inf)
-    for place, update in enumerate(updates):
-        for other in range(place):
-            distance = sum(squared_distance(value, updates[other][name]) for name, value in update.items())
-            distances[place, other] = distances[other, place] = distance
-    distances.sort(axis=1)  # an update's distance to itself is infinite, and last
-    nearest = distances[:, : min(neighbours, len(updates) - 1)]
-    return np.asarray(nearest.sum(axis=1))

@@ -9,7 +9,7 @@ results/SUITE/ENTRY.zip         the results themselves, unless they are linked t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,8 +17,9 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.leaderboard.page.index import View, read_published, view_suite
 from fedagentgym.leaderboard.page.tables import write_csv, write_markdown
-from fedagentgym.leaderboard.rank import Place, compare_pairs, rank
+from fedagentgym.leaderboard.rank import compare_suite, rank
 from fedagentgym.leaderboard.results import SuiteEntries, pack, read_suites
+from fedagentgym.leaderboard.suite import WHOLE
 from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
 from fedagentgym.pages.render import render, to_script_json
 from fedagentgym.runs.folder import RANKED
@@ -27,8 +28,6 @@ MARK = ".fedagentgym-leaderboard"
 """Marks a folder as such a page, so that a newer one may replace it."""
 MARK_TEXT = "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
 MOST_EPISODE_CHARACTERS = 400_000
-OVERALL = ""
-"""The key of ranks over all scenarios."""
 
 
 def build_site(
@@ -62,9 +61,11 @@ def build_site(
 def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
     """Write a suite's tables, the scripts that pass its entries' episodes to the page (of each scenario those of the first seed),
     and without `link` copies of its results; returns its part of the page."""
-    places, differences = rank_entries(found), compare_pairs(found.suite, found.tabulate())
-    write_atomic(place / f"{found.key}.md", write_markdown(found, places[OVERALL], differences))
-    write_atomic(place / f"{found.key}.csv", write_csv(found, places[OVERALL]))
+    values = found.tabulate()
+    differences = compare_suite(found.suite, values)
+    places = rank(found.suite, values, differences)
+    write_atomic(place / f"{found.key}.md", write_markdown(found, places[WHOLE], differences))
+    write_atomic(place / f"{found.key}.csv", write_csv(found, places[WHOLE]))
     links = {}
     for entry in found.entries:
         cells: dict[str, object] = {}
@@ -88,26 +89,3 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
             shutil.copyfile(entry.path, copy)
         links[entry.name] = f"results/{found.key}/{quote(copy.name)}"
     return view_suite(found, places, links, differences)
-
-
-def rank_entries(found: SuiteEntries) -> Mapping[str, Mapping[str, Place]]:
-    """Ranks over all scenarios, among entries that played all of them, and in each scenario.
-
-    The second entry of a suite's control is the first once more, and has no rank.
-    """
-    values = {name: tables for name, tables in found.tabulate().items() if name not in (found.suite.control or ())[1:]}
-    track, ranked = found.suite.track, found.entries[0].suite.rank_by
-    shape: dict[str, tuple[int, ...]] = {}
-    for tables in sorted(values.values(), key=lambda tables: sum(table.size for table in tables.values())):
-        shape |= {name: table.shape for name, table in tables.items()}
-
-    def rank_within(scenarios: Collection[str]) -> dict[str, Place]:
-        members = {
-            name: {key: table for key, table in tables.items() if key in scenarios}
-            for name, tables in values.items()
-            if all(key in tables and tables[key].shape == shape[key] for key in scenarios)
-        }
-        return rank(members, track, ranked)
-
-    is_whole = len(shape) == len(found.suite.scenarios)
-    return {OVERALL: rank_within(shape) if is_whole else {}, **{name: rank_within([name]) for name in shape}}

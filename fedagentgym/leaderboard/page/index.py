@@ -19,11 +19,15 @@ from fedagentgym.leaderboard.compare import average_curves
 from fedagentgym.leaderboard.costs import describe_sampling
 from fedagentgym.leaderboard.metrics import Interval, Measures, find_ends, find_metric, format_spread
 from fedagentgym.leaderboard.page.tables import (
+    RUNS,
     describe_control,
     describe_part,
+    describe_search,
     list_differences,
     list_expected,
     list_measures,
+    list_runs,
+    list_settings,
     order_entries,
     tell_status,
 )
@@ -51,14 +55,13 @@ def view_suite(
     strips, limits = _list_strips(ordered), suite.budget
     runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
     if unit == "task" or runs >= FEWEST_REPLICATES:
-        test = f"(paired by {unit}, 5 %, Holm's correction)"
-        bands = f"Entries of one band do not differ significantly from the first of it {test}."
-        comparisons = f"all {len(differences)} comparisons, for difference and for equality"
-        pairing = f"Paired by {unit}; Holm's correction for {comparisons}."
+        bands = f"Two entries share a band if they do not differ significantly in the mean over scenarios (paired by {unit})."
+        family = f"all {len(differences)} comparisons of this page, planned ones and pairs of entries in the mean over scenarios"
+        pairing = f"Paired by {unit}; Holm's correction for {family}, for difference and for equality."
     else:
         bands = (
-            f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and entries of one band are no"
-            " further from its first than runs of one method vary."
+            f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and two entries share"
+            " a band if they are no further apart than runs of one method vary."
         )
         shown = f"below {FEWEST_REPLICATES} there is no test, and the difference of every run is shown"
         pairing = f"Paired by run. {runs} runs each: {shown}."
@@ -78,6 +81,7 @@ def view_suite(
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
         ("budget", ", ".join(filter(None, budget))),
         ("ranked round", "" if suite.track == "agents" else ranked_round),
+        ("settings", describe_search(suite)),
         ("decides", power),
         ("secret twin", "held back by the maintainers" if suite.secret else "none"),
     ]
@@ -95,6 +99,10 @@ def view_suite(
         "differences": list_differences(found, differences),
         "control": describe_control(found, differences),
         "pairing": pairing,
+        "settings": list_settings(suite, ordered),
+        "runs": list_runs(suite, ordered),
+        "run_heads": [("entry", False), *((name, True) for name in suite.scenarios)],
+        "about_runs": RUNS,
         "charts": [(chart, note) for chart, note in _make_charts(suite, ordered) if not chart.is_empty],
         "strips": strips[:MOST_STRIPS],
         "all_strips": len(strips),
@@ -115,7 +123,8 @@ def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> 
     if not places:
         return ["No entry has played all of it: choose a scenario to compare those that played it."]
     first = ordered[0]
-    measure, others = first.suite.rank_by, sum(place.band == 1 for place in places.values()) - 1
+    measure, top = first.suite.rank_by, set(places[first.name].bands)
+    others = sum(bool(top & set(place.bands)) for place in places.values()) - 1
     shared = ""
     if others:
         worse = "not significantly worse" if places[first.name].rank else "no further from it than runs vary"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,15 +12,31 @@ import numpy as np
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.statistics import LEVEL, Difference, compare_replicates, find_decidable, pool_spread
+from fedagentgym.base.statistics import (
+    FEWEST_REPLICATES,
+    LEVEL,
+    Difference,
+    compare_replicates,
+    find_quartiles,
+)
 from fedagentgym.leaderboard.compare import format_p
+from fedagentgym.leaderboard.entries import find_tuned
+from fedagentgym.leaderboard.grid import Chosen
 from fedagentgym.leaderboard.metrics import METRICS, Interval, find_metric, format_spread
-from fedagentgym.leaderboard.rank import Compared, Place, find_outcome, read_planned
+from fedagentgym.leaderboard.rank import Compared, Place, find_decided, find_outcome, read_planned
 from fedagentgym.leaderboard.results import Result, SuiteEntries
 from fedagentgym.leaderboard.suite import Suite
 
+RUNS = (
+    "Runs, in percent: the lowest, the quartiles and the highest; after them how many collapsed, which means that they ended no"
+    " higher on the curve's split than they started"
+)
+DECIDES = "decides"
+"""Above the difference that as many runs decide in four of five experiments, by the spread of the same comparison."""
 FINDINGS = "## By scenario"
 """The heading above what is reported of each scenario."""
+MEAN = "mean"
+"""The mean over scenarios, where a scenario is named."""
 IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
 """The measures that are shown for each scenario, besides the ranked one."""
 
@@ -59,12 +74,28 @@ def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences
     ordered = order_entries(found.entries, places)
     measures = [name for name in list_measures(ordered) if any(name in one.numbers.overall for one in ordered)]
     lines = [f"# {escape_markdown(found.suite.title)}", "", f"`{found.suite.name}`, version {found.suite.version}.", ""]
-    lines += [*_write_table(ordered, places, measures), "", FINDINGS, ""]
+    lines += [*_write_table(found.suite, ordered, places, measures), "", FINDINGS, ""]
+    if settings := list_settings(found.suite, ordered):
+        lines += [
+            f"Settings, {describe_search(found.suite)}:",
+            "",
+            f"| | settings | {found.suite.selection.split} |",
+            "|---|---|---|",
+        ]
+        lines += [*(f"| {' | '.join(map(escape_markdown, row))} |" for row in settings), ""]
     for name in dict.fromkeys((ordered[0].suite.rank_by, *IN_SCENARIOS)):
         lines += _write_scenarios(found, ordered, name)
+    if runs := list_runs(found.suite, ordered):
+        heads = ["", *found.suite.scenarios]
+        lines += [f"{RUNS}:", "", f"| {' | '.join(map(escape_markdown, heads))} |", "|" + "---|" * len(heads)]
+        lines += [*(f"| {' | '.join([escape_markdown(title), *cells])} |" for title, *cells in runs), ""]
     if differences:
-        lines += ["Planned differences, in points:", "", "| | scenario | difference | 95 %, or each run | p | shows |"]
-        lines.append("|---|---|---|---|---|---|")
+        lines += [
+            "Planned differences, in points:",
+            "",
+            f"| | scenario | difference | 95 %, or each run | p | {DECIDES} | shows |",
+        ]
+        lines.append("|---|---|---|---|---|---|---|")
         for first, second, scenario, *numbers in list_differences(found, differences):
             names = [escape_markdown(name) for name in (f"{first} - {second}", scenario)]
             lines.append(f"| {' | '.join([*names, *numbers])} |")
@@ -101,19 +132,24 @@ def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measu
     if unknown := [name for name in measures if name not in known]:
         raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
     chosen = measures or [found.entries[0].suite.rank_by]
-    return "\n".join(_write_table(order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+    return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
 
 
-def _write_table(entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]) -> list[str]:
-    """The lines of a Markdown table. The ranked measure on the secret twin is a column if the maintainers ran an entry there."""
+def _write_table(
+    suite: Suite, entries: Sequence[Result], places: Mapping[str, Place], measures: Sequence[str]
+) -> list[str]:
+    """The lines of a Markdown table. What a row is played with is a column if it was searched, and the ranked measure on the
+    secret twin is one if the maintainers ran an entry there."""
     placed, numbers = [places.get(entry.name) for entry in entries], [entry.numbers for entry in entries]
-    columns = [("band", [str(one.band) if one else "" for one in placed])]
+    columns = [("band", [", ".join(map(str, one.bands)) if one else "" for one in placed])]
     if any(place.rank for place in places.values()):
         columns.append(("rank", [str(one.rank) if one else "" for one in placed]))
     columns.append(("entry", [escape_markdown(entry.entry.title) for entry in entries]))
     for name in measures:
         cells = [_format_cell(one.overall.get(name), name, one.list_runs(name)) for one in numbers]
         columns.append((escape_markdown(find_metric(name).title), cells))
+    if settings := list_settings(suite, entries):
+        columns.append(("settings", [escape_markdown(chosen) for _, chosen, _ in settings]))
     columns.append(("status", [escape_markdown(tell_status(entry)) for entry in entries]))
     ranked, found = entries[0].suite.rank_by, [entry.verification for entry in entries]
     secret = [one.rerun.secret.get(ranked) if one is not None and one.rerun is not None else None for one in found]
@@ -143,7 +179,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     for entry in order_entries(found.entries, places):
         place = places.get(entry.name)
         start = [found.suite.name, found.suite.version, entry.name, escape_csv(entry.entry.title)]
-        start += [place.band, place.rank or ""] if place else ["", ""]
+        start += [", ".join(map(str, place.bands)), place.rank or ""] if place else ["", ""]
         start.append(escape_csv(tell_status(entry)))
         for scenario, measures in {"overall": entry.numbers.overall, **entry.numbers.by_scenario}.items():
             for name, one in sorted(measures.items()):
@@ -155,18 +191,76 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
     return out.getvalue()
 
 
+def list_runs(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, ...]]:
+    """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Nothing below the
+    number of runs from which the mean has an interval: there each run stands beside it."""
+    metric = find_metric(suite.rank_by)
+    if suite.track == "agents" or len(suite.seeds) < FEWEST_REPLICATES or metric.unit != "share":
+        return []
+    rows = []
+    for entry in entries:
+        cells = []
+        for scenario in suite.scenarios:
+            reached = entry.numbers.list_runs(suite.rank_by, scenario) if scenario in entry.numbers.runs else []
+            collapsed = entry.numbers.list_runs("collapsed", scenario) if reached else []
+            cell = ", ".join(format_fixed(100 * value, 1) for value in find_quartiles(reached)) if reached else ""
+            cells.append(cell + (f"; {round(sum(collapsed))} of {len(collapsed)}" if collapsed else ""))
+        rows.append((entry.entry.title, *cells))
+    return rows
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------------
+
+
+def find_chosen(suite: Suite, entry: Result) -> Chosen | None:
+    """The setting that was chosen for an entry, if it is a row of the suite that was played with it."""
+    about = entry.entry
+    tuned = find_tuned(suite, about.name)
+    chosen = suite.chosen.get(tuned) if about.baseline and tuned in suite.baselines else None
+    played = None if chosen is None else (*suite.baselines[tuned].changes, *chosen.changes)
+    return chosen if played == about.changes else None
+
+
+def list_settings(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, str, str]]:
+    """The entries of a suite that was tuned: the title, what was chosen, and the ranked measure in the worlds of the search."""
+    rows = []
+    for entry in entries if suite.chosen else ():
+        chosen = find_chosen(suite, entry)
+        reached = "" if chosen is None else format_spread(chosen.reached, (), find_metric(suite.rank_by))
+        rows.append((entry.entry.title, "not searched" if chosen is None else str(chosen), reached))
+    return rows
+
+
+def describe_search(suite: Suite) -> str:
+    """Where the settings of a suite's rows come from; nothing on the agents track, where there are none."""
+    if suite.track == "agents":
+        return ""
+    if suite.tuning is None or not suite.chosen:
+        return "those of the suite's file" + (", whose grid was not searched yet" if suite.tuning is not None else "")
+    worlds = ", ".join(map(str, suite.tuning.worlds))
+    return (
+        f"chosen from one grid by {find_metric(suite.rank_by).title} on {suite.selection.split} in the worlds {worlds}"
+    )
+
+
 # ---- findings in words ------------------------------------------------------------------------------------------------
 
 
 def list_differences(found: SuiteEntries, differences: Sequence[Compared]) -> list[list[str]]:
-    """The rows of the table of differences: two entries, a scenario, the difference, its interval, p, and what it shows."""
+    """The rows of the table of differences: two entries, a scenario, the difference, its interval, p, what such runs decide, and
+    what it shows."""
     titles = {entry.name: entry.entry.title for entry in found.entries}
-    margin, count = found.suite.smallest_difference, len(found.suite.comparisons)
-    rows = []
-    for first, second, scenario, one in differences:
-        numbers = [format_fixed(100 * one.mean, 1, "+"), _format_ends(one), format_p(one.adjusted)]
-        shown = read_planned(one, margin, count, f"{100 * margin:g} points")
-        rows.append([titles[first], titles[second], scenario, *numbers, shown])
+    margin, rows = found.suite.smallest_difference, []
+    for first, second, scenario, one, planned, gain in differences:
+        if planned:
+            names = [titles[first], titles[second], scenario or MEAN]
+            if gain is not None:
+                names[1] += f", over {titles[gain.than[0]]} - {titles[gain.than[1]]}"
+                names[2] += f", over {gain.than_scenario or MEAN}" if gain.than_scenario != scenario else ""
+            numbers = [format_fixed(100 * one.mean, 1, "+"), _format_ends(one), format_p(one.adjusted)]
+            shown = read_planned(one, margin, len(differences), f"{100 * margin:g} points")
+            decided = find_decided(one, len(differences))
+            rows.append([*names, *numbers, "" if decided is None else format_fixed(100 * decided, 1), shown])
     return rows
 
 
@@ -175,7 +269,7 @@ def list_expected(suite: Suite, differences: Sequence[Compared]) -> list[str]:
     lines = []
     for one in suite.expected:
         found = {} if isinstance(one, str) else find_outcome(one, differences)
-        outcomes = ", ".join(f"{scenario}: {outcome}" for scenario, outcome in found.items())
+        outcomes = ", ".join(f"{scenario or MEAN}: {outcome}" for scenario, outcome in found.items())
         lines.append(f"{one} ({outcomes})" if outcomes else str(one))
     return lines
 
@@ -202,13 +296,12 @@ def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> li
             apart = sum(one < LEVEL for one in p)
             counted = f"Of {len(p)} comparisons of their measures and categories {apart} show a difference at 5 %"
             sentences.append(f"{counted}; by chance {len(p) / 20:g} would.")
-    spread = pool_spread([one.difference.values for one in differences])
-    decided = None if spread is None else find_decidable(spread, len(suite.seeds), max(1, len(suite.comparisons)))
-    if suite.track == "methods" and spread is not None and decided is not None and math.isfinite(decided):
-        stated = "" if suite.power is None else f", {format_fixed(100 * suite.power, 1)} were promised"
+    each = [find_decided(one.difference, len(differences)) for one in differences if one.planned]
+    if known := [one for one in each if one is not None]:
+        stated = "" if suite.power is None else f"; {format_fixed(100 * suite.power, 1)} were promised"
         sentences.append(
-            f"Differences of two runs vary by {format_fixed(100 * spread, 1)} points (standard deviation), so that"
-            f" {len(suite.seeds)} runs decide {format_fixed(100 * decided, 1)} points in four of five experiments{stated}."
+            f"By the spread of its own runs, a planned comparison decides {format_fixed(100 * min(known), 1)} to"
+            f" {format_fixed(100 * max(known), 1)} points in four of five experiments{stated}."
         )
     return sentences
 

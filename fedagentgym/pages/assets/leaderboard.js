@@ -132,7 +132,7 @@
             title, make("span", { class: "arrow", "aria-hidden": "true" }, current ? (this.state.down ? " \u2193" : " \u2191") : "")));
       };
       this.head.replaceChildren(make("tr", {},
-        head("rank", "rank", "rank, and the band of entries that cannot be distinguished from its first", false, false),
+        head("rank", "rank", "rank, and bands over all scenarios: two entries share one if their difference is not significant", false, false),
         head("entry", "entry", "who played", false, false),
         ...columns.map((one) => head(one.name, one.title, one.about, one.better !== "lower", true))));
       const shown = this.order(this.data.entries.filter((one) => this.matches(one)));
@@ -142,12 +142,12 @@
         this.rows = new Map();
         this.drawn = drawn;
       }
-      let band = null;
+      let bands = null;
       this.body.replaceChildren(...shown.flatMap((entry) => {
         const place = this.place(entry);
         const rows = this.getRows(entry, columns, place);
-        rows[0].classList.toggle("band-begins", Boolean(this.state.sort === "rank" && place && band !== null && place[1] !== band));
-        if (place) band = place[1];
+        rows[0].classList.toggle("band-begins", Boolean(this.state.sort === "rank" && place && bands && place[1].length && !place[1].some((one) => bands.includes(one))));
+        if (place) bands = place[1];
         return rows;
       }));
       this.count.textContent = shown.length + " of " + this.data.entries.length;
@@ -175,7 +175,9 @@
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
         make("td", { class: "place" }, place
-          ? make("span", { class: "band band-" + (place[1] % 2), title: (place[2] ? "rank " + place[2] + ", " : "too few runs for ranks, ") + "band " + place[1] }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1]))
+          ? place[1].length
+            ? make("span", { class: "band band-" + (place[1][0] % 2), title: place[2] ? "rank " + place[2] : "too few runs for ranks" }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1].join(", ")))
+            : make("small", { title: "place by the mean of this scenario; ranks and bands are over all scenarios" }, String(place[0]))
           : make("small", { title: "has not played everything that the others have" }, "not ranked")),
         make("td", { class: "who-played" }, toggle, this.makeLabels(entry)),
         ...columns.map((one, column) => this.makeCell(entry, one, column === 0)));

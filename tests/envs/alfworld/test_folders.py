@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import gymnasium
@@ -300,31 +303,63 @@ def test_data_without_a_playable_game_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "cache" / "data" / "alfworld").exists()
 
 
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """The address of a server of a folder's files, which answers at first that they are elsewhere."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/moved/"):
+                super().do_GET()
+            else:
+                self.send_response(302)
+                self.send_header("Location", f"/moved{self.path}")
+                self.end_headers()
+
+        def translate_path(self, path: str) -> str:
+            return str(folder / Path(path).name)
+
+        def log_message(self, *args: object) -> None:
+            """Keep the tests' output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def archives(original: Path, folder: Path) -> list[str]:
-    urls = []
+    names = []
     for name in ("traj_data.json", "game.tw-pddl"):
         with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
             for path in sorted(original.rglob(name)):
                 archive.write(path, path.relative_to(original.parent))
             archive.writestr("json_2.1.1/README", "not a game")
             archive.writestr(f"../outside/{name}", "not to be unpacked")
-        urls.append((folder / f"{name}.zip").as_uri())
-    return urls
+        names.append(f"{name}.zip")
+    return names
 
 
 def test_fetched_archives_are_unpacked_and_added(original: Path, tmp_path: Path) -> None:
-    target = fetch(archives(original, tmp_path))
+    with serve(tmp_path) as address:
+        target = fetch([f"{address}/{name}" for name in archives(original, tmp_path)])
     assert len(get_folder_index(target).entries) == 15
     assert not list(tmp_path.rglob("outside"))
     assert not list(target.rglob("README"))
 
 
 def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="data add alfworld"):
-        fetch([(tmp_path / "absent.zip").as_uri()])
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(DataError, match="not a usable zip"):
-        fetch([(tmp_path / "broken.zip").as_uri()])
+    with serve(tmp_path) as address:
+        with pytest.raises(DataError, match=r"status 404.*data add alfworld"):
+            fetch([f"{address}/absent.zip"])
+        with pytest.raises(DataError, match="not a usable zip"):
+            fetch([f"{address}/broken.zip"])
+    with pytest.raises(DataError, match=r"ConnectionRefusedError.*data add alfworld"):
+        fetch([f"{address}/broken.zip"])
     assert not (tmp_path / "cache" / "data" / "alfworld").exists()
 
 

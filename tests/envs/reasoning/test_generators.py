@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import math
 import re
@@ -17,12 +18,13 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
+from fedagentgym.envs.reasoning.generators.code_tiny import TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, COUNTS, FIRMS, PEOPLE, get_knowledge_base
 from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import ReplyEnv
-from fedagentgym.envs.verifiers.code import CodeVerifier
+from fedagentgym.envs.verifiers.code import Checks, CodeVerifier
 from fedagentgym.envs.verifiers.math import MathVerifier
 
 REPLY_ENVS: tuple[type[ReplyEnv], ...] = (MathEnv, QAEnv, CodeEnv)
@@ -31,8 +33,8 @@ GOLDEN = {
     ("math", "default"): "sha256:398f08c1800d283a03a30c7db618c6f2550d073543491a36370525afa41897a8",
     ("qa", "tiny"): "sha256:fd1bafc059b5c7022604c163dc9afe9fc1f168240a16670ce62eb16492f38c34",
     ("qa", "default"): "sha256:24646f9ab0602f554fad7e2c6e2df36d7c027c11df49a509cbd59e4d124b2d5d",
-    ("code", "tiny"): "sha256:06e7536bfcabe8069ae2d0304f63021547554fe17cf4c212fab5b62fcac99129",
-    ("code", "default"): "sha256:9764cb8a5f2f6323306147ebd0f2873a130fd6f45ae60ad7468ec14af8f96ca8",
+    ("code", "tiny"): "sha256:ce1be1c86533e233c91c1f67a7d241ff312b4a6b49ce1efcfc8d420e0f96820a",
+    ("code", "default"): "sha256:0175f32454983323a9ecbd8740929ff9e3162f9d59042dbeb81109492d69dc22",
 }
 
 
@@ -270,9 +272,48 @@ def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
     verifier.close()
 
 
-def test_hardly_any_program_is_passed_by_a_constant() -> None:
-    for size, most in (("tiny", 0.03), ("default", 0.12)):
-        pool = open_env(CodeEnv, size=size, split="test").pool
-        tasks = [pool[number] for number in range(200)]
-        constant = [task for task in tasks if len({repr(call.expected) for call in task.payload.tests.calls}) == 1]
-        assert len(constant) / len(tasks) < most
+def _leave_statements_out(solution: str) -> list[Callable[..., Any]]:
+    """The program without one of its statements, each in turn."""
+    blocks = [node for node in ast.walk(ast.parse(solution)) if isinstance(node, ast.FunctionDef | ast.For)]
+    programs = []
+    for block, place in ((block, place) for block, node in enumerate(blocks) for place in range(len(node.body))):
+        tree = ast.parse(solution)
+        body = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.For)][block].body
+        body[place] = ast.Pass(lineno=body[place].lineno, col_offset=body[place].col_offset)
+        names: dict[str, Any] = {}
+        exec(compile(ast.fix_missing_locations(tree), "shorter", "exec"), names)
+        programs.append(names["f"])
+    return programs
+
+
+def _passes(program: Callable[..., Any], tests: Checks) -> bool:
+    try:
+        return all(program(*call.args) == call.expected for call in tests.calls)
+    except (TypeError, NameError):
+        return False
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("size", ["tiny", "default"])
+def test_no_constant_and_no_shorter_program_passes(size: str, seed: int) -> None:
+    pool = open_env(CodeEnv, size=size, split="test", seed=seed).pool
+    for program in (pool[number].payload for number in range(300)):
+        assert len(program.tests.calls) == 10
+        assert len({repr(call.expected) for call in program.tests.calls}) >= 3, program
+        assert not any(_passes(shorter, program.tests) for shorter in _leave_statements_out(program.solution)), program
+
+
+def test_every_tiny_program_needs_each_of_its_operations() -> None:
+    """No parameters of the tiny templates are left out, whatever the seed."""
+    for forms in TINY_PROGRAMS.values():
+        for form in forms:
+            assert all(form.make_problem(number) is not None for number in range(form.size)), form
+
+
+def test_a_problem_that_cannot_be_made_gives_way_to_one_of_its_own() -> None:
+    form = Form((range(60),), lambda n: n if n % 3 else None, spare=6)
+    deck: ProblemSequence[int] = ProblemSequence([form], 0, "test")
+    dealt = [deck[number] for number in range(len(deck))]
+    assert len(deck) == 10 == len(set(dealt)) and all(number % 3 for number in dealt)
+    with pytest.raises(OptionError, match="the seed 0 makes no problem 0 of test"):
+        ProblemSequence([Form((range(60),), lambda n: None, spare=6)], 0, "test")[0]

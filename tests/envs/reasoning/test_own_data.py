@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import pickle
+import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +222,53 @@ def test_a_split_of_a_pool_is_shown_and_verified_by_commands(
     assert main(["split", "verify", str(split), "--pool", str(split)]) == 2
     with pytest.raises(OptionError, match="pool is a TaskPool"):
         fedagentgym.load_client_split(split, pool=records)  # type: ignore[arg-type]
+
+
+def test_a_long_field_of_a_table_is_read(tmp_path: Path) -> None:
+    row = {"question": "What is 1 + 1? " + "x" * 200_000, "answer": "2"}
+    before = csv.field_size_limit()
+    pool = open_env(MATH, data=str(write_csv(tmp_path / "mine.csv", [row]))).pool
+    assert len(pool) == 1 and csv.field_size_limit() == before
+
+
+def pack_blanks(megabytes: int, end: str) -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    part = (" " * ((1 << 20) - len(end)) + end).encode()
+    return b"".join([*(packer.compress(part) for _ in range(megabytes)), packer.flush()])
+
+
+@pytest.mark.parametrize(
+    ("name", "megabytes", "said"),
+    [
+        ("long.jsonl.gz", 100, "long.jsonl.gz, line 1: longer than the 67,108,864 characters that a line may have"),
+        ("long.csv.gz", 100, "long.csv.gz, line 1: longer than the 67,108,864 characters that a line may have"),
+        ("long.json.gz", 300, "more than 268,435,456 bytes of JSON: use JSON lines"),
+    ],
+)
+def test_a_packed_file_does_not_fill_the_memory(name: str, megabytes: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(pack_blanks(megabytes, " "))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=said):
+            open_env(MATH, data=str(tmp_path / name))
+        assert tracemalloc.get_traced_memory()[1] < 700 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_blank_lines_take_no_memory(tmp_path: Path) -> None:
+    packed = pack_blanks(60, "\n")
+    row = gzip.compress(json.dumps({"question": "What is 1 + 1?", "answer": "2"}).encode())
+    (tmp_path / "mine.jsonl.gz").write_bytes(packed + row)
+    tracemalloc.start()
+    try:
+        assert len(open_env(MATH, data=str(tmp_path / "mine.jsonl.gz")).pool) == 1
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_half_of_a_character_in_a_data_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "What is \\ud83d?", "answer": "2"}\n')
+    with pytest.raises(DataError, match=r"mine\.jsonl, line 1: not usable JSON: a text holds half of a character"):
+        open_env(MATH, data=str(tmp_path / "mine.jsonl"))

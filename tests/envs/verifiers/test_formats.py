@@ -12,12 +12,14 @@ from fedagentgym.envs.verifiers.formats import (
     ToolCall,
     code_format,
     format_rewards,
+    last_answer,
     last_fenced_code,
     repetition,
     tag_count,
     think_answer_format,
     tool_call,
 )
+from fedagentgym.envs.verifiers.math_text import extract_answer
 
 GOOD = "<think> 1 + 1 = 2 </think> <answer> 2 </answer>"
 
@@ -121,3 +123,36 @@ def test_long_replies_are_judged_in_linear_time(reply: str) -> None:
     format_rewards(reply, code=True)
     tool_call(reply)
     assert time.process_time() - started < 2.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("", None),
+        ("<answer>", None),
+        ("</answer>", None),
+        ("<answer> </answer>", ""),
+        ("<answer>3</answer>", "3"),
+        ("<answer>3</answer> <answer>4</answer>", "4"),
+        ("<answer>3</answer> I put it in <answer></answer>.", "3"),
+        ("<answer>3</answer><answer> </answer>\n<answer></answer>", "3"),
+        ("<answer></answer><answer>3</answer>", "3"),
+        ("</answer><answer></answer>", ""),
+    ],
+)
+def test_the_last_answer_that_is_not_empty_counts(reply: str, answer: str | None) -> None:
+    assert last_answer(reply) == answer == extract_answer(reply)
+
+
+@given(st.lists(st.sampled_from(["<answer>", "</answer>", "3", " ", "x"]), max_size=12))
+def test_the_last_answer_is_that_of_a_plain_search(parts: list[str]) -> None:
+    """From the last closing tag backwards, each with the opening tag before it."""
+    reply, found = "".join(parts), None
+    while "</answer>" in reply:
+        before = reply.rpartition("</answer>")[0]
+        if "<answer>" not in before:
+            break
+        reply, _, found = before.rpartition("<answer>")
+        if found.strip():
+            break
+    assert last_answer("".join(parts)) == (None if found is None else found.strip())

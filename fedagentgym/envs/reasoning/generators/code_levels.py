@@ -6,6 +6,8 @@ does. Expected results come from what the steps do; that the lines of the soluti
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,13 +25,20 @@ from fedagentgym.envs.reasoning.generators.problems import (
 )
 from fedagentgym.envs.verifiers.code import Checks
 
+VALUES = 12
+"""About so many steps of a kind are usual ones."""
+
 
 class Step(NamedTuple):
-    """A step of a specification: in words, as a line of Python, and as what it does."""
+    """A step of a specification: in words, as a line of Python, and as what it does.
+
+    Level 1, which has few steps, takes all there are; the other levels take the `usual` ones, so that all kinds are met.
+    """
 
     said: str
     line: str
     does: Callable[[Any], Any]
+    usual: bool = True
 
 
 StepRow = tuple[str, str, Callable[..., Any]] | tuple[str, str, Callable[..., Any], Sequence[Any]]
@@ -40,7 +49,9 @@ def _make_steps(*rows: StepRow) -> list[Step]:
     steps = []
     for said, line, does, *values in rows:
         if values:
-            steps += [Step(said.format(k=k), line.format(k=k), partial(does, k=k)) for k in values[0]]
+            every = -(-len(values[0]) // VALUES)
+            for place, k in enumerate(values[0]):
+                steps.append(Step(said.format(k=k), line.format(k=k), partial(does, k=k), place % every == 0))
         else:
             steps.append(Step(said, line, does))
     return steps
@@ -49,8 +60,7 @@ def _make_steps(*rows: StepRow) -> list[Step]:
 def _insertion_sort(values: list[int]) -> list[int]:
     done: list[int] = []
     for value in values:
-        place = sum(other <= value for other in done)
-        done.insert(place, value)
+        bisect.insort(done, value)
     return done
 
 
@@ -80,12 +90,12 @@ def _rotate(text: str, k: int) -> str:
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 NUMBER_STEPS = _make_steps(
-    ("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 26)),
-    ("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 26)),
+    ("add {k}", "n = n + {k}", lambda n, k: n + k, range(1, 60)),
+    ("subtract {k}", "n = n - {k}", lambda n, k: n - k, range(1, 60)),
     ("multiply by {k}", "n = n * {k}", lambda n, k: n * k, range(2, 10)),
     ("take the remainder by {k}", "n = n % {k}", lambda n, k: n - k * (n // k), range(7, 30)),
     ("divide by {k} and drop the fraction downwards", "n = n // {k}", lambda n, k: (n - n % k) // k, range(2, 10)),
-    ("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(-9, 8)),
+    ("take the larger of it and {k}", "n = max(n, {k})", lambda n, k: k if n < k else n, range(1, 30)),
     ("take the smaller of it and {k}", "n = min(n, {k})", lambda n, k: n if n < k else k, range(10, 60, 2)),
     (
         "if it is even add {k}, else halve it downwards",
@@ -97,8 +107,13 @@ NUMBER_STEPS = _make_steps(
     ("take its absolute value", "n = abs(n)", lambda n: n if n >= 0 else -n),
 )
 LIST_STEPS = _make_steps(
-    ("add {k} to every number", "xs = [x + {k} for x in xs]", lambda xs, k: list(map(k.__add__, xs)), range(1, 16)),
-    ("multiply every number by {k}", "xs = [x * {k} for x in xs]", lambda xs, k: list(map(k.__mul__, xs)), range(2, 8)),
+    ("add {k} to every number", "xs = [x + {k} for x in xs]", lambda xs, k: list(map(k.__add__, xs)), range(1, 60)),
+    (
+        "multiply every number by {k}",
+        "xs = [x * {k} for x in xs]",
+        lambda xs, k: list(map(k.__mul__, xs)),
+        range(2, 12),
+    ),
     (
         "keep only the numbers above {k}",
         "xs = [x for x in xs if x > {k}]",
@@ -133,9 +148,9 @@ LIST_STEPS = _make_steps(
         "replace every number by its remainder by {k}",
         "xs = [x % {k} for x in xs]",
         lambda xs, k: [x - x // k * k for x in xs],
-        range(5, 18),
+        range(5, 30),
     ),
-    ("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(10)),
+    ("append {k}", "xs = xs + [{k}]", lambda xs, k: [*xs, k], range(60)),
     ("sort the numbers upwards", "xs = sorted(xs)", _insertion_sort),
     ("sort the numbers downwards", "xs = sorted(xs, reverse=True)", lambda xs: _insertion_sort(xs)[::-1]),
     ("reverse the order", "xs = xs[::-1]", lambda xs: list(reversed(xs))),
@@ -179,15 +194,32 @@ REDUCING_STEPS = _make_steps(
         "return how many are below {k}",
         "return sum(x < {k} for x in xs)",
         lambda xs, k: len(xs) - len([x for x in xs if x >= k]),
-        range(2, 24),
+        range(2, 24, 6),
     ),
     (
         "return how many are above {k}",
         "return sum(x > {k} for x in xs)",
         lambda xs, k: len([x for x in xs if k < x]),
-        range(-4, 20),
+        range(-4, 20, 6),
+    ),
+    (
+        "return the first minus the second plus the third and so on",
+        "return sum(xs[::2]) - sum(xs[1::2])",
+        lambda xs: _cumulative_sums([0, *(-x if at % 2 else x for at, x in enumerate(xs))])[-1],
+    ),
+    (
+        "return the sum of the distances of neighbours",
+        "return sum(abs(xs[i] - xs[i - 1]) for i in range(1, len(xs)))",
+        lambda xs: _cumulative_sums([0, *(max(a, b) - min(a, b) for a, b in itertools.pairwise(xs))])[-1],
+    ),
+    (
+        "multiply every number by its place, counted from 1, and return the remainder of their sum by {k}",
+        "return sum((i + 1) * xs[i] for i in range(len(xs))) % {k}",
+        lambda xs, k: sum(_cumulative_sums(xs[::-1])) % k,
+        range(40, 60),
     ),
 )
+WRITTEN = [a + b for a in ("", *"pqvx") for b in "pqvwxyz"]
 TEXT_STEPS = _make_steps(
     ("reverse the text", "s = s[::-1]", lambda s: "".join(reversed(s))),
     ("make all letters capitals", "s = s.upper()", lambda s: "".join(map(str.upper, s))),
@@ -218,7 +250,7 @@ TEXT_STEPS = _make_steps(
         "replace every '{k[0]}' by '{k[1]}'",
         's = s.replace("{k[0]}", "{k[1]}")',
         lambda s, k: s.translate({ord(k[0]): k[1]}),
-        [c + d for c in "aeiou" for d in "xyz"],
+        [c + d for c in "abcdeiourstnlm" for d in "pqvwxyz"],
     ),
     (
         "keep only the first {k} characters",
@@ -234,8 +266,8 @@ TEXT_STEPS = _make_steps(
     ),
     ("move the first {k} characters to the end", "s = s[{k}:] + s[:{k}]", _rotate, range(1, 5)),
     ("repeat the text {k} times", "s = s * {k}", lambda s, k: "".join(s for _ in range(k)), range(2, 5)),
-    ("put '{k}' in front", 's = "{k}" + s', lambda s, k: f"{k}{s}", "pqvwxyz"),
-    ("put '{k}' at the end", 's = s + "{k}"', lambda s, k: f"{s}{k}", "pqvwxyz"),
+    ("put '{k}' in front", 's = "{k}" + s', lambda s, k: f"{k}{s}", WRITTEN),
+    ("put '{k}' at the end", 's = s + "{k}"', lambda s, k: f"{s}{k}", WRITTEN),
 )
 COUNTING_STEPS = _make_steps(
     ("return how many characters are left", "return len(s)", lambda s: sum(1 for _ in s)),
@@ -250,22 +282,60 @@ COUNTING_STEPS = _make_steps(
         'return sum(c in "aeiou" for c in s)',
         lambda s: sum(s.count(c) for c in "aeiou"),
     ),
-    ("return how many '{k}' are left", 'return s.count("{k}")', lambda s, k: sum(c == k for c in s), "abcdeiourstnlm"),
+    ("return how many '{k}' are left", 'return s.count("{k}")', lambda s, k: sum(c == k for c in s), "aeos"),
+    (
+        "return the sum of the places of all capitals, counted from 1",
+        "return sum(i + 1 for i in range(len(s)) if s[i].isupper())",
+        lambda s: sum(at for at, c in enumerate(s, start=1) if "A" <= c <= "Z"),
+    ),
+    (
+        "return how many characters come before a larger one",
+        "return sum(s[i] < s[i + 1] for i in range(len(s) - 1))",
+        lambda s: len([a for a, b in itertools.pairwise(s) if ord(b) > ord(a)]),
+    ),
+    (
+        "multiply the code of every character by its place, counted from 1, and return the remainder of their sum by {k}",
+        "return sum((i + 1) * ord(s[i]) for i in range(len(s))) % {k}",
+        lambda s, k: sum(_cumulative_sums([ord(c) for c in reversed(s)])) % k,
+        range(40, 60),
+    ),
 )
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def _make_program(asked: str, solution: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> Program:
-    calls = draw_calls(asked, draw, apply)
+SPARE = 9
+"""Specifications that each problem of a form has for itself; among so many one makes a problem."""
+
+
+def _make_program(
+    asked: str,
+    solution: str,
+    draw: Callable[[Stream], Any],
+    trace: Callable[[Any], Sequence[Any]],
+    shorter: Sequence[Callable[[Sequence[Any]], Any]],
+) -> Program | None:
+    calls = draw_calls(asked, draw, trace, shorter)
+    if calls is None:
+        return None
     examples = " ".join(f"f({call.args[0]!r}) is {call.expected!r}." for call in calls[:2])
     return Program(
         f"{asked}\nExamples: {examples}", Checks("f", calls), solution, "I do the steps one after the other ."
     )
 
 
-def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program:
+def _leave_out(steps: Sequence[Step], out: int, trace: Sequence[Any]) -> Any:
+    """The result without one of the steps, given what is left after each of them."""
+    left = trace[out]
+    for number in range(out + 1, len(steps)):
+        if left == trace[number]:
+            return trace[-1]
+        left = steps[number].does(left)
+    return left
+
+
+def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps: Step) -> Program | None:
     """A specification of steps on one argument; unless the last step returns, the result is what is left."""
     what = {"n": "a whole number n", "xs": "a list of whole numbers xs", "s": "a text s"}[name]
     said = [step.said for step in steps] + ([] if ends else ["return the result"])
@@ -273,60 +343,67 @@ def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps:
     lines = [step.line for step in steps] + ([] if ends else [f"return {name}"])
     solution = f"def f({name}):\n" + "".join(f"    {line}\n" for line in lines)
 
-    def apply(given: Any) -> Any:
+    def trace(given: Any) -> list[Any]:
+        left = [given]
         for step in steps:
-            given = step.does(given)
-        return given
+            left.append(step.does(left[-1]))
+        return left
 
-    return _make_program(f"Write a function f({name}) for {what}. {numbered}", solution, draw, apply)
+    shorter = [partial(_leave_out, steps, out) for out in range(len(steps) - ends)]
+    return _make_program(f"Write a function f({name}) for {what}. {numbered}", solution, draw, trace, shorter)
 
 
 def _make_pipeline_levels(
     name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = ()
 ) -> tuple[tuple[Form[Program], ...], ...]:
-    levels = []
-    for level in range(1, 6):
-        stages = [steps] * (level if last is REDUCING_STEPS else level + 1)
-        ranges = (*stages, last) if last else tuple(stages)
-        levels.append((Form(ranges, partial(_make_pipeline, name, draw, bool(last))),))
-    return tuple(levels)
+    make = partial(_make_pipeline, name, draw, bool(last))
+    usual = [step for step in steps if step.usual]
+    ends = (last,) if last else ()
+    stages = [[steps if level == 1 else usual] * (level + 1) for level in range(1, 6)]
+    return tuple((Form((*taken, *ends), make, SPARE),) for taken in stages)
 
 
-def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program:
+def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program | None:
     """Terms of a sequence with a rule; later levels have more of the rule."""
-    rule = f"{p} times the one before"
-    rule += f" plus {q} times the one before that" if q else ""
+    rule = f"{p} times the one before" if p > 1 else "the one before"
+    if q:
+        rule += f" plus {q} times the one before that" if q > 1 else " plus the one before that"
     rule += f" plus {c}" if c else ""
     rule += f", all taken as the remainder by {m}" if m else ""
     start = f"{a} and {b}" if q else f"{a}"
     asked = f"A sequence starts with {start}; every further number is {rule}. "
     asked += "Write a function f(n) that returns number n (n >= 1)."
-    step = f"{p} * y" + (f" + {q} * x" if q else "") + (f" + {c}" if c else "")
+    step = (f"{p} * y" if p > 1 else "y") + (f" + {q} * x" if q > 1 else " + x" if q else "") + (f" + {c}" if c else "")
     step = f"({step}) % {m}" if m else step
-    begin = f"x, y = {a}, {b}" if q else f"x = y = {a}"
-    times = "n - 1" if not q else "n - 2"
-    solution = f"def f(n):\n    {begin}\n"
-    if q:
-        solution += "    if n == 1:\n        return x\n"
-    solution += f"    for _ in range({times}):\n        x, y = y, {step}\n    return y\n"
+    begin, turn, end = ("x, y = {a}, {b}", "x, y = y, ", "x") if q else ("y = {a}", "y = ", "y")
+    solution = f"def f(n):\n    {begin.format(a=a, b=b)}\n"
+    solution += f"    for _ in range(n - 1):\n        {turn}{step}\n    return {end}\n"
 
-    def term(n: int) -> int:
-        terms = [a, b] if q else [a]
+    def find_terms(p: int, q: int, c: int, m: int, n: int) -> list[int]:
+        terms = [a, b] if b else [a]
         while len(terms) < n:
             value = p * terms[-1] + (q * terms[-2] if q else 0) + c
             terms.append(value % m if m else value)
-        return terms[n - 1]
+        return terms[:n]
 
-    return _make_program(asked, solution, draw_natural, term)
+    def find_last(parts: tuple[int, int, int, int], trace: Sequence[int]) -> int:
+        return find_terms(*parts, len(trace))[-1]
+
+    less = {(1, q, c, m), (p, min(q, 1), c, m), (p, 0, c, m), (p, q, 0, m), (p, q, c, 0)} - {(p, q, c, m)}
+    shorter = [partial(find_last, parts) for parts in sorted(less)]
+    return _make_program(asked, solution, draw_natural, partial(find_terms, p, q, c, m), shorter)
 
 
 NONE = (0,)
-SEQUENCES: tuple[tuple[Form[Program], ...], ...] = (
-    (Form((range(1, 60), NONE, (1,), NONE, range(2, 90), NONE), _recurrence),),
-    (Form((range(1, 40), NONE, range(2, 6), NONE, range(1, 40), NONE), _recurrence),),
-    (Form((range(1, 20), NONE, range(2, 12), NONE, range(1, 20), range(50, 100)), _recurrence),),
-    (Form((range(1, 12), range(1, 12), range(1, 5), range(1, 5), NONE, range(50, 100)), _recurrence),),
-    (Form((range(1, 10), range(1, 10), range(1, 5), range(1, 5), range(1, 10), range(50, 100)), _recurrence),),
+SEQUENCES: tuple[tuple[Form[Program], ...], ...] = tuple(
+    (Form(ranges, _recurrence, SPARE),)
+    for ranges in (
+        (range(1, 200), NONE, (1,), NONE, range(2, 200), NONE),
+        (range(1, 100), NONE, range(2, 6), NONE, range(1, 100), NONE),
+        (range(1, 20), NONE, range(2, 12), NONE, range(1, 20), range(50, 100)),
+        (range(1, 12), range(1, 12), range(1, 5), range(1, 5), NONE, range(50, 100)),
+        (range(1, 10), range(1, 10), range(1, 5), range(1, 5), range(1, 10), range(50, 100)),
+    )
 )
 LEVEL_PROGRAMS: dict[str, tuple[tuple[Form[Program], ...], ...]] = {
     "numbers": _make_pipeline_levels("n", draw_number, NUMBER_STEPS),
@@ -341,5 +418,5 @@ CODE_WORDS = split_words(
     + """ Write a function f for whole number n list of numbers xs text s return the result Examples True False is in I do
     steps one after other A sequence starts with and every further times before plus that all taken as remainder by returns def
     for range len if else not max min sum sorted abs dict fromkeys set count upper lower swapcase replace join isupper reverse
-    default _ == != <= >= // ** x y c i"""
+    default ord _ == != <= >= // ** x y c i"""
 )

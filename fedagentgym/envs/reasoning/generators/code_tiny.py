@@ -1,16 +1,23 @@
-"""Programs for very small models: one-line functions from thirty templates with two small numbers."""
+"""Programs for very small models: one-line functions from thirty templates with two small numbers.
+
+The ranges of the numbers are such that both always matter: no template makes a program that gives the same without one of
+its operations, and none a constant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import ast
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.problems import Form, Program, draw_calls, split_words
 from fedagentgym.envs.verifiers.code import Checks
 
-FIRST, SMALL, POSITIVE, FEW = range(1, 20), range(20), range(2, 20), range(2, 8)
+FIRST, SMALL, FEW, LONG = range(2, 24), range(1, 24), range(2, 8), range(9, 24)
+MOST_INPUTS = 300
 Meaning = Callable[[Any, int, int], Any]
 
 
@@ -38,9 +45,56 @@ def _make_templates(name: str, *rows: tuple[str, str, Meaning, *tuple[range, ...
     return tuple(forms)
 
 
-def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program:
+def _list_operands(node: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that may stand for the whole: what is left of an operation that is not done."""
+    match node:
+        case ast.BinOp():
+            return [node.left, node.right]
+        case ast.IfExp():
+            return [node.body, node.orelse]
+        case ast.Subscript():
+            return [node.value]
+        case ast.Call(func=ast.Attribute() as method):
+            return [method.value]
+        case ast.Call():
+            return node.args
+        case ast.ListComp(generators=[ast.comprehension(ifs=[_]) as one]):
+            return [ast.ListComp(node.elt, [ast.comprehension(one.target, one.iter, [], 0)])]
+    return []
+
+
+def _leave_out(node: ast.AST) -> Iterator[ast.AST]:
+    """The expression with one of its operations left out, each in turn."""
+    yield from _list_operands(node)
+    for field, value in ast.iter_fields(node):
+        parts = value if isinstance(value, list) else [value]
+        for at, part in enumerate(parts):
+            for changed in _leave_out(part) if isinstance(part, ast.AST) else ():
+                other = copy.copy(node)
+                setattr(other, field, [*parts[:at], changed, *parts[at + 1 :]] if parts is value else changed)
+                yield other
+
+
+@cache
+def _list_shorter(name: str, written: str) -> list[Callable[[int, int, Sequence[Any]], Any]]:
+    """A template's programs with one operation left out, as functions of the two numbers and the input."""
+    trees = _leave_out(ast.parse(f"lambda k, m, {name}: {written.format(k='k', m='m')}", mode="eval"))
+    return [partial(_run_or_fail, eval(compile(ast.unparse(tree), "shorter", "eval"))) for tree in trees]
+
+
+def _run_or_fail(program: Callable[[int, int, Any], Any], k: int, m: int, trace: Sequence[Any]) -> Any:
+    try:
+        return program(k, m, trace[0])
+    except TypeError:  # such as the sum of a list and a number
+        return None
+
+
+def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program | None:
     asked = f"Write f ( {name} ) that returns {said.format(k=k, m=m)} ."
-    calls = draw_calls(asked, INPUTS[name], lambda given: meaning(given, k, m))
+    shorter = [partial(program, k, m) for program in _list_shorter(name, written)]
+    calls = draw_calls(asked, INPUTS[name], lambda given: (given, meaning(given, k, m)), shorter, MOST_INPUTS)
+    if calls is None:
+        return None
     solution = written.format(k=k, m=m)
     return Program(asked, Checks("f", calls), f"def f ( {name} ) : return {solution}", f"return {solution} .")
 
@@ -50,23 +104,23 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         "x",
         ("x times {k} plus {m}", "x * {k} + {m}", lambda x, k, m: x * k + m),
         ("x times {k} minus {m}", "x * {k} - {m}", lambda x, k, m: x * k - m),
-        ("x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m),
-        ("x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m),
-        ("the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, POSITIVE),
+        ("x plus {k} , all times {m}", "( x + {k} ) * {m}", lambda x, k, m: (x + k) * m, FIRST, FIRST),
+        ("x minus {k} , all times {m}", "( x - {k} ) * {m}", lambda x, k, m: (x - k) * m, FIRST, FIRST),
+        ("the remainder of x by {k} , plus {m}", "x % {k} + {m}", lambda x, k, m: x % k + m, range(3, 24)),
         ("the larger of x and {k} , plus {m}", "max ( x , {k} ) + {m}", lambda x, k, m: max(x, k) + m),
         ("the smaller of x and {k} , plus {m}", "min ( x , {k} ) + {m}", lambda x, k, m: min(x, k) + m),
     ),
     "conditions": _make_templates(
         "x",
-        ("whether x plus {k} is above {m}", "x + {k} > {m}", lambda x, k, m: x + k > m),
-        ("whether x minus {k} is above {m}", "x - {k} > {m}", lambda x, k, m: x - k > m),
-        ("whether x times {k} is below {m}", "x * {k} < {m}", lambda x, k, m: x * k < m, FEW, range(20, 90)),
         ("{k} if x is above {m} , else x", "{k} if x > {m} else x", lambda x, k, m: k if x > m else x),
         ("x if x is below {m} , else {k}", "x if x < {m} else {k}", lambda x, k, m: x if x < m else k),
+        ("x plus {k} if x is above {m} , else x", "x + {k} if x > {m} else x", lambda x, k, m: x + k * (x > m)),
+        ("x minus {k} if x is above {m} , else x", "x - {k} if x > {m} else x", lambda x, k, m: x - k * (x > m)),
+        ("x times {k} if x is below {m} , else x", "x * {k} if x < {m} else x", lambda x, k, m: [x, x * k][x < m]),
         (
-            "whether the remainder of x by {k} is below {m}",
-            "x % {k} < {m}",
-            lambda x, k, m: x % k < m,
+            "x if the remainder of x by {k} is below {m} , else {m}",
+            "x if x % {k} < {m} else {m}",
+            lambda x, k, m: m if x % k >= m else x,
             range(5, 20),
             range(1, 5),
         ),
@@ -83,11 +137,13 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
             "those of xs above {k} , plus {m}",
             "[ x + {m} for x in xs if x > {k} ]",
             lambda xs, k, m: [m + x for x in xs if not x <= k],
+            range(2, 16),
         ),
         (
             "how many of xs are above {k} , plus {m}",
             "sum ( x > {k} for x in xs ) + {m}",
             lambda xs, k, m: len([x for x in xs if x > k]) + m,
+            range(2, 16),
         ),
     ),
     "strings": _make_templates(
@@ -95,30 +151,38 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ("the length of s times {k} plus {m}", "len ( s ) * {k} + {m}", lambda s, k, m: len(s) * k + m),
         ("the first {k} letters of s , {m} times", "s [ : {k} ] * {m}", lambda s, k, m: s[:k] * m, FEW, FEW),
         ("s without its first {k} letters , {m} times", "s [ {k} : ] * {m}", lambda s, k, m: s[k:] * m, FEW, FEW),
-        ("letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(7), range(7, 20)),
+        ("letters {k} to {m} of s", "s [ {k} : {m} ]", lambda s, k, m: s[k:m], range(1, 7), range(7, 13)),
         (
             "how many letters of s are like its first , times {k} plus {m}",
             "len ( [ c for c in s if c in s [ : 1 ] ] ) * {k} + {m}",
             lambda s, k, m: s.count(s[0]) * k + m,
         ),
-        ("s {k} times , then the first {m} letters", "( s * {k} ) [ : {m} ]", lambda s, k, m: (s * k)[:m], FEW, SMALL),
-        ("the length of s plus {k} , all times {m}", "( len ( s ) + {k} ) * {m}", lambda s, k, m: (len(s) + k) * m),
+        ("s {k} times , then the first {m} letters", "( s * {k} ) [ : {m} ]", lambda s, k, m: (s * k)[:m], FEW, LONG),
+        (
+            "the length of s plus {k} , all times {m}",
+            "( len ( s ) + {k} ) * {m}",
+            lambda s, k, m: (len(s) + k) * m,
+            FIRST,
+            FIRST,
+        ),
         (
             "s in capitals {k} times , then the first {m}",
             "( s . upper ( ) * {k} ) [ : {m} ]",
             lambda s, k, m: (s.upper() * k)[:m],
             FEW,
+            LONG,
         ),
         (
             "s backwards {k} times , then the first {m}",
             "( s [ : : - 1 ] * {k} ) [ : {m} ]",
             lambda s, k, m: ("".join(reversed(s)) * k)[:m],
             FEW,
+            LONG,
         ),
     ),
 }
 TINY_CODE_WORDS = split_words(
-    """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller whether is above below if else
+    """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller is above below if else
     sum largest smallest length first each those how many are letters without its to in then capitals backwards letter like
     def return max min len for upper ( ) [ ] : , . + - * / % < > = ``` ```python python 0 1 2 3 4 5 6 7 8 9"""
 )

@@ -2,8 +2,9 @@
 
 A `Form` is one kind of problem with a finite space of parameters. A `ProblemSequence` holds the forms of one cell
 (subject and level) and walks through their spaces in an order that depends on the seed: number j of a sequence is
-always the same problem, no two numbers give the same one, and nothing is stored or rejected on the way. Splits are
-ranges of numbers, so they are disjoint by construction.
+always the same problem, no two numbers give the same one, and nothing is stored on the way. Where some parameters make
+no problem, each number has several sets of them for itself. Splits are ranges of numbers, so they are disjoint by
+construction.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Question(NamedTuple):
     options: tuple[tuple[str, str], ...] = ()
 
 
-SHOWN, HIDDEN, CANDIDATES = 2, 8, 24
+TESTS, RESULTS, CANDIDATES = 10, 3, 10
 
 
 class Program(NamedTuple):
@@ -72,39 +73,63 @@ class Program(NamedTuple):
     thought: str = ""
 
 
-def draw_calls(text: str, draw: Callable[[Stream], Any], apply: Callable[[Any], Any]) -> tuple[Call, ...]:
+def draw_calls(
+    text: str,
+    draw: Callable[[Stream], Any],
+    trace: Callable[[Any], Sequence[Any]],
+    shorter: Sequence[Callable[[Sequence[Any]], Any]],
+    most: int = CANDIDATES,
+) -> tuple[Call, ...] | None:
     """Inputs that follow from the specification, with the required results.
 
-    The inputs are different, and their results too where the specification allows it: a constant must not pass.
+    At least `RESULTS` results are different, so no constant passes, and each of the `shorter` programs, which leave something
+    of the specification out, fails at one of the inputs. None if no such inputs are among the first `most`: then a part of the
+    specification never matters, or so rarely that tests would not show it. `trace` gives what there is from the input to the
+    result, which is its last; from this a shorter program finds its own result.
     """
     source = stream(0, "inputs", text)
     drawn: dict[str, Call] = {}
-    for _ in range(CANDIDATES):
-        given = draw(source)
-        drawn.setdefault(repr(given), Call((given,), apply(given)))
     first_of_kind: dict[str, str] = {}
-    for name, call in drawn.items():
-        first_of_kind.setdefault(repr(call.expected), name)
-    telling = list(first_of_kind.values())[: (SHOWN + HIDDEN) // 2]
-    kept = dict.fromkeys([*telling, *drawn])
-    return tuple(drawn[name] for name in list(kept)[: SHOWN + HIDDEN])
+    alive, telling = list(shorter), []
+    for turn in range(2 * most):
+        enough = not alive and len(first_of_kind) >= RESULTS
+        if enough and len(drawn) >= TESTS:
+            break
+        if turn >= most and not enough:
+            return None
+        given = draw(source)
+        name = repr(given)
+        if name not in drawn:
+            steps = trace(given)
+            drawn[name] = Call((given,), steps[-1])
+            first_of_kind.setdefault(repr(steps[-1]), name)
+            if alive:
+                passing = [program for program in alive if program(steps) == steps[-1]]
+                if len(passing) < len(alive):
+                    telling.append(name)
+                alive = passing
+    different = list(first_of_kind.values())
+    needed = dict.fromkeys([*different[:RESULTS], *telling])
+    if len(needed) > TESTS:
+        return None
+    return tuple(drawn[name] for name in list(dict.fromkeys([*needed, *different[: TESTS // 2], *drawn]))[:TESTS])
 
 
 def draw_number(source: Stream) -> int:
-    return source.integers(120) - 20
+    return source.integers(120) - 40
 
 
 def draw_number_list(source: Stream) -> list[int]:
-    return [source.integers(60) - 15 for _ in range(source.integers(8) + 1)]
+    return [source.integers(60) - 15 for _ in range(source.integers(9) + 3)]
 
 
 def draw_text(source: Stream) -> str:
     letters = "abcdeiou rstnlmABE"
-    return "".join(source.pick(letters) for _ in range(source.integers(12) + 2))
+    return "".join(source.pick(letters) for _ in range(source.integers(12) + 4))
 
 
 def draw_natural(source: Stream) -> int:
-    return source.integers(25) + 1
+    return source.integers(30) + 1
 
 
 P = TypeVar("P")
@@ -118,16 +143,26 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 class Form(NamedTuple, Generic[P]):
-    """One kind of problem: the ranges of its parameters, and the problem that they make."""
+    """One kind of problem: the ranges of its parameters, and the problem that they make.
+
+    Where some parameters make none, each problem has at least `spare` sets of them for itself, and is that of the first set
+    that makes one.
+    """
 
     ranges: tuple[Sequence[Any], ...]
-    make: Callable[..., P]
+    make: Callable[..., P | None]
+    spare: int = 1
 
     @property
     def size(self) -> int:
         return prod(len(values) for values in self.ranges)
 
-    def make_problem(self, number: int) -> P:
+    @property
+    def offered(self) -> int:
+        """The number of problems that are made of this form."""
+        return min(self.size // self.spare, MOST_PER_FORM)
+
+    def make_problem(self, number: int) -> P | None:
         """The problem whose parameters have this number in mixed radix."""
         chosen = []
         for values in self.ranges:
@@ -172,11 +207,16 @@ class ProblemSequence(Generic[P]):
         place = self._order(number)
         which = bisect_right(self._ends, place)
         start = self._ends[which - 1] if which else 0
-        return self._forms[which].make_problem(self._within[which](place - start))
+        form, own = self._forms[which], range(place - start, self._forms[which].size, self._forms[which].offered)
+        made = (form.make_problem(self._within[which](turn)) for turn in own)
+        problem = next((problem for problem in made if problem is not None), None)
+        if problem is None:
+            raise OptionError(f"the seed {self._seed} makes no problem {number} of {'/'.join(map(str, self._path))}")
+        return problem
 
     @cached_property
     def _ends(self) -> list[int]:
-        return list(itertools.accumulate(min(form.size, MOST_PER_FORM) for form in self._forms))
+        return list(itertools.accumulate(form.offered for form in self._forms))
 
     @cached_property
     def _order(self) -> FeistelPermutation:

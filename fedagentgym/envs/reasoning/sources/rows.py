@@ -9,18 +9,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
-from fedagentgym.base.errors import DataError, join_names
-from fedagentgym.base.files import open_plain, parse_json, read_bytes
+from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
+from fedagentgym.base.files import MAX_LINE, MAX_TEXT, check_line, open_plain, parse_json
 from fedagentgym.base.imports import require
 
 MOST_BYTES = 1 << 32
-"""Of one data file, unpacked: rows are read at once."""
+"""Maximum size of a data file, unpacked."""
 SUFFIXES = (
     *(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz"),
     *(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
@@ -150,40 +151,59 @@ def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     if stem.endswith(".parquet"):
         parquet = require("pyarrow.parquet", "data")
         try:
-            table = parquet.read_table(file)
+            with open_plain(file) as opened:
+                batches = parquet.ParquetFile(opened).iter_batches(batch_size=1000)
+                records = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+                for number, fields in enumerate(records, start=1):
+                    yield f"{name}, record {number}", fields
+        except FedAgentGymError:
+            raise
         except Exception as error:
             raise DataError(f"cannot read {file}: {error}") from None
-        for number, fields in enumerate(table.to_pylist(), start=1):
-            yield f"{name}, record {number}", fields
         return
-    try:
-        if file.name.lower().endswith(".gz"):  # a small packed file may expand to more than the memory
-            with open_plain(file) as packed, gzip.GzipFile(fileobj=packed) as unpacked:
-                data = unpacked.read(MOST_BYTES + 1)
-            if len(data) > MOST_BYTES:
-                raise DataError(f"cannot read {file}: unpacked it has more than {MOST_BYTES:,} bytes")
-        else:
-            data = read_bytes(file, MOST_BYTES)
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"cannot read {file}: {error}") from None
-    if stem.endswith(".json"):
-        yield from _read_json_records(name, text)
-    elif stem.endswith((".csv", ".tsv")):
-        yield from _read_table(name, text, "\t" if stem.endswith(".tsv") else ",")
-    else:
-        yield from _read_lines(name, text)
+    with open_plain(file) as packed:
+        try:
+            content = gzip.GzipFile(fileobj=packed) if file.name.lower().endswith(".gz") else packed
+            if stem.endswith(".json"):
+                data = content.read(MAX_TEXT + 1)
+                if len(data) > MAX_TEXT:
+                    raise DataError(f"cannot read {file}: more than {MAX_TEXT:,} bytes of JSON: use JSON lines")
+                yield from _read_json_records(name, data.decode("utf-8").removeprefix("\ufeff"))
+            elif stem.endswith((".csv", ".tsv")):
+                lines = io.TextIOWrapper(content, "utf-8-sig", newline="")
+                yield from _read_table(name, _limit_lines(name, lines), "\t" if stem.endswith(".tsv") else ",")
+            else:
+                yield from _read_lines(name, io.TextIOWrapper(content, "utf-8-sig", newline="\n"))
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+            raise DataError(f"cannot read {file}: {error}") from None
 
 
-def _read_lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
+def _limit_lines(name: str, file: io.TextIOBase) -> Iterator[str]:
+    """The lines of a file one by one: a small packed file may expand to more than the memory."""
+    total = 0
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), ""), start=1):
+        total += len(line)
+        if len(line) > MAX_LINE:
+            raise DataError(f"{name}, line {number}: longer than the {MAX_LINE:,} characters that a line may have")
+        if total > MOST_BYTES:
+            raise DataError(
+                f"{name}, line {number}: the file holds more than the {MOST_BYTES:,} characters that are read"
+            )
+        yield line
+
+
+def _read_lines(name: str, file: io.TextIOBase) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(_limit_lines(name, file), start=1):
         if line.strip():
-            yield f"{name}, line {number}", parse_json(line, f"{name}, line {number}")
+            where = f"{name}, line {number}"
+            check_line(line.encode(), where)
+            yield where, parse_json(line, where)
 
 
-def _read_table(name: str, text: str, delimiter: str) -> Iterator[tuple[str, Any]]:
+def _read_table(name: str, lines: Iterator[str], delimiter: str) -> Iterator[tuple[str, Any]]:
     """The rows under a line of column names; an empty cell is no value."""
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
+    usual = csv.field_size_limit(MAX_LINE)  # by itself 131,072 characters
     try:
         columns = [column.strip() for column in rows.fieldnames or ()]
         if len(set(columns)) < len(columns) or not all(columns):
@@ -195,6 +215,8 @@ def _read_table(name: str, text: str, delimiter: str) -> Iterator[tuple[str, Any
             first = rows.line_num + 1
     except csv.Error as error:
         raise DataError(f"{name}, line {rows.line_num}: not valid CSV: {error}") from None
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:
@@ -204,7 +226,7 @@ def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:
         value = parse_json(text, name)
     except DataError:
         if text.lstrip().startswith("{") and "\n{" in text:
-            yield from _read_lines(name, text)
+            yield from _read_lines(name, io.StringIO(text, newline="\n"))
             return
         raise
     if isinstance(value, Mapping) and isinstance(value.get("data"), list):

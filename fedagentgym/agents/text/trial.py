@@ -1,0 +1,73 @@
+"""A process that tries a tokenizer from elsewhere: `python trial.py FOLDER SECONDS BYTES`. More time or memory ends it.
+
+A normalizer may make each character a thousand, and a chat template is a program; neither can be stopped in the process that
+runs it. What fails here in an ordinary way fails again where the tokenizer is loaded, with a sentence. This file imports nothing
+of the package, so that the process starts fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TEXT = "A sentence of 12 words, or so: caf\u00e9, \u4f60\u597d, <b>x</b>!\n" * 20
+TALK = [
+    {"role": "user", "content": "Hello."},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": "Go."},
+]
+MOST_RENDERED = 1 << 20
+"""Maximum length of these few words in a chat template."""
+
+
+def read_templates(folder: Path) -> list[str]:
+    """The chat templates of a folder."""
+    found: list[Any] = [file.read_text("utf-8") for file in folder.rglob("chat_template*.jinja")]
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stated = json.loads((folder / name).read_text("utf-8")).get("chat_template")
+            found += [one.get("template") for one in stated] if isinstance(stated, list) else [stated]
+    return [one for one in found if isinstance(one, str)]
+
+
+@contextlib.contextmanager
+def leave_to_loader() -> Iterator[None]:
+    """Ignore every failure except that of memory."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception:
+        return
+
+
+def main(folder: Path) -> int:
+    with leave_to_loader():
+        from tokenizers import Tokenizer
+
+        fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        fast.decode(fast.encode(TEXT).ids)
+    templates: list[str] = []
+    with leave_to_loader():
+        templates = read_templates(folder)
+    for template in templates:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        for talk in (TALK[:1], TALK, [{"role": "system", "content": "Be brief."}, *TALK]):
+            with leave_to_loader():
+                (text,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True)
+                if len(text) > MOST_RENDERED:
+                    return 1
+    return 0
+
+
+if __name__ == "__main__":
+    seconds, memory = int(sys.argv[2]), int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    sys.exit(main(Path(sys.argv[1])))

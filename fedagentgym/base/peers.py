@@ -1,0 +1,365 @@
+"""Other machines, which may be wrong, endless or hostile. Answers are read within one clock for all of an answer and a limit
+on its bytes after unpacking; its JSON is plain and finite. What goes wrong is one sentence. Servers here answer no foreign pages.
+
+A socket's own time-out is one for each read, so a server that sends a byte now and then holds its caller for ever; and a packed
+answer of some kilobytes can unpack to gigabytes. Here each read waits for what is left of the whole, and unpacks one part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import io
+import ipaddress
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from fedagentgym.base.errors import DataError, OptionError, describe_error, show_invisible_characters, show_value
+from fedagentgym.base.files import parse_json
+from fedagentgym.version import __version__
+
+MOST_ANSWERED = 1 << 22
+"""The largest answer that is read at once, in bytes after unpacking: a reply of a million tokens."""
+MOST_VALUES = 200_000
+"""Maximum number of commas, colons and brackets in such an answer: an empty list of two bytes takes sixty of memory."""
+MOST_REDIRECTS = 5
+_PART = 1 << 16
+
+
+class PeerError(DataError):
+    """The other side gives no answer that can be used."""
+
+
+class UnreachableError(PeerError):
+    """There is no connection to the other side."""
+
+
+def check_address(address: str, where: str) -> str:
+    """The address if it is one that can be asked; `where` names the setting that holds it."""
+    if not address.startswith(("http://", "https://")):
+        raise OptionError(f"{where}: an http(s) address is expected, got {show_value(address)}")
+    try:
+        parts = urllib.parse.urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise OptionError(f"{where}: {show_value(address)} is not an address: {error}") from None
+    if not host:
+        raise OptionError(f"{where}: {show_value(address)} names no host")
+    if "@" in parts.netloc:
+        raise OptionError(f"{where}: a name or password does not belong in an address")
+    if not address.isascii() or any(character <= " " or character == "\x7f" for character in address):
+        raise OptionError(f"{where}: {show_value(address)} is not an address: it holds a character that none has")
+    return address
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """The time that all of an answer may take, and the longest pause in it."""
+
+    seconds: float
+    idle: float
+    begun: float = field(default_factory=time.monotonic)
+
+    def wait(self) -> float:
+        """The longest time that a socket may wait now."""
+        left = self.begun + self.seconds - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return min(left, self.idle)
+
+    @contextmanager
+    def tell(self) -> Iterator[None]:
+        """Whatever a connection raises is one sentence."""
+        try:
+            yield
+        except TimeoutError:
+            pause = f", or nothing for {self.idle:g} s" if self.idle < self.seconds else ""
+            raise PeerError(f"no whole answer within {self.seconds:g} s{pause}") from None
+        except (http.client.HTTPException, OSError, zlib.error, ValueError) as error:
+            raise PeerError(f"not an answer by HTTP: {show_invisible_characters(describe_error(error))}") from None
+
+
+class Answer:
+    """The head of an answer, and its body in unpacked parts."""
+
+    def __init__(self, response: http.client.HTTPResponse, clock: _Clock) -> None:
+        self.status: int = response.status
+        self.headers = response.headers
+        self._response, self._clock = response, clock
+
+    def read(self, limit: int = MOST_ANSWERED) -> bytes:
+        """The whole body."""
+        return b"".join(self.iter_parts(limit))
+
+    def iter_parts(self, limit: int) -> Iterator[bytes]:
+        """The body part by part; a `PeerError` as soon as it is longer than `limit` bytes."""
+        total = 0
+        with self._clock.tell():
+            for part in self._unpack():
+                total += len(part)
+                if total > limit:
+                    raise PeerError(f"the answer is longer than the {limit:,} bytes that are read")
+                yield part
+
+    def _unpack(self) -> Iterator[bytes]:
+        coding = self.headers.get("Content-Encoding", "").strip().lower()
+        if coding in ("", "identity"):
+            yield from self._receive()
+            return
+        if coding not in ("gzip", "x-gzip", "deflate"):
+            raise PeerError(f"the answer is packed by {show_value(coding)}, which was not asked for")
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # finds out which of the two it is
+        for received in self._receive():
+            waiting = received
+            while waiting and not unpacker.eof:
+                yield unpacker.decompress(waiting, _PART)
+                waiting = unpacker.unconsumed_tail
+                self._clock.wait()
+            if unpacker.unused_data:
+                raise PeerError("something follows the end of the packed answer")
+        while tail := unpacker.decompress(unpacker.unconsumed_tail, _PART):
+            yield tail
+        if not unpacker.eof:
+            raise PeerError("the packed answer ends too early")
+
+    def _receive(self) -> Iterator[bytes]:
+        while part := self._response.read1(_PART):
+            yield part
+            self._clock.wait()
+        if self._response.length:
+            raise PeerError(f"the answer ends {self._response.length:,} bytes too early")
+
+
+@contextmanager
+def open_answer(
+    address: str,
+    *,
+    seconds: float,
+    idle: float | None = None,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    follow: bool = False,
+) -> Iterator[Answer]:
+    """Ask another machine: GET, or POST of a JSON body. The `with` block reads the answer, and shares its clock.
+
+    Args:
+        address: The address; the usual variables of the environment name a proxy.
+        seconds: The time for all of it: connection, request, and the whole answer.
+        idle: The longest time in which nothing comes, if it is shorter.
+        body: The JSON to send.
+        headers: Further headers; they are not sent on to where a redirect leads.
+        follow: Go where a redirect leads.
+    """
+    clock = _Clock(seconds, seconds if idle is None else idle)
+    request = urllib.request.Request(address, body)
+    kind = {} if body is None else {"Content-Type": "application/json"}
+    agent = f"fedagentgym/{__version__}"
+    for name, value in {"User-Agent": agent, "Accept-Encoding": "gzip", **kind, **(headers or {})}.items():
+        request.add_header(name, value)
+    # neither errors nor redirects are handled by the opener, which would read their bodies whole
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(), _Handler(clock)):
+        opener.add_handler(handler)
+    with contextlib.ExitStack() as stack:
+        with clock.tell():
+            response = _open(opener, request, clock)
+            for _ in range(MOST_REDIRECTS if follow else 0):
+                if response.status not in (301, 302, 303, 307, 308):
+                    break
+                with response:
+                    address = urllib.parse.urljoin(address, response.headers.get("Location", ""))
+                if not address.startswith(("http://", "https://")):
+                    raise PeerError(f"it leads to {show_value(address)}, which is no http(s) address")
+                response = _open(opener, urllib.request.Request(address, headers={"User-Agent": agent}), clock)
+            stack.enter_context(response)
+        yield Answer(response, clock)
+
+
+def _open(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, clock: _Clock
+) -> http.client.HTTPResponse:
+    try:
+        found = opener.open(request, timeout=clock.wait())
+    except urllib.error.URLError as error:  # while connecting or sending
+        reason = error.reason
+        if isinstance(reason, TimeoutError | ConnectionResetError | BrokenPipeError):
+            raise reason from None
+        text = describe_error(reason) if isinstance(reason, BaseException) else str(reason)
+        raise UnreachableError(text) from None
+    assert isinstance(found, http.client.HTTPResponse)
+    return found
+
+
+def read_json_answer(body: bytes) -> Any:
+    """The value of a JSON text that another machine sent: plain, finite, not too deep, and not too much of it. A text in it may
+    hold half of a character, as where a model's reply was cut."""
+    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
+        raise PeerError(f"the answer holds more than the {MOST_VALUES:,} values that are read")
+    return parse_json(body, "the answer", halves=True)
+
+
+# ---- sockets with one clock ---------------------------------------------------------------------------------------------
+
+
+class _ClockedReader(io.RawIOBase):
+    """The bytes that a socket receives, within a clock."""
+
+    def __init__(self, socket: Any, clock: _Clock) -> None:
+        self._socket, self._clock = socket, clock
+        self._raw: io.RawIOBase = socket.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(self._clock.wait())
+        found = self._raw.readinto(buffer)
+        assert found is None or isinstance(found, int)
+        return found
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _ClockedSocket:
+    """The methods of a socket that `http.client` calls, within a clock."""
+
+    def __init__(self, socket: Any, clock: _Clock) -> None:
+        self._socket, self._clock = socket, clock
+
+    def makefile(self, mode: str) -> IO[bytes]:
+        assert mode == "rb"
+        return io.BufferedReader(_ClockedReader(self._socket, self._clock), _PART)
+
+    def sendall(self, data: bytes) -> None:
+        for start in range(0, len(data), _PART):
+            self._socket.settimeout(self._clock.wait())
+            self._socket.sendall(data[start : start + _PART])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _PlainConnection(http.client.HTTPConnection):
+    def __init__(self, host: str, *, clock: _Clock, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._clock = clock
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = _ClockedSocket(self.sock, self._clock)
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    def __init__(self, host: str, *, clock: _Clock, **options: Any) -> None:
+        super().__init__(host, context=_make_context(), **options)
+        self._clock = clock
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = _ClockedSocket(self.sock, self._clock)
+
+
+@functools.lru_cache(maxsize=1)
+def _make_context() -> ssl.SSLContext:
+    """Made once: reading the system's certificates takes a while."""
+    return ssl.create_default_context()
+
+
+class _Handler(urllib.request.AbstractHTTPHandler):
+    """Opens addresses of both kinds by connections with a clock."""
+
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_PlainConnection, request, clock=self._clock)  # type: ignore[arg-type]
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SecureConnection, request, clock=self._clock)  # type: ignore[arg-type]
+
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+
+# ---- requests to a server here ------------------------------------------------------------------------------------------
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+
+
+class HostCheck:
+    """An ASGI middleware that refuses the requests of foreign web pages, which a browser sends to servers of its own machine.
+
+    A browser names the page that asks in `Origin`: it must be of this server. A page can also give its own name to this
+    machine's address; it then stands in `Host`, where only addresses, `localhost` and the names of the server are admitted.
+
+    Args:
+        app: The application.
+        names: Names of this server; with `*` it has any, except for requests that arrive at the loopback address.
+    """
+
+    def __init__(self, app: _App, names: Collection[str] = ()) -> None:
+        self.app, self.names = app, frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        fault = self._find_fault(scope) if scope["type"] in ("http", "websocket") else None
+        if fault is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": fault})
+        else:
+            kind = [(b"content-type", b"text/plain; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 403, "headers": kind})
+            await send({"type": "http.response.body", "body": f"{fault}\n".encode()})
+
+    def _find_fault(self, scope: _Message) -> str | None:
+        headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        hosts = [value for name, value in headers if name == b"host"]
+        host = _split_host(hosts[0]) if len(hosts) == 1 else None
+        if host is None or not self._is_own(host[0], scope.get("server")):
+            return "the header Host names no server that is here: give its name to make_app(hosts=)"
+        for origin in (value for name, value in headers if name == b"origin"):
+            scheme, _, rest = origin.partition("://")
+            page = _split_host(rest) if scheme in ("http", "https") else None
+            if page is None or (page[0] not in self.names and page != host):
+                return "web pages of other servers may not play here: give their names to make_app(hosts=)"
+        return None
+
+    def _is_own(self, name: str, server: tuple[str, int | None] | None) -> bool:
+        """Return whether a name may be that of this server, for a request that arrived at this address of it."""
+        if name == "localhost" or name in self.names or _is_address(name):
+            return True
+        arrived = server[0] if server else "127.0.0.1"
+        return "*" in self.names and not (_is_address(arrived) and ipaddress.ip_address(arrived).is_loopback)
+
+
+def _split_host(text: str) -> tuple[str, int | None] | None:
+    """The name and the port of a header; None if it is malformed."""
+    try:
+        parts = urllib.parse.urlsplit(f"//{text}")
+        name, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return (name, port) if name and parts.netloc == text and "@" not in text else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

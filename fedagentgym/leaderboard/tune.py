@@ -1,0 +1,135 @@
+"""`bench tune`: every row of a suite is tried under the same grid, in worlds that are not reported, and the best setting is kept.
+
+    STORE/SUITE-tuning/ROW.SETTING.zip     the trials: a result of every setting, with its episodes (`results`)
+    SUITE.tuned.json                       what was chosen of them (`grid`)
+
+A setting is an entry of the suite of trials (`suite.make_tuning`): it is played, resumed, stored and verified as every entry is.
+The choice is computed from archives that were verified, and from nothing else: whenever it was interrupted, it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.files import format_path
+from fedagentgym.base.progress import show_progress
+from fedagentgym.leaderboard.entries import Entry, list_baselines, make_method_entry, slugify
+from fedagentgym.leaderboard.grid import PUBLIC, RATE, ROUNDS, STEPS, TASKS, Choice, Point, Trial, Tried, choose_trial
+from fedagentgym.leaderboard.play import open_entry, play
+from fedagentgym.leaderboard.results import Result
+from fedagentgym.leaderboard.suite import Suite, check_budget, compute_definition, make_config, make_tuning
+from fedagentgym.leaderboard.verify import verify
+
+
+class Setting(NamedTuple):
+    """A setting of a row, the changes by which it differs from the row, and the entry that plays it."""
+
+    row: str
+    changes: tuple[str, ...]
+    entry: Entry
+
+
+def list_settings(suite: Suite) -> list[Setting]:
+    """Every setting of every row that trains, in the order of the grid. One that cannot be played, or that costs more than the
+    suite allows, is refused: every row is tried as often as its grid says."""
+    tuning, trials = suite.tuning, make_tuning(suite)
+    assert tuning is not None
+    bare, scenario = suite.model_copy(update={"chosen": {}}), next(iter(suite.scenarios))
+    found = []
+    for row in list_baselines(bare):
+        base = make_config(trials, scenario, row.changes)
+        if row.stream or not base.federation.rounds:
+            continue
+        # a step on public tasks is one of a client's steps, so it grows with them
+        tasks = {TASKS: base.learning.tasks_per_step}
+        if PUBLIC in base.algorithm:
+            tasks[f"algorithm.{PUBLIC}"] = int(base.algorithm[PUBLIC])
+        is_local = STEPS in base.algorithm
+        steps = int(base.algorithm[STEPS]) if is_local else base.federation.rounds
+        for point in tuning.list_points(row.name):
+            changes = [f"{RATE}={point.learning_rate}"]
+            if point.step_size != 1:
+                larger = {key: size * point.step_size for key, size in tasks.items()}
+                fewer = steps / point.step_size
+                if not all(number.is_integer() for number in (*larger.values(), fewer)):
+                    raise OptionError(
+                        f"{suite.name}, row {row.name!r}: {steps} steps of {tasks[TASKS]} tasks cannot be made"
+                        f" {point.step_size:g} times as large for as many episodes: name other step sizes for it"
+                        f" (tuning.rows.{row.name}.step_size)"
+                    )
+                changes += [f"{key}={round(size)}" for key, size in larger.items()]
+                changes.append(f"{f'algorithm.{STEPS}' if is_local else ROUNDS}={round(fewer)}")
+            if point.knob is not None:
+                changes.append(f"{point.knob}={json.dumps(point.value)}")
+            name = _name_point(row.name, point)
+            entry = make_method_entry([*row.changes, *changes], name, title=f"{row.title}: {', '.join(changes)}")
+            try:
+                for each in suite.scenarios:
+                    check_budget(trials, make_config(trials, each, entry.changes))
+            except OptionError as error:
+                raise OptionError(f"{entry.title}: {error}") from None
+            found.append(Setting(row.name, tuple(changes), entry))
+    return found
+
+
+def _name_point(row: str, point: Point) -> str:
+    """The name of a setting's entry, which says what is tried as long as it is short."""
+    name = f"{row}.rate-{point.learning_rate:g}.step-{point.step_size:g}"
+    if point.knob is not None:
+        name += f".{point.knob.rpartition('.')[2]}-{slugify(json.dumps(point.value))}"
+    return name if len(name) <= 80 else f"{row[:60]}.{digest(point._asdict())[7:23]}"
+
+
+def tune(suite: Suite, out: Path, store: Path, workers: int = 0, rows: Sequence[str] = ()) -> Choice | None:
+    """Play every setting of these rows, of all by default, that is not in the store, verify all trials, and choose; nothing is
+    chosen as long as trials of other rows are missing."""
+    settings = list_settings(suite)
+    known = list(dict.fromkeys(one.row for one in settings))
+    if unknown := [row for row in rows if row not in known]:
+        raise unknown_name_error(f"row of {suite.name} that is tuned", unknown[0], known)
+    trials = make_tuning(suite)
+    play([open_entry(trials, one.entry, out) for one in settings if one.row in (rows or known)], workers, store)
+    archives = [store / trials.name / f"{one.entry.name}.zip" for one in settings]
+    if not all(archive.is_file() for archive in archives):
+        return None
+    found: dict[str, list[Trial]] = {}
+    with show_progress(f"verifying {trials.name}", total=len(settings)) as bar:
+        for one, archive in zip(settings, archives, strict=True):
+            verified, result = verify(archive, suite=suite), Result(archive)
+            if result.entry.identity != one.entry.publish().identity:
+                raise OptionError(
+                    f"{format_path(archive)} is another setting than {one.entry.title}: move it, or name another --store"
+                )
+            reached = result.numbers.overall[suite.rank_by]
+            ends = {"low": reached.low, "high": reached.high}
+            runs = tuple(result.numbers.list_runs(suite.rank_by))
+            trial = Trial(changes=one.changes, mean=reached.mean, **ends, runs=runs, result=verified.result)
+            found.setdefault(one.row, []).append(trial)
+            bar.advance(entry=one.entry.name)
+    rows_tried = {
+        row: Tried(trials=tuple(tried), chosen=choose_trial(tried, suite.rank_by)) for row, tried in found.items()
+    }
+    definition = compute_definition(suite)
+    return Choice(suite=suite.name, definition=definition, measure=suite.rank_by, rows=rows_tried)
+
+
+def list_edges(suite: Suite, choice: Choice) -> dict[str, list[str]]:
+    """The axes of each row whose chosen value is an end of what was tried, so that the best may lie beyond. Two values have ends
+    alone."""
+    assert suite.tuning is not None
+    found = {}
+    for row, tried in choice.rows.items():
+        points = suite.tuning.list_points(row)
+        best = points[tried.chosen]
+        axes = {"learning_rate": [one.learning_rate for one in points], "step_size": [one.step_size for one in points]}
+        found[row] = [
+            f"{'smallest' if getattr(best, name) == min(values) else 'largest'} {name}"
+            for name, values in axes.items()
+            if len(set(values)) > 2 and getattr(best, name) in (min(values), max(values))
+        ]
+    return found

@@ -1,0 +1,114 @@
+"""No run evaluates on tasks from which it learns: neither by its settings, nor through an environment or data of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fedagentgym import register_env
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.settings import merge
+from fedagentgym.envs import TaskPool, TextEnv, View
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.opened import open_data
+from fedagentgym.partitions import federate
+from fedagentgym.testing.runs import SMALL_CONFIG
+
+
+def open_run(changes: Mapping[str, Any]) -> None:
+    open_data(load_config(merge(SMALL_CONFIG, changes)))
+
+
+@pytest.mark.parametrize("split", ["train", "all", "warmup"])
+@pytest.mark.parametrize("where", ["evaluation", "ranking", "set"])
+def test_splits_from_which_a_run_learns_are_refused(where: str, split: str) -> None:
+    changes = (
+        {"evaluation": {"sets": [{"name": "other", "split": split}]}} if where == "set" else {where: {"split": split}}
+    )
+    with pytest.raises(OptionError, match=f"is evaluated on the splits val, test; of '{split}' a run may learn"):
+        open_run(changes)
+
+
+class State(NamedTuple):
+    word: str
+
+
+class Echo(TextEnv):
+    """Say the word."""
+
+    id = "test/Echo-v0"
+    role = "You repeat a word."
+    action_help = "Say the word."
+
+    def load_pool(self, split: str) -> TaskPool:
+        named = split if self.id.endswith("Named-v0") else "all"
+        tasks = [
+            {"id": f"echo/{named}/{number:05d}", "category": "words", "payload": f"word {number}"}
+            for number in range(40)
+        ]
+        return TaskPool.from_records(tasks, env=self.id, split=split)
+
+    def begin(self, task: Any, seed: int) -> tuple[State, View]:
+        return State(task.payload), View(observation=f"Say {task.payload}.")
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        right = action == state.word
+        return state, View(observation="", reward=float(right), score=float(right), success=right, done=True)
+
+
+class Named(Echo):
+    """Say the word; the ids name the split, the words are the same."""
+
+    id = "test/Named-v0"
+
+
+@pytest.mark.parametrize("cls", [Echo, Named])
+def test_an_environment_that_leaves_the_split_out_of_account_is_refused(cls: type[TextEnv]) -> None:
+    register_env(cls.id, cls, replace=True)
+    with pytest.raises(
+        DataError, match=r"clients train on \d+ of the 4 evaluated tasks of the split 'val', such as echo/"
+    ):
+        open_run({"env": {"id": cls.id}})
+    (found,) = [one for one in federate(cls.id, clients=3, tasks_per_client=8).verify() if one.name == "evaluation"]
+    assert found.ok is False and "are held by clients" in found.detail
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> str:
+    """Sums, of which the first of the evaluated ones is a training task under another id."""
+    rows = [{"question": f"What is {number} + {number}?", "answer": 2 * number} for number in range(60)]
+    parts = {"train": rows[:40], "val": [rows[3], *rows[40:50]], "test": rows[50:]}
+    for name, part in parts.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return str(tmp_path)
+
+
+def test_a_question_that_stands_in_both_files_is_found_by_its_text(
+    sums: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    math: dict[str, Any] = {"id": "fedagentgym/Math-v0", "options": {"data": sums}}
+    mixture = {
+        "id": "fedagentgym/Mixture-v0",
+        "options": {"members": [{"name": "sums", "env": "Math", "options": {"data": sums}}]},
+    }
+    whole = {"clients": 1, "tasks_per_client": 32}  # eight more are public
+    for env in (math, mixture):
+        with pytest.raises(DataError, match="clients train on 1 of the 4 evaluated tasks of the split 'val'"):
+            open_run({"env": env, "partition": whole, "federation": {"clients_per_round": 1}})
+        open_run(
+            {"env": env, "partition": whole, "federation": {"clients_per_round": 1}, "evaluation": {"split": "test"}}
+        )
+    sets = {"sets": [{"name": "sums", "env": "Math", "options": {"data": sums}, "split": "val"}]}
+    with pytest.raises(DataError, match="clients train on 1 of the"):
+        open_run({"env": mixture, "partition": whole, "federation": {"clients_per_round": 1}, "evaluation": sets})
+    checks = federate("fedagentgym/Math-v0", clients=1, tasks_per_client=40, env={"data": sums}).verify()
+    assert [one.detail for one in checks if one.ok is False] == ["1 tasks of 'val' are held by clients: math/val/00000"]
+
+
+def test_states_that_are_alike_by_chance_are_no_leak() -> None:
+    """Guess hides one of few numbers: nearly every number of `val` is hidden in `train` too."""
+    open_run({"evaluation": {"tasks": None}, "ranking": {}})
