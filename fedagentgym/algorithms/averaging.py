@@ -261,12 +261,11 @@ class AveragingSteps(BaseAlgorithm[L]):
         Returns:
             Everything but its parameters: examples, distance from the start, metrics, episodes; a `Failure` if it is malformed.
         """
-        examples = message.control.get("examples")
+        card = self.describe(self.settings, Scale(self.runtime.learning, rows_per_episode=self.runtime.env.max_turns))
+        examples = message.control.get("examples", None if card.needs_counts else 1)
         if type(examples) is not int or not 1 <= examples < MOST_COUNTED:
             return Failure(client, "refused", f"no number of examples: {str(examples)[:40]!r}")
-        rows = self.runtime.env.max_turns  # of the loss at most
-        asked = self.describe(self.settings, Scale(self.runtime.learning, rows_per_episode=rows)).round
-        report = read_report(client, message, asked, self.runtime.spec.sampled_episodes)
+        report = read_report(client, message, card.round, self.runtime.spec.sampled_episodes)
         if isinstance(report, Failure):
             return report
         metrics = report.metrics
@@ -427,7 +426,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         return Message(
             weights=freeze(after.weights),
             sets={name: freeze(arrays) for name, arrays in sets.items()},
-            control={"examples": client.resources.examples, **control},
+            control={**client.resources.told, **control},
             report={"metrics": metrics, "episodes": episodes},
         )
 

@@ -101,17 +101,35 @@ class Sent:
     """A kind of what clients send.
 
     Attributes:
-        kind: The word by which the owner of tasks allows it: parameters, metrics, objectives, scores, holdings, votes, answers.
+        kind: The word by which the owner of tasks allows it, in `allow` or `share`.
         what: What it is.
         readers: Who reads it.
+        keys: The plain values in a reply's `control` that hold it. A value that nothing names does not leave an owner's machine.
     """
 
     kind: str
     what: str
     readers: str = "the server"
+    keys: tuple[str, ...] = ()
 
 
 METRICS = Sent("metrics", "means over the episodes of training: success, reward, turns, tokens, loss")
+COUNT = Sent(
+    "count",
+    "its number of tasks, and with evaluation the interval that follows from it",
+    keys=("examples", "tasks", "low", "high"),
+)
+EVALUATION = Sent(
+    "evaluation", "success on the tasks that it holds back, in rounds that are evaluated", keys=("success",)
+)
+CATEGORIES = Sent("categories", "success by category on the tasks that it holds back", keys=("categories",))
+SECTIONS: Mapping[str, frozenset[str]] = {
+    "weights": frozenset({"parameters"}),
+    "scores": frozenset({"scores", "holdings", "votes"}),
+    "text": frozenset({"answers"}),
+    "report": frozenset({"metrics"}),
+}
+"""The kinds that the sections of a reply may hold; of `control`, `Sent.keys` names every value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +185,10 @@ class Card:
     trains_local_models: bool = False
     keeps_policies: bool = False
     assumed: Sequence[str] = ()
+
+    def list_sent(self, *, evaluated: bool) -> tuple[Sent, ...]:
+        """Return all that leaves the machine of a client that holds its tasks, `evaluated` if it plays those held back."""
+        return (*self.sent, COUNT, *((EVALUATION, CATEGORIES) if evaluated else ()))
 
     def count_preparations(self, rounds: int) -> int:
         """Return how often a run of this many rounds prepares: before round 1, and at every renewal."""

@@ -257,7 +257,7 @@ class FedMOA(Averaging[FedMOASettings]):
             steps = [settings.count_steps(tasks, scale.learning.tasks_per_step) for tasks in sorted(scale.held)]
             trained = scale.count_local_work(sum(steps[-scale.asked :]))
             card = replace(card, round=replace(trained, models_down=scale.asked, models_up=scale.asked))
-        objectives = Sent("objectives", "the names and weights of its objectives")
+        objectives = Sent("objectives", "the names and weights of its objectives", keys=("objectives",))
         counts = settings.aggregation != "mean" or card.needs_counts
         return replace(card, sent=(*card.sent, objectives), needs_counts=counts)
 

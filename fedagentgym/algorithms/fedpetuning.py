@@ -71,7 +71,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         metrics = {"loss": losses[-1], "optimizer_steps": float(steps)}
         metrics |= evaluate_local_model(self.runtime, site, site.model.load(weights), client.round)
         report = {"metrics": metrics, "episodes": []}
-        return state, Message(weights=weights, control={"examples": site.examples}, report=report)
+        return state, Message(weights=weights, control=site.told, report=report)
 
     @classmethod
     def describe(cls, settings: FedPETuningSettings, scale: Scale) -> Card:
@@ -92,7 +92,7 @@ def imitate_solutions(
 
     policy = get_trainable_policy(site.agent)
     policy.set_weights(weights)
-    count = min(site.examples, steps * supervised.batch_size)
+    count = min(len(site.env.pool), steps * supervised.batch_size)
     played = collect_demonstrations(site.agent, site.env, count, seed=derive(seed, "play"))
     training = SupervisedTraining(policy, supervised.model_copy(update={"steps": steps}))
     losses = training.run(make_examples(played, supervised.observation_weight), derive(seed, "learn"))

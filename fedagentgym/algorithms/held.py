@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
-from fedagentgym.algorithms.card import METRICS, Card
+from fedagentgym.algorithms.card import CATEGORIES, COUNT, EVALUATION, METRICS, SECTIONS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
 from fedagentgym.algorithms.sites import OwnSites
@@ -29,20 +29,15 @@ from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.settings import EvaluationSettings
 
 if TYPE_CHECKING:
-    from fedagentgym.partitions.held import HeldSettings
+    from fedagentgym.partitions.held import HeldSettings, HeldTasks
 
 JOIN, EVALUATE = "join", "evaluate"
 JOIN_CALL, EVALUATE_CALL = 900, 901
 """Numbers of these calls within a round, beyond those of any method."""
 EVALUATION_BYTES = 1 << 16
 PERCENTILE = 10
-SECTIONS: Mapping[str, frozenset[str]] = {
-    "weights": frozenset({"parameters"}),
-    "scores": frozenset({"scores", "holdings", "votes"}),
-    "text": frozenset({"answers"}),
-    "report": frozenset({"metrics"}),
-}
-"""The admitted contents of a reply's sections; `control` holds the numbers that a method needs."""
+OPTIONAL = frozenset({METRICS.kind, COUNT.kind, EVALUATION.kind, CATEGORIES.kind})
+"""Left out where an owner does not allow it; without anything else that a run needs, the client takes no part."""
 
 
 # ---- on the owner's machine -----------------------------------------------------------------------------------------
@@ -67,8 +62,7 @@ class HeldApplication:
         held = _get_own(self.algorithm).open_held(client)
         if reasons := list_objections(self.algorithm.card, self.algorithm.settings.name, held.settings):
             raise RefusedError(f"it {reasons[0]}")
-        evaluation = self.algorithm.runtime.spec.evaluation
-        if evaluation is not None and "held_out" in evaluation.at_clients and held.held_out is None:
+        if lacks_held_out(self.algorithm.runtime.spec.evaluation, held):
             raise RefusedError("it holds no tasks back for evaluation (held_out)")
         self.algorithm.check_held(self.algorithm.resources(client))
         return held.digest
@@ -113,33 +107,68 @@ def list_objections(card: Card, name: str, owner: HeldSettings) -> list[str]:
     return found
 
 
+def lacks_held_out(evaluation: EvaluationSettings | None, held: HeldTasks) -> bool:
+    """Does a run evaluate at clients, and the owner allow it, but hold no tasks back?"""
+    asked = evaluation is not None and "held_out" in evaluation.at_clients
+    return asked and EVALUATION.kind in held.settings.allow and held.held_out is None
+
+
 def make_held_operations(algorithm: BaseAlgorithm[Any]) -> dict[str, Operation[Site]]:
     """The method's operations, limited to what the owner allows, with those that every such run has."""
-    operations = {
-        name: replace(one, run=_limit(algorithm, one.run)) for name, one in algorithm.make_operations().items()
-    }
-    operations[JOIN] = Operation(_join, Form(), Form())
+    operations = dict(algorithm.make_operations())
     weights = Form(algorithm.runtime.make_weight_forms())
     operations[EVALUATE] = Operation(_Evaluate(algorithm), weights, Form(text=EVALUATION_BYTES))
-    return operations
+    operations = {name: replace(one, run=_limit(algorithm, one.run)) for name, one in operations.items()}
+    return {**operations, JOIN: Operation(_join, Form(), Form())}
 
 
 Run = Callable[[Message, Message, ClientContext[Site]], tuple[Message, Message]]
 
 
 def _limit(algorithm: BaseAlgorithm[Any], run: Run) -> Run:
-    """The operation without what the owner keeps: sampled episodes always, metrics unless they are allowed."""
+    """The operation, whose reply is limited to what the owner allows."""
 
     def limited(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        allow = frozenset(_get_own(algorithm).open_held(client.id).settings.allow)
         kept, reply = run(state, message, client)
-        for section in ("weights", "scores", "text"):
-            if reply.kinds[section] and not SECTIONS[section] & allow:
-                raise RefusedError(f"it does not allow the {section} of a reply (allow)")
-        metrics = reply.report.get("metrics") if SECTIONS["report"] & allow else None
-        return kept, replace(reply, report={} if metrics is None else {"metrics": metrics})
+        return kept, limit_reply(reply, algorithm.card, _get_own(algorithm).open_held(client.id).settings)
 
     return limited
+
+
+def limit_reply(reply: Message, card: Card, owner: HeldSettings) -> Message:
+    """Limit a reply to what an owner allows.
+
+    Args:
+        reply: The reply.
+        card: The card of the method, which names all that it sends.
+        owner: The decisions of the owner.
+
+    Returns:
+        The reply without sampled episodes, and without metrics, counts and evaluations that are not allowed.
+
+    Raises:
+        RefusedError: If the reply holds anything else that is not allowed, or what nothing names.
+    """
+    admitted, named = {*owner.allow, *owner.share}, {one.kind for one in card.sent}
+    for section in ("weights", "scores", "text"):
+        if reply.kinds[section] and not SECTIONS[section] & named:
+            raise RefusedError(f"a reply holds {section}, which the method's card does not name (Card.sent)")
+        if reply.kinds[section] and not SECTIONS[section] & named & admitted:
+            raise RefusedError(f"it does not allow the {section} of a reply (allow)")
+    kinds = {key: one.kind for one in card.list_sent(evaluated=True) for key in one.keys}
+    control = {}
+    for key, value in reply.control.items():
+        kind = kinds.get(key)
+        if kind in admitted:
+            control[key] = value
+        elif kind not in OPTIONAL:
+            raise RefusedError(
+                f"it does not allow {kind}, which a reply holds (allow)"
+                if kind is not None
+                else f"a reply holds {key!r}, which the method's card does not name (Sent.keys)"
+            )
+    metrics = reply.report.get("metrics") if SECTIONS["report"] & named & admitted else None
+    return replace(reply, control=control, report={} if metrics is None else {"metrics": metrics})
 
 
 def _join(state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
@@ -148,8 +177,8 @@ def _join(state: Message, message: Message, client: ClientContext[Site]) -> tupl
 
 
 class _Evaluate:
-    """Play the tasks that a client holds back with the global model. The server receives success, its interval and the number of
-    tasks as far as their owner shares it; the episodes stay in the owner's folder."""
+    """Play the tasks that a client holds back with the global model. The server receives success, its interval, the number of
+    tasks and success by category as far as their owner allows; the episodes stay in the owner's folder."""
 
     def __init__(self, algorithm: BaseAlgorithm[Any]) -> None:
         self._algorithm = algorithm
@@ -160,19 +189,18 @@ class _Evaluate:
         runtime, own = self._algorithm.runtime, _get_own(self._algorithm)
         settings, held = runtime.spec.evaluation or EvaluationSettings(), own.open_held(client.id)
         if held.held_out is None:
-            raise RefusedError("it holds no tasks back for evaluation (held_out)")
+            return state, Message()
         agent = runtime.load_weights(message.weights)
         alone = settings.model_copy(update={"sets": (), "at_clients": ()})
         file = own.folder / f"client-{client.id}" / f"{client.round:04d}.jsonl"
         seed = derive(runtime.seed, "evaluation")
         found = evaluate(agent, held.held_out, alone, seed=seed, file=file, about={"round": client.round})
+        if EVALUATION.kind not in held.settings.allow:
+            return state, Message()
         success = found.overall["success"]
-        numbers: dict[str, Any] = {"success": success.mean}
-        if "count" in held.settings.share:
-            numbers |= {"low": success.low, "high": success.high, "tasks": found.tasks}
-        if "categories" in held.settings.share:
-            numbers["categories"] = {name: one["success"].mean for name, one in found.categories.items()}
-        return state, Message(control=numbers)
+        categories = {name: one["success"].mean for name, one in found.categories.items()}
+        numbers = {"success": success.mean, "low": success.low, "high": success.high, "tasks": found.tasks}
+        return state, Message(control={**numbers, "categories": categories})
 
 
 # ---- on the server --------------------------------------------------------------------------------------------------
@@ -204,7 +232,9 @@ def evaluate_at_clients(
     message = Message(weights=algorithm.policy_parameters(state))
     replies = clients.call(EVALUATE, dict.fromkeys(clients.ids, message), quorum=0)
     by_client = {client: numbers for client, reply in replies.items() if (numbers := _read_numbers(reply))}
-    found: dict[str, Any] = {"clients": len(by_client), "failed": len(clients.ids) - len(by_client)}
+    withheld = sum("success" not in reply.control for reply in replies.values())
+    failed = len(clients.ids) - len(by_client) - withheld
+    found: dict[str, Any] = {"clients": len(by_client), "failed": failed, "withheld": withheld}
     if by_client:
         success = {client: numbers["success"] for client, numbers in by_client.items()}
         worst = min(success, key=lambda client: (success[client], client))

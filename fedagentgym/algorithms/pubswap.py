@@ -273,7 +273,7 @@ class PubSwap(Averaging[PubSwapSettings]):
             answers_down=swapped,
         )
         private = scale.count_local_work(settings.local_steps - periods)
-        sent = Sent("answers", "answers to the public tasks", "the server, some of them by other clients")
+        sent = Sent("answers", "answers to the public tasks", "the server, some of them by other clients", ("swapped",))
         return replace(
             card,
             round=(private + public * periods + Work(models_down=1, models_up=1)) * scale.asked,

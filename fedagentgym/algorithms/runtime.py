@@ -84,9 +84,9 @@ class Site:
         return self.model.agent
 
     @property
-    def examples(self) -> int:
-        """The number of its tasks as reported to the server: 1 if the server may not know it."""
-        return len(self.env.pool) if self.tells_count else 1
+    def told(self) -> dict[str, int]:
+        """The number of its tasks, as a reply reports it; empty if the server may not know it."""
+        return {"examples": len(self.env.pool)} if self.tells_count else {}
 
     def open_learner(
         self, start: SiteState, *, run_steps: int | None = None, penalties: Sequence[Penalty] = ()

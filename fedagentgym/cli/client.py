@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TEMPLATE = """# The tasks of this machine, for runs with `partition: {{sampler: held}}`: see `fedagentgym client check`.
 {described}# What the server may know of the tasks: count, categories.
 share: [count]
-# What may be sent to it besides: parameters, metrics, objectives, scores, holdings, votes, answers.
-allow: [parameters, metrics]
+# What may be sent to it besides: parameters, metrics, evaluation, objectives, scores, holdings, votes, answers.
+allow: [parameters, metrics, evaluation]
 """
 
 
@@ -75,17 +75,32 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
         return
     from fedagentgym.algorithms.base import describe_method
     from fedagentgym.algorithms.card import Scale
-    from fedagentgym.algorithms.held import check_method, list_objections
+    from fedagentgym.algorithms.held import OPTIONAL, check_method, lacks_held_out, list_objections
     from fedagentgym.experiment.config import load_config
 
     config = load_config(run, plugins=plugins)
     name, card = str(config.algorithm["name"]), describe_method(config.algorithm, Scale(config.learning))
     check_method(card, name)
-    sent = [(one.kind, one.what, one.readers, "yes" if one.kind in held.settings.allow else "no") for one in card.sent]
+    evaluated = config.evaluation is not None and "held_out" in config.evaluation.at_clients
+    clients = config.partition.clients
+    if clients is not None and held.settings.client >= clients:
+        raise RefusedError(
+            f"{config.name} has the clients 0 to {clients - 1}, and this file is of client {held.settings.client}"
+        )
+    allowed = {*held.settings.allow, *held.settings.share}
+    sent = [
+        (
+            one.kind,
+            one.what,
+            one.readers,
+            "yes" if one.kind in allowed else "left out" if one.kind in OPTIONAL else "no",
+        )
+        for one in card.list_sent(evaluated=evaluated)
+    ]
     print_result(make_table(("sent", "what", "read by", "allowed"), sent, text=4))
     if found := list_objections(card, name, held.settings):
         raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
-    if config.evaluation is not None and config.evaluation.at_clients and held.held_out is None:
+    if lacks_held_out(config.evaluation, held):
         raise RefusedError(f"client {held.settings.client} would not take part: it holds no tasks back (held_out)")
 
 
@@ -108,12 +123,13 @@ def report(workplace: Path) -> None:
 
 def _print_tasks(held: HeldTasks) -> None:
     back = 0 if held.held_out is None else len(held.held_out.pool)
-    shared = " and ".join(held.settings.share) or "nothing"
     print_result(
         f"client {held.settings.client}: {count_things(len(held.env.pool), 'task')} of {held.env.id}, {back:,} held back"
     )
     for name, count in sorted(held.env.pool.categories.items()):
         print_result(f"  {name}: {count:,}")
+    told = ", ".join((*held.settings.share, *held.settings.allow)) or "nothing"
     print_result(
-        f"reported to the server about them: {shared}; an episode or the text of an error never leaves this machine"
+        f"may be sent to the server: {told}; besides, a digest of the tasks and what each call took; no episode or text of an"
+        " error leaves this machine"
     )

@@ -32,7 +32,7 @@ from fedagentgym.partitions.client_split import Client, ClientSplit
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
 Shared = Literal["count", "categories"]
-Allowed = Literal["parameters", "metrics", "objectives", "scores", "holdings", "votes", "answers"]
+Allowed = Literal["parameters", "metrics", "objectives", "scores", "holdings", "votes", "answers", "evaluation"]
 
 
 class HeldEnv(Settings):
@@ -53,7 +53,7 @@ class HeldSettings(Settings):
     held_out: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the tasks that is only evaluated on")
     share: tuple[Shared, ...] = Field(default=("count",), description="what the server may know of the tasks")
     allow: tuple[Allowed, ...] = Field(
-        default=("parameters", "metrics"), description="what may be sent to the server besides"
+        default=("parameters", "metrics", "evaluation"), description="what may be sent to the server besides"
     )
 
 

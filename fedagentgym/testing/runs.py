@@ -139,8 +139,7 @@ def _note_roles() -> Iterator[set[str]]:
 def _check_card(run: RunResult, name: str, plain: Mapping[str, Any], opened: Collection[str]) -> None:
     """Compare a run with the card of its method; a method that describes nothing has nothing to check."""
     from fedagentgym.algorithms.base import BaseAlgorithm, describe_method, get_algorithm_class
-    from fedagentgym.algorithms.card import Scale
-    from fedagentgym.algorithms.held import SECTIONS
+    from fedagentgym.algorithms.card import SECTIONS, Scale
     from fedagentgym.experiment.config import load_config
     from fedagentgym.experiment.estimate.plan import plan_work
     from fedagentgym.federation.commits import CommitStore

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import yaml
 
 from fedagentgym import federate, train
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
+from fedagentgym.algorithms.base import ALGORITHMS, describe_method
+from fedagentgym.algorithms.card import METRICS, SECTIONS, Card, Scale, Sent
+from fedagentgym.algorithms.held import limit_reply
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
@@ -20,8 +24,9 @@ from fedagentgym.experiment.run import resume
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request
+from fedagentgym.federation.message import Message
 from fedagentgym.partitions.client_split import ClientSplit
-from fedagentgym.partitions.held import export_client
+from fedagentgym.partitions.held import Allowed, HeldSettings, Shared, export_client
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 WORKERS: dict[int, ResidentWorker] = {}
@@ -138,11 +143,117 @@ def test_an_owner_shares_nothing_or_does_not_take_part(tmp_path: Path) -> None:
     change_client(folders[2], allow=["metrics"])
     with pytest.raises(FedAgentGymError, match=r"client 2 does not take part: it does not allow parameters"):
         train(configure(tmp_path / "parameters"))
-    change_client(folders[2], allow=["parameters"], held_out=0.0)
+    change_client(folders[2], allow=["parameters", "evaluation"], held_out=0.0)
     with pytest.raises(FedAgentGymError, match=r"client 2 does not take part: it holds no tasks back"):
         train(configure(tmp_path / "held-out", {"evaluation": {"at_clients": ["held_out"]}}))
     record = train(configure(tmp_path / "quiet")).folder / "metrics.jsonl"
     assert "success" not in json.loads(record.read_text().splitlines()[-1])["clients"].get("2", {})
+
+
+SENT: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "fedagent": ({}, {"parameters"}),
+    "fedprox": ({"proximal": 0.1}, {"parameters"}),
+    "scaffold": ({}, {"parameters"}),
+    "fedmoa": ({}, {"parameters", "objectives", "count"}),
+    "fedgrpo": ({"expert_steps": 0, "experts": 2, "neighbours": 2}, {"scores"}),
+    "pubswap": ({"local_steps": 2, "public_tasks": 2}, {"parameters", "answers"}),
+}
+"""What each method sends besides metrics, counts and evaluations, which an owner may keep."""
+
+
+def record_replies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, Message]]:
+    """Every reply as it leaves a client's machine."""
+    seen: list[tuple[Request, Message]] = []
+    serve = LocalNodes._serve
+
+    def recorded(self: LocalNodes, request: Request) -> Reply:
+        reply = serve(self, request)
+        if reply.message:
+            seen.append((request, Message.decode(reply.message)))
+        return reply
+
+    monkeypatch.setattr(LocalNodes, "_serve", recorded)
+    return seen
+
+
+def list_kinds(message: Message, card: Card) -> set[str]:
+    """The kinds of everything that a reply holds; a value that nothing names is `unnamed`."""
+    named = {key: one.kind for one in card.list_sent(evaluated=True) for key in one.keys}
+    found = {named.get(key, "unnamed") for key in message.control}
+    sections = {**message.kinds, "report": message.report}
+    sent = {one.kind for one in card.sent}
+    return found.union(*(kinds & sent or {"unnamed"} for section, kinds in SECTIONS.items() if sections[section]))
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("method", SENT)
+def test_a_client_sends_what_its_owner_allows_and_nothing_else(
+    method: str, everything: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, needed = SENT[method]
+    allow, share = sorted(needed - {"count"}), sorted(needed & {"count"})
+    if everything:
+        allow, share = [*allow, "metrics", "evaluation"], ["count", "categories"]
+    split = federate("fedagentgym/QA-v0", env={"size": "tiny"}, clients=3, tasks_per_client=8)
+    start_nodes(split, tmp_path, held_out=0.25, allow=allow, share=share)
+    replies = record_replies(monkeypatch)
+    changes = {
+        "env": {"id": "fedagentgym/QA-v0", "options": {"size": "tiny"}},
+        "algorithm": {"name": method, **settings},
+        "learning": {"objectives": [{"name": "accuracy"}, {"name": "format"}]} if method == "fedmoa" else {},
+        "evaluation": {"at_clients": ["held_out"]},
+        "federation": {"rounds": 1},
+    }
+    plain = configure(tmp_path / "run", changes)
+    plain["agent"] = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
+    plain["partition"] = {**plain["partition"], "roles": {"public": 8, "auxiliary": 4, "server": 6}}
+    card = describe_method(load_config(plain).algorithm, Scale())
+    found = train(plain).record["final"]["at_clients"]["held_out"]
+    kinds = set[str]().union(*(list_kinds(message, card) for _, message in replies))
+    assert kinds <= {*allow, *share} and needed <= kinds
+    assert ({"evaluation", "categories"} <= kinds) == everything
+    assert (found["clients"], found["withheld"], found["failed"]) == ((3, 0, 0) if everything else (0, 3, 0))
+    assert all(value not in json.dumps(found) for value in ("low", "tasks", "categories")) or everything
+
+
+def test_a_value_that_a_method_does_not_name_stays(tmp_path: Path) -> None:
+    owner = HeldSettings.load({"client": 0, "env": {"id": "fedagentgym/Guess-v0"}, "share": []})
+    card = Card(sent=(Sent("objectives", "weights", keys=("objectives",)), METRICS))
+    kept = limit_reply(Message(control={"examples": 7, "success": 0.5}, report={"metrics": {"loss": 1.0}}), card, owner)
+    assert dict(kept.control) == {"success": 0.5} and kept.report == {"metrics": {"loss": 1.0}}
+    for control, told in (
+        ({"mine": 1}, "'mine', which the method's card does not name"),
+        ({"objectives": {}}, "objectives"),
+    ):
+        with pytest.raises(RefusedError, match=told):
+            limit_reply(Message(control=control), card, owner)
+    with pytest.raises(RefusedError, match="scores"):
+        limit_reply(Message(scores={"s": np.zeros(1, "float32")}), card, owner)
+
+
+def test_every_kind_of_every_method_can_be_allowed() -> None:
+    words = {*get_args(Allowed), *get_args(Shared)}
+    for name in ALGORITHMS.names():
+        card = describe_method({"name": name}, Scale())
+        assert {one.kind for one in card.list_sent(evaluated=True)} <= words, name
+    assert set().union(*SECTIONS.values()) <= words
+
+
+def test_client_check_lists_everything_that_a_run_sends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder,) = start_nodes(guess_split(), tmp_path, held_out=0.25, share=[], allow=["parameters"])[:1]
+    run = tmp_path / "run.yaml"
+    run.write_text(yaml.safe_dump(configure(tmp_path / "run", {"evaluation": {"at_clients": ["held_out"]}})))
+    assert main(["client", "check", str(folder), "--run", str(run)]) == 0
+    told = capsys.readouterr().out
+    rows = {
+        line.split()[0]: line for line in told.splitlines() if line.startswith(("parameters ", "evaluation ", "count "))
+    }
+    said = {kind: "yes" in row.split() for kind, row in rows.items()}
+    assert said == {"parameters": True, "evaluation": False, "count": False} and "left out" in rows["evaluation"]
+    assert "may be sent to the server: parameters; besides, a digest of the tasks" in told
+    change_client(folder, client=7)
+    assert main(["client", "check", str(folder), "--run", str(run)]) == 2
+    assert "the clients 0 to 2, and this file is of client 7" in capsys.readouterr().err
 
 
 class Stop(Exception):

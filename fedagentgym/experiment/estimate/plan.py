@@ -77,6 +77,9 @@ class RunPlan(WorkPlan):
     @property
     def sent(self) -> tuple[Sent, ...]:
         """All that clients send to the server, and who reads it."""
+        if self.config.partition.is_held:
+            evaluation = self.config.evaluation
+            return self.card.list_sent(evaluated=evaluation is not None and "held_out" in evaluation.at_clients)
         return self.card.sent if self.card.metered else ()
 
     @property

@@ -106,9 +106,11 @@ def find_nodes(
     search.ask()
     while missing := sorted(search.clients - set(search.found)):
         if time.monotonic() > deadline:
+            unknown = join_names(map(str, sorted(search.unknown)))
             raise FedAgentGymError(
                 f"no SuperNode for the clients {join_names(map(str, missing))} after {wait:g} s: start one for each"
                 ' (--node-config \'clients="0,1" workplace="/a/folder"\')'
+                + (f"; other nodes stand for the clients {unknown}, which this run does not have" if unknown else "")
             )
         search.read_answers()
         search.ask()
@@ -128,6 +130,8 @@ class _NodeSearch:
         self.found: dict[int, int] = {}
         self.simulated: set[int] = set()
         self.pending: dict[str, int] = {}
+        self.unknown: set[int] = set()
+        """Clients that nodes named and this run does not have."""
         self._grid, self._assigned = grid, assigned
         self._asked: set[int] = set()
 
@@ -161,6 +165,8 @@ class _NodeSearch:
                 continue
             if claimed.partitions:
                 self.simulated.add(node)
+            else:
+                self.unknown |= set(claimed.clients) - self.clients
             for client in claimed.choose(self.clients):
                 if self._assigned is not None and client not in self._assigned.get(node, ()):
                     log.warning("node %d claims client %d, against federation.options.nodes", node, client)
