@@ -646,7 +646,8 @@ def regrade(result: Path, to: Path, suite: str | None, plugins: tuple[str, ...],
     if as_json:
         click.echo(json.dumps(found.to_plain()))
         return
-    print_result(found.describe())
+    for part in found.describe():
+        print_result(part)
 
 
 @bench.command(epilog="Example: fedagentgym bench export results --parquet runs.parquet")

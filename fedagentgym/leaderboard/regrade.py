@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, read_bytes
 from fedagentgym.base.progress import make_table
@@ -68,20 +70,19 @@ class Regrading:
         before, after = zip(*self.success.values(), strict=True)
         return mean(before), mean(after)
 
-    def describe(self) -> str:
+    def describe(self) -> Iterator[str | Table]:
         """The changed episodes as a table, and the means."""
         before, after = (format_fixed(one, 4) for one in self.means)
         changed = count_things(len(self.changes), "episode")
-        text = f"{changed} of {self.episodes:,} changed; success {before} before, {after} after; {self.path}"
-        if not self.changes:
-            return text
-        rows = []
-        for one in self.changes[:MOST_SHOWN]:
-            rewards = format_fixed(one.before, 3), format_fixed(one.after, 3)
-            rows.append((one.run, one.file, f"{one.task} copy {one.sample}", *rewards))
-        more = len(self.changes) - len(rows)
-        table = make_table(("run", "file", "episode", "reward before", "after"), rows, text=3)
-        return "\n".join([str(table), *([f"and {more:,} more: --json lists all"] if more else []), text])
+        if self.changes:
+            rows = []
+            for one in self.changes[:MOST_SHOWN]:
+                rewards = format_fixed(one.before, 3), format_fixed(one.after, 3)
+                rows.append((one.run, one.file, f"{one.task} copy {one.sample}", *rewards))
+            yield make_table(("run", "file", "episode", "reward before", "after"), rows, text=3)
+            if more := len(self.changes) - len(rows):
+                yield f"and {more:,} more: --json lists all"
+        yield f"{changed} of {self.episodes:,} changed; success {before} before, {after} after; {self.path}"
 
 
 def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins: Sequence[str] = ()) -> Regrading:

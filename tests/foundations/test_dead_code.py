@@ -38,8 +38,6 @@ NAMED_ON_A_PAGE = re.compile(r"```.*?```|`[^`\n]+`|^::: \S+$", re.DOTALL | re.MU
 """Code in documentation, and the entries of the Python reference, which `test_surface.py` compares with every `__all__`."""
 RUN_IN_A_PROCESS = {"print_answer", "time_construction", "time_build", "time_searches"}
 """Called by text, so that what is timed has a process of its own (benchmarks/webshop.py)."""
-FOUND_BY_NAME = re.compile(r"_equal_\w+")
-"""The rules of the mathematics verifier are found by the kind of the gold."""
 READ_AS_A_WHOLE = {
     *(
         "prompt_tokens",
@@ -79,6 +77,5 @@ def test_everything_is_used() -> None:
         if any(Path(item.filename).is_relative_to(package) for package in packages)
         and item.name not in known
         and not item.name.startswith("__")
-        and not FOUND_BY_NAME.fullmatch(item.name)
     ]
     assert unused == []

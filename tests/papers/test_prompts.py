@@ -13,7 +13,7 @@ from fedagentgym.agents.text.parsing import parse
 from fedagentgym.agents.text.prompts import Dialogue, Template
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import get_action_tail
-from fedagentgym.envs.verifiers.math_text import extract_answer
+from fedagentgym.envs.verifiers.formats import extract_answer
 from fedagentgym.envs.view import Episode
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data

@@ -63,7 +63,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "train_tasks": (None, 50, 400),
     "tools": ((), ["calc"], ["search"], ["run"]),
     "attempts": (1, 3),
-    "verifier": (None, "rules", "math-verify"),
+    "verifier": (None, "exact", "math-verify"),
     "compare": ((), ["math-verify"]),
     "score": ("exact", "f1", "all", "share"),
     "time_limit": (1.0, 5.0),

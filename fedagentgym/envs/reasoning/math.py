@@ -21,9 +21,8 @@ from fedagentgym.envs.reasoning.misled import mislead_problem
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
 from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict, wrong
-from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.math import LIBRARY, RULES, grade_math, math_verifier_version
-from fedagentgym.envs.verifiers.math_text import extract_answer
+from fedagentgym.envs.verifiers.formats import ToolCall, extract_answer
+from fedagentgym.envs.verifiers.math import EXACT, LIBRARY, grade_math, math_verifier_version
 from fedagentgym.envs.view import Episode
 
 LONGEST = 300
@@ -134,14 +133,14 @@ TOOLS = {"calc[3 * (4 + 5)]": "calculates"}
 
 
 class MathOptions(ReplyOptions):
-    """The tasks, and the rules by which answers are graded."""
+    """The tasks, and the verifier by which answers are graded."""
 
-    verifier: Literal["rules", "math-verify", "math-verify-reply"] | None = play(
+    verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
         None,
-        description="what grades: the rules of this package, or math-verify on the answer or on the whole reply; null: rules, of"
-        " a published data set math-verify",
+        description="what grades: exact arithmetic with math-verify behind it, or math-verify alone, on the answer or on the"
+        " whole reply; null: exact for generated tasks, math-verify for all others",
     )
-    compare: Sequence[Literal["rules", "math-verify", "math-verify-reply"]] = play(
+    compare: Sequence[Literal["exact", "math-verify", "math-verify-reply"]] = play(
         (), description="further verifiers, whose verdicts are reported and earn nothing"
     )
 
@@ -189,12 +188,12 @@ class MathEnv(ReplyEnv[MathOptions]):
     )
 
     def set_up(self) -> None:
-        usual = RULES if self.options.source is None else LIBRARY
-        self.verifier = usual if self.options.verifier is None else self.options.verifier
         self.compare = tuple(dict.fromkeys(self.options.compare))
         compared = tuple(f"accuracy/{name}" for name in self.compare)
         self.reward_names = (*type(self).reward_names, *compared)  # type: ignore[misc]
         super().set_up()
+        is_generated = self._request is None and (self.given_pool is None or "generator" in self.given_pool.source)
+        self.verifier = self.options.verifier or (EXACT if is_generated else LIBRARY)
 
     def build_cells(self) -> Sequence[Cell]:
         if self.options.size == "tiny":

@@ -159,7 +159,7 @@ class MixtureOptions(EnvOptions):
     )
     size: Literal["default", "tiny"] = task("default", description="handed on to the members of `kinds`")
     seed: int = task(0, description="handed on to the members of `kinds`")
-    verifier: Literal["rules", "math-verify", "math-verify-reply"] | None = play(
+    verifier: Literal["exact", "math-verify", "math-verify-reply"] | None = play(
         None, description="handed on to mathematics among `kinds`"
     )
     sandbox: Mapping[str, Sequence[str]] | None = owner(None, description="handed on to programming among `kinds`")

@@ -33,8 +33,7 @@ from fedagentgym.envs.skills.tasks import (
 )
 from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.variants import ClientVariant, Variant
-from fedagentgym.envs.verifiers.formats import THINK, format_rewards, last_block
-from fedagentgym.envs.verifiers.math_text import extract_answer
+from fedagentgym.envs.verifiers.formats import THINK, extract_answer, format_rewards, last_block
 from fedagentgym.envs.view import Episode, View
 
 VERIFIER_VERSION = "skills/1"
@@ -46,7 +45,7 @@ LAYOUTS = ("thinks", "empty", "answers")
 TAGGED, EQUATION, BARE = ("tagged", "equation", "bare")
 UNKNOWN = {TAGGED: "<think> I do not know . </think> <answer> 0 </answer>", EQUATION: "0 + 0 = 0", BARE: "0"}
 _ANSWER = re.compile(r"([0-9]{1,9})(?:\s+([a-z]{1,20}))?")
-_STEPS = re.compile(r"[0-9.=+\- ]*[0-9] *")
+_STEPS = re.compile(r"\A[0-9.=+\- ]*[0-9] *")
 
 
 class ReadAnswer(NamedTuple):

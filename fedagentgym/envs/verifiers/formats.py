@@ -16,9 +16,11 @@ ANSWER = ("<answer>", "</answer>")
 TOOL = ("<tool>", "</tool>")
 TAGS = (*THINK, *ANSWER, *TOOL)
 _LONGEST_JUDGED = 200_000
-_TOOL_CALL = re.compile(r"([a-z_]{1,20})\[(.*)\]", re.DOTALL)
+_TOOL_CALL = re.compile(r"\A([a-z_]{1,20})\[(.*)\]", re.DOTALL)
 _FENCE = "```"
 PYTHON = ("python", "py", "python3")
+_BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s*+\{")
+LONGEST_BOX = 4_000
 
 
 class ToolCall(NamedTuple):
@@ -53,6 +55,36 @@ def last_answer(reply: str) -> str | None:
         if found := reply[begin + len(opening) : end].strip():
             break
     return found
+
+
+def extract_answer(reply: str) -> str | None:
+    """The answer of a reply: its last answer block that is not empty, else its last box; inside a block too the last box counts.
+
+    >>> extract_answer("so \\\\boxed{3} or rather \\\\boxed{4}")
+    '4'
+    >>> extract_answer("<think> 3 ? </think> <answer> 18 eggs </answer>")
+    '18 eggs'
+    """
+    block = last_answer(reply)
+    if block is None:
+        return last_box(reply)
+    boxed = last_box(block)
+    return block if boxed is None else boxed
+
+
+def last_box(text: str) -> str | None:
+    """The content of the last complete box, with balanced braces."""
+    boxes = [found.end() for found in _BOX.finditer(text)]
+    if not boxes:
+        return None
+    start, depth = boxes[-1], 1
+    for position in range(start, min(len(text), start + LONGEST_BOX)):
+        character = text[position]
+        if character in "{}" and text[position - 1] != "\\":
+            depth += 1 if character == "{" else -1
+            if not depth:
+                return text[start:position].strip()
+    return None
 
 
 def tool_call(reply: str) -> ToolCall | None:

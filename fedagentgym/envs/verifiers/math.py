@@ -1,58 +1,150 @@
 """Is this answer that number, expression, tuple, set or interval?
 
-The kind of the gold answer determines the rule of equality; the rules are in `docs/reference/mathematics.md`. Most answers
-are graded here, in this process, by exact numbers and by the values of expressions. Only sums, integrals and
-limits go to math-verify, in a worker with a clock and a memory limit.
-
-Nothing here raises or hangs, whatever the reply; `Verdict.reason` states how it was graded.
+`math_exact` says how answers are compared; what needs computer algebra goes to math-verify, in a worker with a clock and a
+memory limit. Nothing here raises or hangs, whatever the reply; `Verdict.reason` states how it was graded.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.verifiers import Verdict, right, wrong
-from fedagentgym.envs.verifiers.math_pool import WorkerPool
-from fedagentgym.envs.verifiers.math_text import (
-    extract_answer,
-    normal,
-    refusal,
-    refusal_of_algebra,
-    same_words,
-    squeezed,
+from fedagentgym.envs.verifiers.formats import extract_answer, last_box
+from fedagentgym.envs.verifiers.math_exact import (
+    Refused,
+    is_arithmetic,
+    is_unit,
+    judge,
+    normalize,
+    split,
+    states_a_falsehood,
     unreadable,
-    words_of_gold,
 )
-from fedagentgym.envs.verifiers.mathematics.numbers import gold_number, number, same_number
-from fedagentgym.envs.verifiers.mathematics.reading import TooManyParts, read
-from fedagentgym.envs.verifiers.mathematics.rules import Rules, contradicts_itself
-from fedagentgym.envs.verifiers.mathematics.syntax import NeedsAlgebra
-from fedagentgym.envs.verifiers.mathematics.values import TooLarge
+from fedagentgym.envs.verifiers.math_pool import WorkerPool
+from fedagentgym.envs.verifiers.qa import find_words, same_words
 
-RULES = "rules"
+EXACT = "exact"
 LIBRARY = "math-verify"
 LIBRARY_ON_REPLY = "math-verify-reply"
-VERIFIERS = (RULES, LIBRARY, LIBRARY_ON_REPLY)
+VERIFIERS = (EXACT, LIBRARY, LIBRARY_ON_REPLY)
 LONGEST_REPLY = 100_000
-RULES_VERSION = 2
+EXACT_VERSION = 1
 
 
-def math_verifier_version(verifier: str = RULES) -> str:
-    """Name and version of the verifier, for results: the rules here with the library behind them, or the library alone."""
+def math_verifier_version(verifier: str = EXACT) -> str:
+    """Name and version of the verifier, for results: exact arithmetic with the library behind it, or the library alone."""
     try:
         library = f"math-verify-{version('math-verify')}"
     except PackageNotFoundError:
         library = "math-verify"
     if verifier == LIBRARY_ON_REPLY:
         return library.replace(LIBRARY, LIBRARY_ON_REPLY)
-    return library if verifier == LIBRARY else f"math/{RULES_VERSION}+{library}"
+    return library if verifier == LIBRARY else f"{EXACT}/{EXACT_VERSION}+{library}"
 
 
-class _Unsettled(Exception):
-    """No verdict is possible (time, memory, shape): the whole comparison counts as wrong."""
+_LIMITS = (
+    (re.compile(r"[0-9]{41}"), "a number too long"),
+    (re.compile(r"\^ ?[{(]? ?[-+]? ?[0-9]{5}"), "a power too large"),
+    (re.compile(r"\^ ?[{(]?[0-9. ]{0,40}[})]? ?\^|\^ ?[{(][^{}]{0,40}[0-9)}] ?\^"), "a power too large"),
+    (re.compile(r"[0-9]{4} ?!"), "a factorial too large"),
+)
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+_POWER = re.compile(r"\^ ?([-+]?[0-9]++)")
+_PERCENT = re.compile(r"(?<!\\)%")
+_POWER_OF_SUM = re.compile(r"[)}\]] ?\^ ?[{(]? ?(?:1[3-9]|[2-9][0-9]|[0-9]{3})")
+_MATHEMATICS = re.compile(
+    r"(?<!\$)\$++([^$]++)\$++|\\\(((?:[^\\]|\\(?![()]))++)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))++)\\\]"
+)
+_NEGATION = re.compile(r"\b(?:not|never|no|nor|isn|except|wrong|incorrect|false)\b|n't\b", re.IGNORECASE)
+
+
+def find_stated(text: str) -> str:
+    r"""The statement of an answer: the content of its last box, or the last mathematics in a sentence that denies nothing.
+
+    >>> find_stated(r"Therefore $x \geq 5$ is the solution."), find_stated("not $7$"), find_stated("$7$ eggs")
+    ('x \\geq 5', 'not $7$', '7')
+    """
+    if (boxed := last_box(text)) is not None:
+        return boxed if text.count("boxed") == 1 else text
+    found = list(_MATHEMATICS.finditer(text))
+    around = _MATHEMATICS.sub(" ", text)
+    if not found or not any(map(str.isalpha, around)) or _NEGATION.search(around):
+        return text
+    behind = text[found[-1].end() :].strip(" .")
+    return text if behind and not is_unit(f" {behind}") else next(filter(None, found[-1].groups()))
+
+
+_GREEK = "pi|infty|alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|varphi|omega"
+_TOKEN = re.compile(
+    r"(?P<number>[0-9]++(?:,[0-9]{3}(?![0-9]))*+(?:\.[0-9]++)?|\.[0-9]++)|(?P<opening>[({\[]|\\l(?:floor|ceil|vert)(?![a-z]))"
+    r"|(?P<closing>[)}\]]|\\r(?:floor|ceil|vert)(?![a-z]))|(?P<binary>[*/^,]|\\(?:cdot|times|pm|mp|mod|choose)(?![a-z]))"
+    rf"|(?P<sign>[-+])|(?P<behind>[!%\u00b0'])|(?P<bar>\|)|(?P<operand>[A-Za-z]|\\(?:{_GREEK})(?![a-zA-Z]))|(?P<function>\\[A-Za-z]++)"
+)
+_SUBSCRIPT = re.compile(r"_ ?(?:\{[^{}]*+\}|\w)")
+_FUNCTIONS = "ln|log|exp|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|floor|ceil|abs|max|min|gcd|lcm"
+_RAISED = re.compile(rf"\\(?:sum|prod|int|{_FUNCTIONS})(?![a-z])(?: ?\^ ?(?:\{{[^{{}}]*+\}}|\\?\w+))?")
+_FUNCTION = re.compile(rf"(?<![\\A-Za-z])(?=(?:pi|sqrt|{_FUNCTIONS})(?![A-Za-z]))")
+_OTHER_NOTATION = re.compile(
+    r"[<>=&:;]|\\[{}]|\\(?:begin|le|ge|ne|in|cup|cap|setminus|mid|emptyset|mathbb|to|overline|[lcd]?dots)(?![a-z])|\b(?:and|or)\b"
+)
+
+
+def is_well_formed(text: str) -> bool:
+    r"""Return whether an expression has an operand wherever it needs one, and no more: the library passes over the rest.
+
+    >>> [is_well_formed(text) for text in (r"2\sqrt{3} - |x|", r"\frac{1}{2}(3 + 4)!", "12 0", "3 -3 -", "/ 12", "6 | 6")]
+    [True, True, False, False, False, False]
+    """
+    text = _RAISED.sub(r"\\sin ", _FUNCTION.sub(r"\\", _SUBSCRIPT.sub(" ", text)))
+    if _OTHER_NOTATION.search(text):
+        return True
+    needed, bars, position = True, 0, 0
+    while position < len(text):
+        if text[position] == " ":
+            position += 1
+            continue
+        if (found := _TOKEN.match(text, position)) is None:
+            return False
+        kind = found.lastgroup
+        if kind == "bar":
+            is_closing = not needed and bars > 0
+            bars, needed = bars + (-1 if is_closing else 1), not is_closing
+        elif kind in (("closing", "binary", "behind") if needed else ("number",)) and text[position - 1] != "}":
+            return False
+        else:
+            needed = kind in ("opening", "binary", "sign", "function")
+        position = found.end()
+    return not needed and bars == 0
+
+
+def find_refusal(text: str) -> str | None:
+    """The reason why computer algebra would take too long over a text in normal form, or None."""
+    depth = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if not 0 <= depth <= 12:
+            return "too deep" if depth > 0 else "brackets do not match"
+    if depth or text.count("{") != text.count("}"):
+        return "brackets do not match"
+    series = len(re.findall(r"\\(?:binom|choose|sum|prod|int|lim)(?![a-z])", text))
+    if text.count("=") > 24 or text.count("^") > 24 or text.count("\\") > 120 or text.count("!") > 4 or series > 4:
+        return "too many parts"
+    if _POWER_OF_SUM.search(text) and _LETTER.search(text):
+        return "a power too large"
+    return next((reason for pattern, reason in _LIMITS if pattern.search(text)), None)
+
+
+def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:
+    """Does a right answer state that numbers are equal that are not, as in `3 + 4 = 42`? The library takes the last side."""
+    if unreadable(answer) or states_a_falsehood(spelled := normalize(answer)):
+        return True
+    sides = [side for side in split(spelled, "=") if is_arithmetic(side)]
+    return len(sides) > 1 and not all(map(is_gold, sides))
 
 
 class MathVerifier:
@@ -69,7 +161,7 @@ class MathVerifier:
     """
 
     def __init__(
-        self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None, verifier: str = RULES
+        self, clock: float = 0.8, memory: int = 512 << 20, workers: int | None = None, verifier: str = EXACT
     ) -> None:
         if verifier not in VERIFIERS:
             raise unknown_name_error("verifier of mathematics", verifier, VERIFIERS)
@@ -86,27 +178,38 @@ class MathVerifier:
         Returns:
             The verdict.
         """
-        comparison, shown = _Comparison(self.pool), answer[:200]
+        left, shown = self.pool.clock, answer[:200]
+
+        def ask(gold: str, answer: str) -> bool:
+            nonlocal left
+            if self.verifier == EXACT and not is_well_formed(answer):
+                raise Refused("not well formed")
+            for text, whose in ((answer, ""), (gold, "gold: ")):
+                if reason := find_refusal(text):
+                    raise Refused(whose + reason)
+            if left <= 0:
+                raise Refused("timeout")
+            texts = [_POWER.sub(r"^{\1}", _PERCENT.sub(r"\\%", text)) for text in (gold, answer)]
+            outcome = self.pool.compare(texts[0], texts[1], left)
+            left -= outcome.seconds
+            if outcome.said not in ("equal", "different"):
+                raise Refused(outcome.said)
+            return outcome.said == "equal"
+
+        gold, answer = last_box(gold) or gold, find_stated(answer)
+        if reason := unreadable(answer):
+            return wrong(reason, shown)
+        words = find_words(normalize(gold))
         try:
-            if reason := unreadable(answer):
-                return wrong(reason, shown)
-            if self.verifier != LIBRARY:
-                equal = comparison.equal(gold, answer)
-            elif _states_a_falsehood(answer):
-                return wrong("a false equation", shown)
+            if self.verifier == LIBRARY:
+                equal, reason = ask(gold, answer) and not _states_a_falsehood(answer, partial(ask, gold)), LIBRARY
+            elif words is not None:
+                equal, reason = same_words(words, normalize(answer)), "words"
             else:
-                equal = comparison.library(gold, answer)
-        except _Unsettled as unsettled:
-            return wrong(str(unsettled), shown)
-        except NeedsAlgebra:
-            return wrong("not readable", shown)
-        except TooLarge:
-            return wrong("a power too large", shown)
-        except TooManyParts:
-            return wrong("too many parts", shown)
-        except RecursionError:
-            return wrong("too deep", shown)
-        return right(comparison.reason, shown) if equal else wrong(comparison.reason, shown)
+                equal, reason = judge(gold, answer, ask)
+        except Refused as refused:
+            return wrong(str(refused), shown)
+        return right(reason, shown) if equal else wrong(reason, shown)
 
     def grade(self, reply: str, golds: str | Iterable[str]) -> Verdict:
         """Grade a whole reply.
@@ -136,84 +239,29 @@ class MathVerifier:
         shown = None if answer is None else answer[:200]
         if len(reply) > LONGEST_REPLY:
             return wrong("too long", shown)
-        if answer is not None and _states_a_falsehood(answer):
-            return wrong("a false equation", shown)
         verdict = wrong("no gold answer", shown)
         for gold in golds:
             said = self.pool.compare(gold, reply, whole=True).said
             if said == "equal":
+                if answer is not None and _states_a_falsehood(answer, partial(self._is_gold, gold)):
+                    return wrong("a false equation", shown)
                 return right(LIBRARY_ON_REPLY, (answer or reply)[:200])
             verdict = wrong(LIBRARY_ON_REPLY if said == "different" else said, shown)
         return verdict
+
+    def _is_gold(self, gold: str, side: str) -> bool:
+        return self.pool.compare(gold, side).said == "equal"
 
     def close(self) -> None:
         """End the worker processes."""
         self.pool.close()
 
 
-class _Comparison:
-    """One verdict: records how it was reached and how much time is left for further workers."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self.pool, self.left, self.reason = pool, pool.clock, "equal text"
-
-    def equal(self, gold: str, answer: str) -> bool:
-        wanted, given = normal(gold), normal(answer)
-        if not wanted or not given:
-            self.reason = "empty"
-            return False
-        if squeezed(wanted) == squeezed(given):
-            return True
-        # exact numbers are compared at once; a name is left to the rules
-        if "=" not in wanted and (exact := gold_number(wanted)) is not None and (plain := number(given)) is not None:
-            self.reason = "numbers"
-            return same_number(exact, plain)
-        if (words := words_of_gold(gold, wanted)) is not None:
-            self.reason = "words"
-            return same_words(words, given)
-        if reason := refusal(given):
-            raise _Unsettled(reason)
-        if reason := refusal(wanted):
-            raise _Unsettled(f"gold: {reason}")
-        rules = Rules(self.algebra)
-        equal = rules.equal(read(wanted), read(given))
-        self.reason = rules.reason
-        return equal
-
-    def algebra(self, gold: str, answer: str) -> bool:
-        """Compare expressions that need computer algebra: sums, integrals, limits."""
-        for text, whose in ((answer, ""), (gold, "gold: ")):
-            if reason := refusal_of_algebra(text):
-                raise _Unsettled(whose + reason)
-        return self.library(gold.replace("%", "\\%"), answer.replace("%", "\\%"))
-
-    def library(self, gold: str, answer: str) -> bool:
-        if self.left <= 0:
-            raise _Unsettled("timeout")
-        self.reason = LIBRARY
-        outcome = self.pool.compare(gold, answer, self.left)
-        self.left -= outcome.seconds
-        if outcome.said not in ("equal", "different"):
-            raise _Unsettled(outcome.said)
-        return outcome.said == "equal"
-
-
-def _states_a_falsehood(answer: str) -> bool:
-    """Return whether an answer such as `7 = 42` contradicts itself; the library would take its last side."""
-    text = normal(answer)
-    if "=" not in text or unreadable(answer) or refusal(text):
-        return False
-    try:
-        return contradicts_itself(text)
-    except (NeedsAlgebra, TooLarge, RecursionError):
-        return False
-
-
 _shared: dict[str, MathVerifier] = {}
 _shared_lock = threading.Lock()
 
 
-def default_verifier(verifier: str = RULES) -> MathVerifier:
+def default_verifier(verifier: str = EXACT) -> MathVerifier:
     """The verifier that this process shares; its workers start with the first answer that needs them."""
     with _shared_lock:
         if verifier not in _shared:
@@ -221,14 +269,14 @@ def default_verifier(verifier: str = RULES) -> MathVerifier:
         return _shared[verifier]
 
 
-def grade_math(reply: str, golds: str | Iterable[str], verifier: str = RULES) -> Verdict:
+def grade_math(reply: str, golds: str | Iterable[str], verifier: str = EXACT) -> Verdict:
     """Grade a reply to a problem of mathematics: is its answer that number, expression, tuple, set or interval?
 
     Args:
         reply: The whole reply; the last answer block or box in it counts.
         golds: The right answer, or several of which one suffices.
-        verifier: `rules` of this package; `math-verify`, that library on the answer; `math-verify-reply`, the library on the
-            whole reply, as published training code uses it.
+        verifier: `exact`, the arithmetic of this package with math-verify behind it; `math-verify`, that library on the
+            answer; `math-verify-reply`, the library on the whole reply, as published training code uses it.
 
     Returns:
         The verdict. No reply raises or hangs.

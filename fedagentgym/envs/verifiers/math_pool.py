@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 class WorkerPool:
     """Comparisons of a gold answer with another, each in some worker."""
 
-    def __init__(self, clock: float = 1.0, memory: int = 512 << 20, workers: int | None = None) -> None:
+    def __init__(self, clock: float = 0.8, memory: int = 512 << 20, workers: int | None = None) -> None:
         self.clock, self.memory = clock, memory
         self.workers = workers or count_usable_cores()
         self._lock = threading.Lock()

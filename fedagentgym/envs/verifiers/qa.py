@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fedagentgym.envs.verifiers import Verdict, wrong
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal
+from fedagentgym.envs.verifiers.formats import extract_answer
+from fedagentgym.envs.verifiers.math_exact import normalize
 
 QA_VERIFIER_VERSION = "qa/1"
 LONGEST_ANSWER = 4_000
@@ -16,7 +17,38 @@ CLOSED = frozenset({"yes", "no", "noanswer"})
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LETTER = re.compile(r"\(([A-Za-z])\)|([A-Za-z])(?:[.):,]|\Z)")
-_SAYS_LETTER = re.compile(r"(?:answer|option|choice)(?:\s+is)?\s*:?\s*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE)
+_SHORT = frozenset(
+    (
+        "yes",
+        "no",
+        "odd",
+        "even",
+        "true",
+        "false",
+        "none",
+        "red",
+        "blue",
+        "man",
+        "men",
+        "boy",
+        "cat",
+        "dog",
+        "sun",
+        "mon",
+        "tue",
+        "wed",
+        "thu",
+        "fri",
+        "sat",
+    )
+)
+_NOT_WORDS = re.compile(
+    r"sqrt|infty|sin|cos|tan|log|pi\b|theta|alpha|beta|infinity|solution|\b(?:empty|null) set|\breals?\b"
+)
+_CHOSEN = re.compile(
+    r"\(([A-H])\)(?: .*)?|([A-H])(?:[.):]+(?: .*)?)?|(?:choice|option) ?\(?([A-H])\)?", re.I | re.DOTALL
+)
+_SAYS_LETTER = re.compile(r"(?:answer|option|choice)(?:\s++is)?\s*+:?\s*+\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE)
 
 
 def normalise(text: str) -> str:
@@ -78,7 +110,7 @@ def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
 
 def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
     """Which option an answer means: a letter, a letter with its text, or the text of exactly one option."""
-    text = normal(answer[:LONGEST_ANSWER])
+    text = normalize(answer[:LONGEST_ANSWER])
     same = [letter for letter, option in options.items() if exact_match(text, option)]
     same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
     if len(same) == 1:
@@ -109,3 +141,36 @@ def grade_choice(reply: str, gold: str, options: Mapping[str, str]) -> Verdict:
     letter = chosen_letter(answer, options)
     correct = letter is not None and letter == gold
     return Verdict(correct, float(correct), answer[:200], f"chose {letter}" if letter else "no option")
+
+
+def find_words(gold: str) -> tuple[str, ...] | None:
+    """The words of a gold in normal form that is a word, a phrase or the letter of a choice; None if it is mathematics.
+
+    >>> find_words("Evelyn"), find_words("xy"), find_words("(C)")
+    (('evelyn',), None, ('C',))
+    """
+    if re.fullmatch(r"[A-H]|\([A-H]\)", gold):
+        return (gold.strip("()"),)
+    parts = re.findall("[A-Za-z]+", gold)
+    if not parts or not re.fullmatch(r"[A-Za-z .'-]+", gold) or _NOT_WORDS.search(gold.lower()):
+        return None
+    is_phrase = any(len(part) > 3 or part.lower() in _SHORT for part in parts)
+    return _list_words(gold) if is_phrase or all(len(part) > 1 and part.istitle() for part in parts) else None
+
+
+def _list_words(text: str) -> tuple[str, ...]:
+    found = re.findall(r"[^\W_]+", text.lower())
+    return tuple(word for word in found if word not in ("a", "an", "the")) or tuple(found)
+
+
+def same_words(gold: tuple[str, ...], answer: str) -> bool:
+    """Is the answer the same words, perhaps after "the answer is"? A choice may have its text behind its letter."""
+    bare = re.sub(
+        r"(?i)(?:so,? |thus,? |hence,? )?(?:the |my )?(?:final |correct )?(?:answer|result|it)\b ?(?:is|=|:)+ ?",
+        "",
+        answer,
+    )
+    if len(gold[0]) == 1 and gold[0].isupper():
+        found = _CHOSEN.fullmatch(bare.strip())
+        return found is not None and next(letter for letter in found.groups() if letter).upper() == gold[0]
+    return gold in (_list_words(answer), _list_words(bare))

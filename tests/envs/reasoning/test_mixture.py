@@ -234,4 +234,4 @@ def test_members_and_kinds_exclude_each_other() -> None:
             open_env(MixtureEnv, members=TWO_SEEDS, **option)
     verified = [{**TWO_SEEDS[0], "options": {"size": "tiny", "verifier": "math-verify"}}, TWO_SEEDS[1]]
     versions = open_env(MixtureEnv, members=verified).get_verifier_version().split()
-    assert len(versions) == 2 and versions[0].startswith("math-verify-") and versions[1].startswith("math/")
+    assert len(versions) == 2 and versions[0].startswith("math-verify-") and versions[1].startswith("exact/")

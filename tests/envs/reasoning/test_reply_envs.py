@@ -219,7 +219,7 @@ def test_who_does_not_know_the_gold_is_not_graded(cls: type[ReplyEnv]) -> None:
 
 def test_every_world_tells_the_version_of_its_verifier() -> None:
     versions = [open_env(cls, size="tiny").get_verifier_version() for cls in REPLY_ENVS]
-    assert [version.partition("/")[0] for version in versions] == ["math", "qa", "code"]
+    assert [version.partition("/")[0] for version in versions] == ["exact", "qa", "code"]
 
 
 def test_pools_are_made_of_plain_records() -> None:
@@ -312,8 +312,8 @@ def test_the_overlap_of_words_can_be_the_score() -> None:
 
 
 def test_an_evaluation_prints_the_numbers_of_two_verifiers() -> None:
-    """The library on the whole reply finds no plain number between answer tags, the rules do; both read a box."""
-    env = open_env("fedagentgym/Math-v0", size="tiny", verifier="rules", compare=["math-verify-reply"] * 2)
+    """The library on the whole reply finds no plain number between answer tags, exact arithmetic does; both read a box."""
+    env = open_env("fedagentgym/Math-v0", size="tiny", verifier="exact", compare=["math-verify-reply"] * 2)
     plain = open_env("fedagentgym/Math-v0", size="tiny")
     assert env.reward_names == (*plain.reward_names, "accuracy/math-verify-reply") and env.task_set == plain.task_set
     task = env.pool[0]

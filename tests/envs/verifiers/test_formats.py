@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedagentgym.envs.verifiers.formats import (
     ToolCall,
     code_format,
+    extract_answer,
     format_rewards,
     last_answer,
     last_fenced_code,
@@ -19,7 +20,6 @@ from fedagentgym.envs.verifiers.formats import (
     think_answer_format,
     tool_call,
 )
-from fedagentgym.envs.verifiers.math_text import extract_answer
 
 GOOD = "<think> 1 + 1 = 2 </think> <answer> 2 </answer>"
 

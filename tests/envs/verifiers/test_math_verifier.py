@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -15,16 +16,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.verifiers.math import VERIFIERS, MathVerifier, grade_math, math_verifier_version
-from fedagentgym.envs.verifiers.math_text import extract_answer, normal, refusal, unreadable
-from fedagentgym.envs.verifiers.mathematics.numbers import number
-from fedagentgym.envs.verifiers.mathematics.reading import read
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.reasoning.math import MathEnv
+from fedagentgym.envs.reasoning.mixture import MixtureEnv
+from fedagentgym.envs.verifiers.formats import extract_answer
+from fedagentgym.envs.verifiers.math import (
+    VERIFIERS,
+    MathVerifier,
+    find_refusal,
+    find_stated,
+    grade_math,
+    math_verifier_version,
+)
+from fedagentgym.envs.verifiers.math_exact import Exact, normalize, read_value, squeeze, strip_words
 
 EQUAL = [
     ("18", "18 eggs per day"),
     ("18", "$18.00"),
     ("18", "The answer is 18."),
-    ("18", "Janet makes 18 dollars every day."),
     ("18", "x = 18"),
     ("18", "36/2"),
     ("18", r"18\text{ cm}^2"),
@@ -57,13 +67,10 @@ EQUAL = [
     (r"\pm 2", "2,-2"),
     (r"1 \pm \sqrt{2}", r"1-\sqrt2, 1+\sqrt2"),
     ("(1,2),(3,4)", "(3,4),(1,2)"),
-    ("[1,2)", r"1\le x<2"),
     ("[1,2)", r"x\in[1,2)"),
     (r"1\le x<2", "[1,2)"),
     ("x>3", r"(3,\infty)"),
-    (r"(3,\infty)", "x>3"),
     (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty)\cup(-\infty,2)"),
-    (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3"),
     (r"x \ge 2", r"2 \le x"),
     ("x^2+2x+1", "(x+1)^2"),
     ("(x+1)(x-1)", "x^2-1"),
@@ -194,22 +201,19 @@ def test_the_last_answer_block_and_the_last_box_count() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.fractions(max_denominator=10_000), st.integers(1, 9))
 def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
-    written = f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
-    read = number(normal(written))
-    assert read is not None and read.value == value
-    near = number(normal(f"{value.numerator + step}/{value.denominator}"))
-    assert near is not None and near.value != value
+    assert read_value(normalize(f"\\frac{{{value.numerator}}}{{{value.denominator}}}")) == Exact(value)
+    near = read_value(normalize(f"{value.numerator + step}/{value.denominator}"))
+    assert isinstance(near, Exact) and near.value != value
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(max_size=120))
-@example("²!")  # a digit to Unicode, and no number to Python
-def test_any_text_has_a_verdict_without_computer_algebra_raising(text: str) -> None:
-    assert isinstance(normal(text), str)
-    number(normal(text))
-    read(normal(text))
-    refusal(normal(text))
-    unreadable(text)
+@example("\u00b2!")  # a digit to Unicode, and no number to Python
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    spelled = normalize(find_stated(text))
+    assert normalize(spelled) == normalize(normalize(spelled))
+    for read in (read_value, squeeze, strip_words, find_refusal):
+        read(spelled)
 
 
 def _rewrites(gold: str) -> Iterator[str]:
@@ -350,12 +354,14 @@ def test_a_forked_process_uses_workers_of_its_own(verifier: MathVerifier) -> Non
 
 
 def test_prose_is_not_given_to_computer_algebra(verifier: MathVerifier) -> None:
-    assert verifier.verify("7", "I think that the answer could be something like five or eight").reason == "prose"
+    thought = "I think that the answer could be something like five or eight, but certainly nothing else"
+    assert verifier.verify("7", thought).reason == "not a number"
+    assert verifier.verify(r"\\sqrt2", thought).reason == "prose"
     assert verifier.verify("x+1", r"\sqrt{x} + \sin x \text{ for all } x > 0").reason != "prose"
 
 
 def test_the_version_names_the_library() -> None:
-    assert math_verifier_version().startswith("math/2+math-verify-0.9")
+    assert math_verifier_version().startswith("exact/1+math-verify-0.9")
 
 
 FALSE_CHAINS = (
@@ -379,3 +385,150 @@ TRUE_CHAINS = (
 def test_a_chain_of_equations_is_right_only_if_all_of_it_is_true(verifier: str, form: str) -> None:
     assert [chain for chain in FALSE_CHAINS if grade_math(form.format(chain), "42", verifier).correct] == []
     assert [chain for chain in TRUE_CHAINS if not grade_math(form.format(chain), "42", verifier).correct] == []
+
+
+def test_expressions_that_sympy_rewrites_stay_equal_and_neighbours_do_not(verifier: MathVerifier) -> None:
+    import sympy
+
+    x, y = sympy.symbols("x y")
+    draw = random.Random(5)
+    leaves = [
+        x,
+        y,
+        sympy.Integer(2),
+        sympy.Integer(3),
+        sympy.sqrt(2),
+        sympy.pi,
+        sympy.Rational(1, 2),
+        x**2,
+        sympy.sin(x),
+    ]
+    failed = []
+    for _ in range(60):
+        a, b, c, d = (draw.choice(leaves) for _ in range(4))
+        made = draw.choice([(a + b) * (c - d), (a + b) ** 2 + c, a * b / (c**2 + 1), (a - 2 * b) * (c + 1) + d])
+        rewritten = draw.choice([sympy.expand, sympy.factor, sympy.together])(made)
+        gold, same, other = (sympy.latex(each) for each in (made, rewritten, made + draw.choice([1, x, -y])))
+        if not verifier.verify(gold, same).correct:
+            failed.append(f"{gold} is {same}")
+        if verifier.verify(gold, other).correct:
+            failed.append(f"{gold} is not {other}")
+    assert failed == []
+
+
+def test_golds_of_generated_problems_equal_themselves_and_no_neighbour(verifier: MathVerifier) -> None:
+    pool = open_env(MathEnv, split="all").pool
+    golds = sorted({answer for index in range(0, len(pool), 11) for answer in pool[index].payload.answers})
+    assert len(golds) > 200
+    assert [gold for gold in golds if not verifier.verify(gold, gold).correct] == []
+    neighbours = [pair for pair in itertools.pairwise(golds) if _value(pair[0]) != _value(pair[1])]
+    assert [pair for pair in neighbours if verifier.verify(*pair).correct] == []
+    assert [pair for pair in neighbours if verifier.verify(pair[1], pair[0]).correct] == []
+
+
+def _value(gold: str) -> object:
+    """The same value however the fraction is written, by sympy."""
+    import sympy
+
+    plain = (
+        gold.replace("\\frac{", "(")
+        .replace("}{", ")/(")
+        .replace("}", ")")
+        .replace(")\\pi", ")*pi")
+        .replace("\\pi", "*pi")
+    )
+    return sympy.sympify(plain)
+
+
+_TOKENS = r"""\frac{ \sqrt{ \sqrt[ { } ( ) [ ] \{ \} | , ; : = < > \le \ne \approx \in \cup \cap \setminus \pm ^ _ ^{ _{ ! % ° ' &
+    \\ \begin{pmatrix} \end{pmatrix} \begin{cases} \sin \log \ln \binom \lfloor \overline{3} 0. 1 2 7 9999 x y e i \pi \infty
+    \mathbb{R} \emptyset or and to base mod \pmod{ \equiv \cdot \times / - + * ** ... \ldots ½ ² ⁻³ ∞ √ ٣ \left \text{ m } pm
+    max( cm m/s^2 \langle ]0,1[ 1,234 ^T \quad $ # ~ \u2060 9^{9^9} 9! (999!)^{50} e^{9999} \sin(10^{9999})"""
+TOKENS = _TOKENS.split()
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from(
+        ["7", r"\frac12", "x^2+1", r"\{0,1\}", "(1,2)", "x=1,y=2", "x>2", "y=2x+1", "1:2", "12_5", "x+y<3", r"\sqrt2"]
+    ),
+    st.lists(st.sampled_from(TOKENS), max_size=60),
+    st.sampled_from(["", " "]),
+)
+def test_no_answer_of_hostile_tokens_ends_in_an_error(
+    verifier: MathVerifier, gold: str, tokens: list[str], blank: str
+) -> None:
+    answer = blank.join(tokens)
+    assert isinstance(verifier.verify(gold, answer).correct, bool)
+    assert isinstance(verifier.verify(answer or "1", gold).correct, bool)
+
+
+LARGE = [
+    r"\sin(10^{9999}+\sqrt2)",
+    "(999!)^{50}",
+    r"e^{e^{e^{9}}}",
+    "9999^{9999}",
+    r"\sqrt{2}^{9999}",
+    r"\binom{x}{999.5}",
+]
+LARGE += [r"\cos" * 60 + "(9999^{999})", r"\exp(\exp(\exp(3)))", r"\sqrt2+" * 120 + "1", ",".join([r"\sqrt2+x"] * 24)]
+LARGE += [r"(-\infty,1)\cup" * 50 + "(1,2)", "1:" * 300 + "1", r"\cosh(29999)", "2^{x^{9999}}", "7" + "!" * 30]
+
+
+@pytest.mark.parametrize("answer", LARGE)
+def test_large_values_are_refused_or_computed_without_an_error(verifier: MathVerifier, answer: str) -> None:
+    for gold in ("7", r"\sqrt2", "x+1", "(1,2)", r"\{1,2\}", "x>3"):
+        assert not verifier.verify(gold, answer).correct
+    assert verifier.verify(answer, answer).correct
+
+
+def test_the_library_as_it_is_can_be_chosen() -> None:
+    assert math_verifier_version("math-verify").startswith("math-verify-0.9")
+    env = open_env(MathEnv, size="tiny", verifier="math-verify")
+    assert env.get_verifier_version() == math_verifier_version("math-verify")
+    assert open_env(MathEnv, size="tiny").get_verifier_version() == math_verifier_version()
+    (episode,) = env.step_many(
+        env.reset_many([env.pool.ids[0]], [0]), [env.expert().act(env.reset_many([env.pool.ids[0]], [0])[0])]
+    )
+    assert episode.view.success and episode.view.extra["verdict"] == "math-verify"
+    assert grade_math(r"<answer> x^2+y^2=7 </answer>", "7", "math-verify").correct
+    assert not grade_math(r"<answer> x^2+y^2=7 </answer>", "7").correct
+
+
+def test_a_mixture_hands_the_verifier_on_and_tells_all_versions() -> None:
+    mixed = open_env(MixtureEnv, kinds=("math", "qa"), size="tiny", verifier="math-verify")
+    assert mixed.get_verifier_version().split()[0].startswith("math-verify-")
+    assert mixed.get_verifier_version().split()[1].startswith("qa/")
+    with pytest.raises(FedAgentGymError, match="verifier= is for mathematics"):
+        open_env(MixtureEnv, kinds=("qa",), size="tiny", verifier="math-verify")
+    with pytest.raises(FedAgentGymError, match="verifier"):
+        open_env(MathEnv, size="tiny", verifier="sympy")
+    with pytest.raises(FedAgentGymError, match="verifier"):
+        MathVerifier(verifier="sympy")
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct"),
+    [
+        ("<think> x </think>\n<answer> \\boxed{\\frac{1}{2}} </answer>", True),
+        ("the answer is $0.5$", True),
+        ("<answer> 1/2 </answer>", False),
+        ("a box goes first: \\boxed{7}, then <answer> $\\frac{1}{2}$ </answer>", False),
+        ("", False),
+        ("$ {9^{9^9}} $", False),
+        ("$" * 5_000, False),
+        ("$0.5$" + " " * 200_000, False),
+    ],
+)
+def test_the_library_on_the_whole_reply_looks_for_the_answer_itself(reply: str, correct: bool) -> None:
+    """As published training code does: a number without a box or dollar signs is no answer, and a box goes first."""
+    assert grade_math(reply, "\\frac{1}{2}", "math-verify-reply").correct is correct
+
+
+def test_the_library_on_the_whole_reply_is_named_where_it_judged() -> None:
+    env = open_env(MathEnv, size="tiny", verifier="math-verify-reply")
+    assert env.get_verifier_version() == math_verifier_version("math-verify-reply") == "math-verify-reply-0.9.0"
+    gold = env.pool[0].payload.answers[0]
+    for said, success in ((f"so \\boxed{{{gold}}}", True), (f"<answer> {gold} </answer>", False)):
+        (episode,) = env.step_many(env.reset_many([env.pool.ids[0]], [0]), [said])
+        assert episode.view.success is success

@@ -14,7 +14,8 @@ from fedagentgym.envs.reasoning.generators.problems import Fact, MathProblem, Pr
 from fedagentgym.envs.reasoning.pools import LoadedTask
 from fedagentgym.envs.reasoning.sources.rows import Row, format_plain_number
 from fedagentgym.envs.verifiers.code import Checks, calls_of
-from fedagentgym.envs.verifiers.math_text import last_box, normal, unreadable
+from fedagentgym.envs.verifiers.formats import last_box
+from fedagentgym.envs.verifiers.math_exact import normalize, unreadable
 
 _STEP = re.compile(r"<<[^<>]*>>")
 _PLAIN_BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s+([^\s$,;]*[^\s$,;.])")
@@ -157,7 +158,7 @@ def make_math_task(
     row: Row, split: str, category: str, problem: str, golds: list[str], hardness: float | None, solution: str
 ) -> LoadedTask:
     for gold in golds:
-        if not normal(gold):
+        if not normalize(gold):
             raise row.make_error("answer", f"is empty once it is normalised: {gold[:60]!r}")
         if why := unreadable(gold):
             raise row.make_error("answer", f"cannot be verified ({why}): {gold[:60]!r}")
