@@ -15,7 +15,7 @@ from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.imports import require
 
 Kind = Literal["dataset", "model"]
-HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+HUB_NAME = re.compile(r"\A\w[\w.-]*/\w[\w.-]*", re.ASCII)
 """An owner and a name, as the hub has it."""
 MOST_FILES = 5_000
 """Maximum number of files in a repository that is pulled."""

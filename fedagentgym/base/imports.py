@@ -180,7 +180,7 @@ def find_installed_plugins() -> tuple[EntryPoint, ...]:
 
 def list_announced_ids() -> Iterator[str]:
     """The names of entry points that are environment ids, such as `me/Maze-v0`."""
-    return (point.name for point in find_installed_plugins() if re.fullmatch(r"[\w-]+/[\w-]+-v\d+", point.name))
+    return (point.name for point in find_installed_plugins() if re.fullmatch(r"\A[\w-]+/[\w-]+-v\d+", point.name))
 
 
 def load_installed_plugins() -> None:
@@ -282,7 +282,7 @@ class Registry:
         return len(self._entries)
 
 
-_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_REFERENCE = re.compile(r"\A[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read_docstring(reference: str) -> str | None:

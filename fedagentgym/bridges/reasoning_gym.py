@@ -50,7 +50,7 @@ LEFT_OUT: dict[str, str] = {
 """Generators that this environment leaves out, and why."""
 
 _HARMLESS: dict[str, re.Pattern[str]] = {
-    **dict.fromkeys(("countdown", "puzzle24"), re.compile(r"(?!.*\*\s*\*)[0-9+\-*/(). ]{1,200}")),
+    **dict.fromkeys(("countdown", "puzzle24"), re.compile(r"\A(?!.*\*\s*\*)[0-9+\-*/(). ]{1,200}")),
     **dict.fromkeys(("binary_matrix", "spiral_matrix"), re.compile(r"[0-9\-\[\], \n]*")),
     "n_queens": re.compile(r"[Q_\[\]'\", \n]*"),
     "string_insertion": re.compile(r"[A-Z\[\]'\", ]*"),

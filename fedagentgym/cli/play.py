@@ -47,10 +47,10 @@ COMMANDS = {
     "quit": "leave",
 }
 """Commands that a line may contain instead of an action. None of them takes a turn; a leading colon is allowed."""
-_COMMAND = re.compile(r":?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
+_COMMAND = re.compile(r"\A:?\s*(help|actions|undo|history|quit|save\s+\S.*)", re.IGNORECASE)
 SHOWN_CHOICES = 60
 _GAP = 2
-_CALL = re.compile(r"[a-z_]{1,20}\[.*\]", re.DOTALL)
+_CALL = re.compile(r"\A[a-z_]{1,20}\[.*\]", re.DOTALL)
 
 
 @click.command(epilog="Example: fedagentgym play ALFWorld --env-set size=tiny")
@@ -312,7 +312,7 @@ def needs_words(line: str, view: View) -> str | None:
 
 
 def _list_names(action: str, label: str) -> tuple[str, ...]:
-    inside = re.fullmatch(r"[a-z_]+\[(.*)\]", action, re.DOTALL)
+    inside = re.fullmatch(r"\A[a-z_]+\[(.*)\]", action, re.DOTALL)
     return (label.lower(), *((inside[1].lower(),) if inside else ()))
 
 

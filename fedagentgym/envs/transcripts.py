@@ -21,7 +21,7 @@ from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.envs.view import Episode
 
-_HEADING = re.compile(r"(.+), seed (\d+)")
+_HEADING = re.compile(r"\A(.+), seed (\d+)")
 
 
 class Transcript(NamedTuple):

@@ -18,7 +18,7 @@ from fedagentgym.federation.exchange import StateName
 
 Heads = Mapping[int, StateName]
 _SEAL = len(bytes_digest(b""))
-_FILE = re.compile(r"(\d{4,})-(\d{3,})\.(?:state|answer)")
+_FILE = re.compile(r"\A(\d{4,})-(\d{3,})\.(?:state|answer)")
 
 
 class StateStore:

@@ -30,7 +30,7 @@ from fedagentgym.base.progress import show_progress
 
 MOST_EXPANDED = 100
 _LICENCE = re.compile(r"LICEN[CS]E[^/]*")
-_WANTED = re.compile(r"[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md")
+_WANTED = re.compile(r"\A(?:[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md)")
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ import re
 from typing import Literal, NamedTuple
 
 _OPEN, _CLOSE = "<action>", "</action>"
-_PAIR = re.compile(r"<action>(.*?)</action>", re.DOTALL)
-_PLAIN = re.compile(r"\s*<action>(.*?)</action>\s*", re.DOTALL)
-_THOUGHTFUL = re.compile(r"\s*<think>(.*?)</think>\s*<action>(.*?)</action>\s*", re.DOTALL)
+_PLAIN = re.compile(r"\A\s*+<action>(.*?)</action>\s*+", re.DOTALL)
+_THOUGHTFUL = re.compile(r"\A\s*+<think>(?>(.*?)</think>\s*<action>)(.*?)</action>\s*+", re.DOTALL)
 _TAG = re.compile(r"</?(?:think|action)>")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -38,8 +37,9 @@ def parse_strict(reply: str, think: bool) -> ParsedReply:
     whole = (_THOUGHTFUL if think else _PLAIN).fullmatch(reply)
     if whole is not None and not any(_TAG.search(part) for part in whole.groups()) and whole.groups()[-1].strip():
         return ParsedReply(whole.groups()[-1].strip(), True)
-    pair = _PAIR.search(reply)
-    return ParsedReply(pair.group(1).strip() if pair else "", False)
+    _, _, behind = reply.partition(_OPEN)
+    action, closed, _ = behind.partition(_CLOSE)
+    return ParsedReply(action.strip() if closed else "", False)
 
 
 def parse_published(reply: str, think: bool, tail: int = 30) -> ParsedReply:

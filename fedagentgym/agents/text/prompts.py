@@ -27,7 +27,7 @@ OBSERVATION = "{observation}"
 """The part of a `request` that is replaced by the first observation."""
 SHORTEST_RUN = 10
 """Actions that count up and are this many or more are shown by the first two and the last."""
-_NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
+_NUMBERED = re.compile(r"\A(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
 
 
 Message = dict[str, str]

@@ -185,7 +185,7 @@ def infer_scene(path: Path) -> str:
     'FloorPlan14'
     """
     for part in reversed(path.parts[:-1]):
-        if found := re.fullmatch(r"[a-z_]+(?:-\w+){3}-(\d+)", part):
+        if found := re.fullmatch(r"\A[a-z_]+(?:-\w+){3}-(\d+)", part):
             return f"FloorPlan{found[1]}"
     return ""
 
