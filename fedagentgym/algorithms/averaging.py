@@ -33,7 +33,7 @@ from fedagentgym.algorithms.reports import (
     summarise_local_models,
 )
 from fedagentgym.algorithms.runtime import Site, copy_arrays
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import (
     HELD_BYTES,
@@ -317,6 +317,11 @@ class AveragingSteps(BaseAlgorithm[L]):
             return state
         else:
             weights = self.client_weights(used, this_round)
+            if len(weights) != len(used) or not all(0 <= weight < float("inf") for weight in weights):
+                raise OptionError(
+                    f"client_weights of {settings.name} is to return a number of at least 0 for each of {len(used)} replies, got"
+                    f" {show_value(weights)}"
+                )
             if not settings.rule.uses_weights and len(set(weights)) > 1:
                 raise self._refuse_weights()
             if isinstance(settings.rule, LossRule):
@@ -328,6 +333,11 @@ class AveragingSteps(BaseAlgorithm[L]):
                 update = settings.checks.clip(theta, update, reply.update_norm)
             accumulator.add(update, weight)
         combined = accumulator.finish()
+        if not isinstance(combined, ServerState):
+            raise OptionError(
+                f"the aggregation rule {settings.rule.name} is to give a ServerState, got {show_value(combined)}"
+            )
+        combined.check_shapes(theta, f"the aggregation rule {settings.rule.name}")
         if not settings.takes_server_step:
             return combined
         return step_server(state, combined, settings.server_step, settings.server_momentum)

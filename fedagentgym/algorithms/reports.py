@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.algorithms.runtime import Runtime, Site
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.message import Message
@@ -125,10 +125,17 @@ REFUSED = "report/refused"
 """The metric that counts what was left out of a client's report."""
 
 
+class Metrics(dict[str, float]):
+    """Numbers by name, of which an unknown one is asked for with the nearest name that there is."""
+
+    def __missing__(self, name: str) -> float:
+        raise unknown_name_error("metric", name, self)
+
+
 class Report(NamedTuple):
     """A client's report: numbers by name, and the episodes that it shows."""
 
-    metrics: dict[str, float]
+    metrics: Metrics
     episodes: list[str]
 
 
@@ -145,7 +152,8 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
         if not (_is_metric(name, value) and 0 <= value <= most and value == int(value)):
             problem = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
             return Failure(client, "refused", f"its report: {problem}")
-    kept = {name: float(value) for name, value in islice(metrics.items(), MOST_METRICS) if _is_metric(name, value)}
+    named = islice(metrics.items(), MOST_METRICS)
+    kept = Metrics({name: float(value) for name, value in named if _is_metric(name, value)})
     shown = []
     for one in episodes[:samples]:  # as lines; what is no episode, or could not be read again, is left out
         with contextlib.suppress(DataError):

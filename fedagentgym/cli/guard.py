@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import click
 
+from fedagentgym.base.blame import find_blame
 from fedagentgym.base.errors import (
     FedAgentGymError,
     OptionError,
@@ -108,4 +109,6 @@ def _tell_unexpected(error: BaseException) -> int:
                 file.write(f"command: {sys.argv!r}\n{text}")
             where = f"the full trace is in {name}"
             break
+    if (blame := find_blame(error)) is not None:
+        return _tell(f"{blame.describe(error)}; {where}")
     return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, show_value
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import Application
@@ -43,6 +43,26 @@ class ServerState:
     def message(self) -> Message:
         """The state as stored."""
         return Message(weights=self.parameters, sets={OPTIMIZER: self.optimizer}, control=self.memory)
+
+    def check_shapes(self, like: Mapping[str, Array], what: str) -> None:
+        """Refuse parameters that are not arrays with these names and shapes.
+
+        Args:
+            like: The arrays.
+            what: What gave this state, for the error.
+
+        Raises:
+            DataError: Which parameter is missing, of another shape, or no array.
+        """
+        for name in (*like, *self.parameters):
+            if name not in self.parameters:
+                raise DataError(f"{what} left out the parameter {name!r}")
+            if name not in like:
+                raise DataError(f"{what} gave a parameter {name!r}, which there was not before")
+            found, shape = self.parameters[name], like[name].shape
+            if not isinstance(found, np.ndarray) or found.shape != shape:
+                given = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else show_value(found)
+                raise DataError(f"{what} gave {given} for {name!r}, which is an array of shape {shape}")
 
     @property
     def digest(self) -> str:

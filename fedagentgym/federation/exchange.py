@@ -24,6 +24,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 
 import numpy as np
 
+from fedagentgym.base.blame import find_blame
 from fedagentgym.base.devices import here
 from fedagentgym.base.encoding import MAX_BITS, Pieces, bytes_digest, encode, join_pieces
 from fedagentgym.base.errors import DataError, ProcessUnusableError
@@ -290,7 +291,8 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         raise
     except Exception as error:
         here().check_alike(error)
-        text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
+        blame = find_blame(error)
+        text = clean_text(f"{type(error).__name__}: {error}" if blame is None else blame.describe(error), LONGEST_ERROR)
         detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)
         return Reply(request.client, "error", error=text, detail=detail, seconds=time.monotonic() - started)
 

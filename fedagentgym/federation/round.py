@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fedagentgym.base.devices import here
 from fedagentgym.base.encoding import bytes_digest
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.files import remove_partial, write_atomic
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
 from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
@@ -149,14 +149,13 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
             metrics.restore([], 0)
         else:
             commit = _check_newest(run, chain)
-            backend.prune(commit.heads)
             evaluation, records = chain.evaluations.get(commit.round), chain.list_records()
             if evaluation is None and _is_evaluation_due(plan, commit.round):  # it was killed before or during it
                 metrics.restore(records[:-1], 0)
                 evaluation, began = _evaluate_and_log(run, commit), None
             else:
                 metrics.restore(records, 1)
-                rounds.keep_only(plan.keep_rounds, best_rounds(metrics.records))
+                _remove_old(run)
 
         while commit is None or commit.round < plan.settings.rounds:
             commit = play_round(run, commit, evaluation, began)
@@ -200,10 +199,12 @@ def play_round(
         this_round = Round(number, settings.rounds, plan.seed, drawn, clients, run.secret)
 
         # Apply. The method combines the replies into the next global state; one with a NaN would spoil every later round.
-        if before is None:
-            result = algorithm.prepare(algorithm.initial_state(), this_round)
-        else:
-            result = algorithm.run_round(before.state, this_round)
+        begun = algorithm.initial_state() if before is None else before.state
+        result = (algorithm.prepare if before is None else algorithm.run_round)(begun, this_round)
+        hook = f"{'prepare' if before is None else 'run_round'} of {type(algorithm).__name__}"
+        if not isinstance(result, RoundResult):
+            raise OptionError(f"{hook} is to return a RoundResult, got {show_value(result)}")
+        result.state.check_shapes(begun.parameters, hook)
         check_finite(result.state, number)
         record = _make_record(plan, this_round, result, before, time.monotonic() - started)
 
@@ -223,7 +224,6 @@ def play_round(
         commit = Commit(number, result.state.digest, clients.heads, record, links, result.state)
         run.check_place()
         run.rounds.write(commit)
-        backend.prune(clients.heads)
     return commit
 
 
@@ -287,8 +287,14 @@ def _evaluate_and_log(run: OpenRun, commit: Commit) -> Mapping[str, Any] | None:
     run.metrics.append(record)
     for observer in plan.observers:
         observer.round_done(record)
-    run.rounds.keep_only(plan.keep_rounds, best_rounds(run.metrics.records))
+    _remove_old(run)
     return evaluation
+
+
+def _remove_old(run: OpenRun) -> None:
+    """Remove the global states of old rounds, and the client states to which no round that is kept refers."""
+    run.rounds.keep_only(run.plan.keep_rounds, best_rounds(run.metrics.records))
+    run.backend.prune([run.rounds.read_note(number).heads for number in run.rounds.list_rounds()])
 
 
 def _check_newest(run: OpenRun, chain: Chain) -> Commit:

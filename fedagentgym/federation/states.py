@@ -1,14 +1,14 @@
 """Client states, stored where they outlive every worker.
 
 One store per machine that keeps clients: the server's for the in-process backend, each client's own machine in a deployment. A
-state is stored under (round, call) and never changed. `commit` writes the states to which a round's commit refers and removes
-those that no commit needs any more: states of the previous commit stay until the next one is durable.
+state is stored under (round, call) and never changed. `commit` writes the states to which a round's commit refers; `prune` keeps
+those of the rounds whose global states are kept, so that a run can go on from each of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedagentgym.base.encoding import bytes_digest
@@ -38,7 +38,6 @@ class StateStore:
         self._folder = folder
         self._write_through = write_through
         self._memory: dict[tuple[int, StateName], bytes] = {}
-        self._previous: dict[int, StateName] = {}
         self._stored: set[tuple[int, StateName]] = set()
         """The clients and calls that have a file."""
         for file in folder.glob("*/*") if folder is not None else ():
@@ -82,10 +81,9 @@ class StateStore:
             if self._folder is not None and (client, name) in self._memory:
                 self._write(client, name, self._memory[client, name])
 
-    def prune(self, heads: Heads) -> None:
-        """After the commit of `heads`: remove states to which neither it nor the previous commit refers."""
-        kept = set(heads.items()) | set(self._previous.items())
-        self._previous = dict(heads)
+    def prune(self, rounds: Iterable[Heads]) -> None:
+        """Remove the states to which none of these rounds refers."""
+        kept = {head for heads in rounds for head in heads.items()}
         if self._folder is None:
             self._memory = {key: state for key, state in self._memory.items() if key in kept}
         else:

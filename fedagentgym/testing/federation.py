@@ -187,7 +187,7 @@ def check_backend(name: str, *, workers: int = 0, **options: object) -> None:
             _same(name, backend, reference, _requests(third, second), "a call after one that failed")
             for each in (backend, reference):
                 each.commit(dict.fromkeys(CLIENTS, third))
-                each.prune(dict.fromkeys(CLIENTS, third))
+                each.prune([dict.fromkeys(CLIENTS, third)])
             _same(
                 name, backend, reference, _requests(StateName(2, 0), third), "a call that starts from a committed state"
             )

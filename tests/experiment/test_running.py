@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +218,32 @@ def test_a_saved_split_and_tensorboard(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "tensorboard").iterdir())
     worked = train(plain, [f"output.folder={tmp_path / 'pool'}", "federation.workers=1", "federation.rounds=1"])
     assert worked.digest == result.digest
+
+
+class Killed(Exception):
+    pass
+
+
+class Killer:
+    """Ends a run after its third round."""
+
+    def begin(self, rounds: int) -> None: ...
+
+    def round_done(self, record: Mapping[str, Any]) -> None:
+        if record["round"] == 3:
+            raise Killed
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_a_run_goes_back_rounds_after_a_resume(back: int, tmp_path: Path) -> None:
+    """States of clients are kept as long as the global states of the rounds that refer to them."""
+    method = {"algorithm": {"name": "scaffold", "local_steps": 1}, "federation": {"rounds": 4}}
+    plain = merge(merge(SMALL_CONFIG, method), {"output": {"folder": str(tmp_path / "run"), "keep_rounds": 3}})
+    with pytest.raises(Killed):
+        train(plain, observers=[Killer()])
+    finished = resume(tmp_path / "run")
+    kept = sorted(path.parent.name for path in (tmp_path / "run" / "rounds").glob("*/global.bin"))
+    for number in kept[-back:]:
+        shutil.rmtree(tmp_path / "run" / "rounds" / number)
+    (tmp_path / "run" / "result.json").unlink()
+    assert resume(tmp_path / "run").digest == finished.digest

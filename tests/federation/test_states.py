@@ -18,21 +18,17 @@ def test_a_client_without_a_state_has_none() -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_states_live_until_the_commit_after_the_next(tmp_path: Path, on_disk: bool) -> None:
+def test_states_live_as_long_as_a_kept_round_refers_to_them(tmp_path: Path, on_disk: bool) -> None:
     store = StateStore(tmp_path if on_disk else None)
-    store.put(5, FIRST, b"one")
+    for name, state in ((FIRST, b"one"), (SECOND, b"two"), (THIRD, b"three")):
+        store.put(5, name, state)
     store.commit({5: FIRST})
-    store.prune({5: FIRST})
-    store.put(5, SECOND, b"two")
-    store.put(5, THIRD, b"three")
-    assert store.get(5, SECOND) == b"two"
     store.commit({5: THIRD})
-    store.prune({5: THIRD})
-    assert store.get(5, THIRD) == b"three"
-    assert store.get(5, FIRST) == b"one"
+    store.prune([{5: FIRST}, {5: THIRD}])
+    assert store.get(5, THIRD) == b"three" and store.get(5, FIRST) == b"one"
     with pytest.raises(DataError):
         store.get(5, SECOND)
-    store.prune({5: THIRD})
+    store.prune([{5: THIRD}])
     with pytest.raises(DataError):
         store.get(5, FIRST)
     assert store.get(5, THIRD) == b"three"
@@ -70,7 +66,7 @@ def test_a_damaged_state_is_noticed(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     store.put(5, FIRST, b"one")
     store.commit({5: FIRST})
-    store.prune({5: FIRST})
+    store.prune([{5: FIRST}])
     file = next(tmp_path.rglob("*.state"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match="damaged"):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from fedagentgym.agents.protocols import Move, RowPlayers
 from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import Dialogue, Template
+from fedagentgym.base.blame import find_blame
 from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
 from fedagentgym.envs.protocols import get_action_tail
 
@@ -170,5 +171,6 @@ def errors_of(agent: Agent, method: str, episode: Episode) -> Iterator[None]:
     except FedAgentGymError:
         raise
     except Exception as error:
-        where = f"turn {episode.turn + 1} of {episode.task.id}"
-        raise OptionError(f"agent {agent.name!r}: {method} failed at {where}: {describe_error(error)}") from error
+        where, blame = f"turn {episode.turn + 1} of {episode.task.id}", find_blame(error)
+        line = "" if blame is None else f" ({blame.file}, line {blame.line})"
+        raise OptionError(f"agent {agent.name!r}: {method} failed at {where}: {describe_error(error)}{line}") from error

@@ -45,11 +45,11 @@ class Backend(Protocol):
             heads: The present state of each client.
         """
 
-    def prune(self, heads: Mapping[int, StateName]) -> None:
+    def prune(self, rounds: Iterable[Mapping[int, StateName]]) -> None:
         """Remove old client states; called after a round is committed.
 
         Args:
-            heads: The present state of each client, which must stay.
+            rounds: The state of each client after every round that is kept, which must stay.
         """
 
     def close(self) -> None:

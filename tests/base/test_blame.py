@@ -1,0 +1,168 @@
+"""Errors in a user's own code: one sentence with the file and line of that code, and what the hook expects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedagentgym.base.blame import find_blame
+from fedagentgym.cli.main import main
+
+PLUGIN = """
+from dataclasses import replace
+from typing import Literal
+
+import fedagentgym
+from fedagentgym.algorithms import Averaging, AveragingSettings
+from fedagentgym.envs import TaskPool, TextEnv, View
+from fedagentgym.federation import AggregationRule
+
+
+class Lamp(TextEnv):
+    id = "mine/Lamp-v0"
+    role = "You switch a lamp on."
+    action_help = "on or off"
+
+    def load_pool(self, split):
+        LOAD_POOL
+        return TaskPool.from_records([{"category": "lamp", "payload": [split, i]} for i in range(9)], env=self.id, split=split)
+
+    def begin(self, task, seed):
+        BEGIN
+        return 0, View(observation="It is dark.", admissible=("on", "off"))
+
+    def advance(self, state, action):
+        ADVANCE
+        return 1, View("It is light.", ("on", "off"), 1.0, 1.0, True, True)
+
+
+class MineSettings(AveragingSettings):
+    name: Literal["mine"] = "mine"
+
+
+class Mine(Averaging[MineSettings]):
+    settings_class = MineSettings
+
+    def train_client(self, state, message, client):
+        TRAIN_CLIENT
+        return super().train_client(state, message, client)
+
+    def client_weights(self, replies, this_round):
+        weights = [1.0 for reply in replies]
+        CLIENT_WEIGHTS
+        return weights
+
+    def run_round(self, state, this_round):
+        result = super().run_round(state, this_round)
+        RUN_ROUND
+        return result
+
+
+class Sum:
+    def __init__(self, state):
+        self.state, self.last = state, None
+
+    def add(self, update, weight):
+        ADD
+        self.last = update
+
+    def finish(self):
+        parameters = dict(self.last)
+        FINISH
+        return replace(self.state, parameters=parameters)
+
+
+class Last(AggregationRule):
+    uses_weights = True
+
+    def begin(self, state):
+        return Sum(state)
+
+
+fedagentgym.register_env("mine/Lamp-v0", Lamp, replace=True)
+fedagentgym.register_algorithm("mine", Mine, replace=True)
+fedagentgym.register_aggregation("last", Last, replace=True)
+"""
+HOOKS = re.findall(r"^ +([A-Z_]{3,})$", PLUGIN, re.MULTILINE)
+RUN = {
+    "name": "mine",
+    "env": {"id": "mine/Lamp-v0"},
+    "agent": "untrained-tiny",
+    "partition": {"clients": 2, "tasks_per_client": 3},
+    "learning": {"tasks_per_step": 1, "group_size": 2},
+    "algorithm": {"name": "mine", "local_steps": 1, "aggregation": "last"},
+    "federation": {"rounds": 1},
+    "evaluation": {"tasks": 1},
+}
+
+
+def write_plugin(folder: Path, **lines: str) -> Path:
+    text = PLUGIN
+    for hook in HOOKS:
+        text = text.replace(f" {hook}\n", f" {lines.get(hook, 'pass')}\n")
+    file = folder / "mine.py"
+    file.write_text(text)
+    return file
+
+
+def train_plugin(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `fedagentgym train` says of a run with this plugin, which must fail as a mistake of the user does."""
+    config = file.with_name("run.yaml")
+    config.write_text(yaml.safe_dump({**RUN, "output": {"folder": str(file.with_name("run"))}}))
+    assert main(["train", str(config), "--plugin", str(file), "--force"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("fedagentgym: ") and "report it" not in said
+    return said
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_the_line_of_a_users_hook_that_fails_is_named(
+    hook: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_plugin(tmp_path, **{hook: "typo.lower()"})
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "typo" in text)
+    said = train_plugin(file, capsys)
+    assert f"{file}, line {line}" in said and "name 'typo' is not defined" in said and hook.lower() in said
+
+
+@pytest.mark.parametrize(
+    ("hook", "line", "told"),
+    [
+        ("CLIENT_WEIGHTS", "weights = weights[:-1]", r"client_weights of mine .* each of 2 replies, got .\[1.0\]"),
+        ("CLIENT_WEIGHTS", "weights[0] = float('nan')", "client_weights of mine .*nan"),
+        ("CLIENT_WEIGHTS", "replies[0].metrics['succes']", "unknown metric 'succes': did you mean 'success'"),
+        (
+            "FINISH",
+            "parameters = {name: 3.0 for name in parameters}",
+            "rule last gave '3.0' for '.*', which is an array",
+        ),
+        ("FINISH", "parameters.popitem()", "the aggregation rule last left out the parameter"),
+        ("FINISH", "return 3", "the aggregation rule last is to give a ServerState, got '3'"),
+        ("RUN_ROUND", "return None", "run_round of Mine is to return a RoundResult, got 'None'"),
+        (
+            "RUN_ROUND",
+            "result = replace(result, state=replace(state, parameters={}))",
+            "Mine left out the parameter",
+        ),
+    ],
+)
+def test_a_wrong_answer_of_a_hook_is_one_sentence(
+    hook: str, line: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert re.search(told, train_plugin(write_plugin(tmp_path, **{hook: line}), capsys))
+
+
+def test_the_sentence_says_what_the_hook_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = train_plugin(write_plugin(tmp_path, BEGIN="typo"), capsys)
+    assert "begin(self, task" in said and "TextEnv asks for" in said
+
+
+def test_code_of_this_package_alone_is_blamed_on_nobody() -> None:
+    from fedagentgym.base.encoding import canonical_json
+
+    with pytest.raises(Exception) as caught:
+        canonical_json(object())  # type: ignore[arg-type]
+    assert find_blame(caught.value) is None
