@@ -15,12 +15,14 @@ instance's own class. Plain settings are laid over each other by `merge`, and ch
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from fedagentgym.base.encoding import to_plain_numbers
@@ -29,6 +31,8 @@ from fedagentgym.base.imports import Registry
 
 MOST_BITS = 64
 """Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
+LEAST_SIZE, GREATEST_SIZE = 1e-150, 1e150
+"""Numbers in settings other than 0 lie between these in size: their squares and quotients are numbers too."""
 MOST_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
 
@@ -55,8 +59,7 @@ class Settings(BaseModel):
         if isinstance(data, Mapping):
             data = to_plain_numbers(data)
             for key, value in data.items():
-                if isinstance(value, int) and value.bit_length() > MOST_BITS:
-                    raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
+                _check_numbers(key, value, cls.model_fields.get(str(key)))
         return data
 
     @classmethod
@@ -77,6 +80,29 @@ class Settings(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
+
+
+def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
+    """Refuse numbers with which nothing can be computed, and a bool where only a number can stand."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(key, item, field)
+    elif isinstance(value, bool):
+        kinds = set() if field is None else _list_types(field.annotation)
+        if kinds & {int, float} and not kinds & {bool, Any, object}:
+            raise ValueError(f"{key} is a number, not {value}")
+    elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
+    elif isinstance(value, float) and value and math.isfinite(value) and not LEAST_SIZE <= abs(value) <= GREATEST_SIZE:
+        raise ValueError(f"{key} is 0 or between {LEAST_SIZE:g} and {GREATEST_SIZE:g} in size, not {value:g}")
+
+
+def _list_types(annotation: Any) -> set[Any]:
+    """All types within an annotation such as `tuple[Annotated[int, Field(ge=0)], ...] | None`."""
+    parts = get_args(annotation)
+    if not parts:
+        return {annotation} if isinstance(annotation, type) or annotation is Any else set()
+    return set[Any]().union(*map(_list_types, parts))
 
 
 def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: Any) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import DataError, OptionError
 
 CONFIDENCE = 0.95
 LEVEL = 0.05
@@ -34,7 +34,23 @@ HALF_A_TASK = 0.005
 """Added to both sides of odds, so that shares of 0 and 1 have some: half a task of a hundred."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
+LARGEST = 1e70
+"""Values are described up to this size: the squares of their variances are still numbers."""
 Values = NDArray[np.float64]
+
+
+def check_size(values: Sequence[float] | Values) -> None:
+    """Refuse values that have no variance: infinite, too large, or no numbers at all.
+
+    >>> check_size([0.5, 1e308])
+    Traceback (most recent call last):
+    fedagentgym.base.errors.DataError: means and differences are of numbers up to 1e+70 in size, got 1e+308
+    """
+    array = np.asarray(values, np.float64)
+    fits = np.abs(array) <= LARGEST  # False for NaN
+    if not fits.all():
+        odd = float(array[~fits].flat[0])
+        raise DataError(f"means and differences are of numbers up to {LARGEST:g} in size, got {odd:g}")
 
 
 class Estimate(NamedTuple):
@@ -109,6 +125,8 @@ def estimate_tasks(
     >>> round(float(low[0]), 3), round(float(high[0]), 3)
     (0.0, 0.49)
     """
+    for values in strata:
+        check_size(values)
     means: Values = np.mean([values.mean(axis=0) for values in strata], axis=0)
     share = np.asarray(bounded, bool)
     low, high = means.copy(), means.copy()
@@ -158,6 +176,8 @@ def compare_tasks(strata: Sequence[Values], *, bounded: bool, margin: float = 0.
     Differences of shares are at most 1: two further tasks are counted in the interval and the test, one for each side (Bonett
     and Price), so that a few tasks with the same outcome decide nothing. Other measures have a plain paired t test.
     """
+    for values in strata:
+        check_size(values)
     mean = float(np.mean([values.mean() for values in strata]))
     if not bounded and min(map(len, strata)) < 2:
         return Difference(mean)
@@ -188,6 +208,7 @@ def estimate_replicates(values: Sequence[float]) -> Spread:
     >>> estimate_replicates([0.5, 0.7])
     Spread(mean=0.6, low=None, high=None)
     """
+    check_size(values)
     mean = math.fsum(values) / len(values)
     if len(values) < FEWEST_REPLICATES:
         return Spread(mean, None, None)
@@ -211,6 +232,7 @@ def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: S
         log_odds: of shares, the same differences in log odds. p is then the larger one of the two tests, and 1 if the means
             have different signs: rows differ if they do so on both scales.
     """
+    check_size(values)
     mean = math.fsum(values) / len(values)
     if len(values) < FEWEST_REPLICATES:
         return Difference(mean, values=tuple(values))

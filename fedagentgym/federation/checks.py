@@ -71,7 +71,9 @@ class PrivacySettings(Settings):
     """`algorithm: {privacy: {clip_norm: 0.5, noise_multiplier: 1.0, delta: 1.0e-3}}`."""
 
     clip_norm: float = Field(gt=0.0, description="C: greatest norm of a client's update")
-    noise_multiplier: float = Field(gt=0.0, description="z: standard deviation of the noise on the sum, in units of C")
+    noise_multiplier: float = Field(
+        gt=0.0, le=1e4, description="z: standard deviation of the noise on the sum, in units of C"
+    )
     delta: float = Field(gt=0.0, lt=1.0, description="probability with which epsilon may not hold; below 1 / clients")
     secret: bool = Field(
         default=True,
