@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -31,8 +32,8 @@ from fedagentgym.base.imports import Registry
 
 MOST_BITS = 64
 """Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
-LEAST_SIZE, GREATEST_SIZE = 1e-150, 1e150
-"""Numbers in settings other than 0 lie between these in size: their squares and quotients are numbers too."""
+LEAST_SIZE, GREATEST_SIZE = sys.float_info.min, 1e150
+"""Numbers in settings other than 0 lie between these in size: smaller ones lose digits, greater ones have no square."""
 MOST_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
 

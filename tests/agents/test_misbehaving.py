@@ -178,7 +178,7 @@ CASES: dict[str, tuple[Behaviour, str]] = {
 def test_a_misbehaving_server_is_one_sentence(name: str) -> None:
     behaviour, message = CASES[name]
     with serve(behaviour) as url:
-        endpoint = make_endpoint(url)
+        endpoint = make_endpoint(url, timeout=0.5 if message == LATE else 20.0)
         tracemalloc.start()
         try:
             with pytest.raises(EndpointError, match=message) as raised:
