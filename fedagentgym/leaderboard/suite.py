@@ -118,6 +118,9 @@ class Scenario(Settings):
     options: dict[str, Any] = Field(default_factory=dict, description="agents: the environment's options")
     tasks: int | None = Field(default=None, ge=1, description="agents: tasks played here, in place of ranking.tasks")
     changes: tuple[str, ...] = Field(default=(), description="methods: a.b=value, as for `fedagentgym train --set`")
+    worlds: dict[int, tuple[str, ...]] = Field(
+        default_factory=dict, description="methods: further changes in each world, by its number; all worlds or none"
+    )
     axis: str | None = Field(default=None, description="scenarios of one axis differ in heterogeneity alone")
     level: float | None = Field(default=None, description="place on the axis; 0 is the uniform division")
     methods_differ: bool = Field(default=True, description="false: known to show no difference between methods")
@@ -287,7 +290,7 @@ class Suite(Settings):
         if self.track == "methods":
             return self
         for name, scenario in self.scenarios.items():
-            if scenario.env is None or scenario.changes:
+            if scenario.env is None or scenario.changes or scenario.worlds:
                 raise ValueError(f"scenario {name!r}: on the agents track a scenario has an env and no changes")
         if self.config is not None or self.changes or self.world:
             raise ValueError("on the agents track there is no configuration to be changed")
@@ -315,9 +318,14 @@ class Suite(Settings):
             )
         if self.selection.split == self.ranking.split and self.ranked_round == "best":
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
+        seeds = (*self.seeds, *(() if self.tuning is None else self.tuning.worlds))
         for name, scenario in self.scenarios.items():
             if scenario.env is not None or scenario.options or scenario.tasks is not None:
                 raise ValueError(f"scenario {name!r}: on the methods track a scenario is changes to the configuration")
+            if scenario.worlds and (not self.world or self.secret is not None):
+                raise ValueError(f"scenario {name!r}: worlds are of a suite with a `world` and without a secret twin")
+            if scenario.worlds and (unknown := [seed for seed in seeds if self.first_world + seed not in scenario.worlds]):
+                raise ValueError(f"scenario {name!r}: worlds has no changes for world {self.first_world + unknown[0]}")
         if odd := [seed for seed in self.replicates if seed not in self.seeds or not self.world]:
             raise ValueError(f"replicate {odd[0]} belongs to no seed with a world of its own")
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
@@ -645,7 +653,9 @@ def make_config(
     from fedagentgym.experiment.stored import check_foreign_config, is_own_plugin
 
     chosen = suite.seeds[0] if seed is None else seed
-    world = [change.replace("{seed}", str(suite.first_world + chosen)) for change in suite.world]
+    number = suite.first_world + chosen
+    world = [change.replace("{seed}", str(number)) for change in suite.world]
+    world += suite.scenarios[scenario].worlds.get(number, ())
     fixed = [*suite.changes, *suite.scenarios[scenario].changes, *world, f"seed={chosen + STREAM_STEP * stream}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     evaluation = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
