@@ -38,7 +38,10 @@ from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct, 
 from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.compare import RUN_HEADS, RunSpread
 from fedagentgym.leaderboard.rank import find_decided, read_planned
-from fedagentgym.runs.folder import RunFolder
+from fedagentgym.leaderboard.results import Result, RunKey
+from fedagentgym.leaderboard.suite import load_suite
+from fedagentgym.runs.folder import METRICS, RunFolder
+from fedagentgym.runs.record import RunRecord
 
 AREA, REACHED = "mean success over the run", "first round at the target"
 FIGURES = "figures"
@@ -116,6 +119,65 @@ def _collect_row(
         _collect_skills([record for _, record in runs]),
         {name: tuple(read(folder, record) for folder, record in runs) for name, read in diagnostics.items()},
     )
+
+
+def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | None = None) -> TableResults | None:
+    """The results of a suite of this package for its page, or None if some of its rows have none. Rows of further scenarios begin
+    with the scenario's name. Curves are of the split on which settings are chosen; their last points are what is ranked."""
+    suite = load_suite(name)
+    archives = {entry: results / name / f"{entry}.zip" for entry in suite.baselines}
+    if not all(archive.is_file() for archive in archives.values()):
+        return None
+    rows = []
+    for number, scenario in enumerate(suite.scenarios):
+        for archive in archives.values():
+            result = Result(archive)
+            title = f"{scenario}: {result.entry.title}" if number else result.entry.title
+            runs = [(key, record) for key, record in result.records.items() if key[0] == scenario]
+            rows.append(_read_suite_row(title, result, runs, diagnostics or {}))
+    return TableResults(name, suite.target or 1.0, tuple(rows))
+
+
+def _read_suite_row(
+    title: str, result: Result, runs: Sequence[tuple[RunKey, RunRecord]], diagnostics: Mapping[str, Column]
+) -> RowResults:
+    records = [record for _, record in runs]
+    curves = []
+    for record in records:
+        assert record.ranked is not None
+        points = [
+            Point(one.round, one.spent.episodes, one.spent.bytes / 1e6, one.overall["success"]["mean"])
+            for one in record.curve
+        ]
+        curves.append((*points[:-1], points[-1]._replace(success=record.ranked.overall["success"]["mean"])))
+    found: dict[str, list[float]] = {name: [] for name in diagnostics}
+    for key, record in runs if diagnostics else ():
+        if not record.spent.rounds:  # nothing was trained, so there are no metrics
+            for values in found.values():
+                values.append(math.nan)
+            continue
+        with result.open_run(key, METRICS) as run:
+            for name, read in diagnostics.items():
+                found[name].append(read(run.path, record.model_dump(mode="json")))
+    row = Row(
+        title,
+        {"success": tuple(curve[-1].success for curve in curves)},
+        mean([record.spent.env_steps for record in records]),
+        mean([record.spent.bytes for record in records]) / 1e6,
+    )
+    skills = _collect_skills([record.model_dump(mode="json") for record in records])
+    return RowResults(
+        row,
+        tuple(seed for (_, seed), _ in runs),
+        tuple(curves),
+        skills,
+        {name: tuple(values) for name, values in found.items()},
+    )
+
+
+def describe_suite(results: TableResults) -> str:
+    """The parts of a page that the leaderboard's tables do not have."""
+    return "\n".join([*_describe_misled(results), *_describe_diagnostics(results)]).lstrip() + "\n"
 
 
 def make_metric_column(name: str, total: bool = False, at: int | None = None) -> Column:

@@ -9,7 +9,7 @@
 
     SUITE.tuned.json             beside it: every setting with its success, and the chosen one of each row (`Choice`)
 
-Every combination is played in every world and scenario, and ranked on the suite's selection split after the last round. The
+Every combination is played in every world and scenario (or in those of `scenarios`), and ranked on the suite's selection split after the last round. The
 setting with the highest mean is chosen; of equals the one with the smaller rate, then with the smaller step, then the value that
 is named first.
 """
@@ -69,6 +69,7 @@ class Tuning(Settings):
     """The grid of a suite, and the worlds in which it is tried."""
 
     worlds: tuple[int, ...] = Field(min_length=1, description="seeds of the trials, none of the suite's own")
+    scenarios: tuple[Name, ...] = Field(default=(), description="where settings are tried; all scenarios by default")
     learning_rate: tuple[float, ...] = Field(min_length=1, description="rates, for every row")
     step_size: tuple[float, ...] = Field(
         default=(1.0,), min_length=1, description="tasks of a step as multiples of the row's own, for as many episodes"

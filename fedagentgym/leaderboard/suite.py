@@ -350,6 +350,8 @@ class Suite(Settings):
                 raise ValueError(f"tuning: the world {shared[0]} is reported: settings are chosen in other worlds")
             if odd_rows := [row for row in self.tuning.rows if row not in self.baselines or self.baselines[row].stream]:
                 raise ValueError(f"tuning: {odd_rows[0]!r} is no row that is tuned")
+            if odd := [name for name in self.tuning.scenarios if name not in self.scenarios]:
+                raise ValueError(f"tuning: {odd[0]!r} is no scenario")
         return self
 
     @model_validator(mode="after")
@@ -716,6 +718,8 @@ def make_tuning(suite: Suite) -> Suite:
     plain = suite.model_dump(mode="json", exclude_unset=True)
     for key in (*_TEXTS, "secret", "replicates", "target", "smallest_difference"):
         plain.pop(key, None)
+    if suite.tuning.scenarios:
+        plain["scenarios"] = {name: plain["scenarios"][name] for name in suite.tuning.scenarios}
     for scenario in plain["scenarios"].values():  # the digests are of the ranked tasks, or of the first reported world
         for key in TaskDigests.model_fields:
             scenario.pop(key, None)

@@ -39,7 +39,7 @@ def list_settings(suite: Suite) -> list[Setting]:
     suite allows, is refused: every row is tried as often as its grid says."""
     tuning, trials = suite.tuning, make_tuning(suite)
     assert tuning is not None
-    bare, scenario = suite.model_copy(update={"chosen": {}}), next(iter(suite.scenarios))
+    bare, scenario = suite.model_copy(update={"chosen": {}}), next(iter(trials.scenarios))
     found = []
     for row in list_baselines(bare):
         base = make_config(trials, scenario, row.changes)
@@ -69,7 +69,7 @@ def list_settings(suite: Suite) -> list[Setting]:
             name = _name_point(row.name, point)
             entry = make_method_entry([*row.changes, *changes], name, title=f"{row.title}: {', '.join(changes)}")
             try:
-                for each in suite.scenarios:
+                for each in trials.scenarios:
                     check_budget(trials, make_config(trials, each, entry.changes))
             except OptionError as error:
                 raise OptionError(f"{entry.title}: {error}") from None
