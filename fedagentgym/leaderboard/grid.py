@@ -9,9 +9,9 @@
 
     SUITE.tuned.json             beside it: every setting with its success, and the chosen one of each row (`Choice`)
 
-Every combination is played in every world and scenario (or in those of `scenarios`), and ranked on the suite's selection split after the last round. The
-setting with the highest mean is chosen; of equals the one with the smaller rate, then with the smaller step, then the value that
-is named first.
+Every combination is played in every world and scenario (or in those of `scenarios`), and ranked on the suite's selection split
+after the last round. The setting with the highest mean is chosen; of equals the one with the smaller rate, then with the smaller
+step, then the value that is named first.
 """
 
 from __future__ import annotations

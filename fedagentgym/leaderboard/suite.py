@@ -324,7 +324,9 @@ class Suite(Settings):
                 raise ValueError(f"scenario {name!r}: on the methods track a scenario is changes to the configuration")
             if scenario.worlds and (not self.world or self.secret is not None):
                 raise ValueError(f"scenario {name!r}: worlds are of a suite with a `world` and without a secret twin")
-            if scenario.worlds and (unknown := [seed for seed in seeds if self.first_world + seed not in scenario.worlds]):
+            if scenario.worlds and (
+                unknown := [seed for seed in seeds if self.first_world + seed not in scenario.worlds]
+            ):
                 raise ValueError(f"scenario {name!r}: worlds has no changes for world {self.first_world + unknown[0]}")
         if odd := [seed for seed in self.replicates if seed not in self.seeds or not self.world]:
             raise ValueError(f"replicate {odd[0]} belongs to no seed with a world of its own")

@@ -22,6 +22,7 @@ from benchmarks.skills_worlds import make_world
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.leaderboard.suite import load_suite
 from fedagentgym.learning.misconceptions import draw_misconceptions
 
 by_name = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.table.name)
@@ -131,6 +132,14 @@ def test_every_seed_has_a_world_in_which_clients_are_of_the_same_kinds() -> None
             assert len(towns) == 4 and sum(misled) == 2
             assert set(zip(own, misled, strict=True)) == kinds or {(one,) for one in own} < kinds
     assert make_world(3, "tiny-skills:fedavg-grpo") == make_world(3, "tiny-skills:skills-32,iid,fedavg-grpo")
+
+
+@pytest.mark.parametrize("name", ["skills-fedagent-v1", "skills-pubswap-v1"])
+@pytest.mark.parametrize("seed", [0, 9, 101])
+def test_a_suites_worlds_are_drawn_likewise(name: str, seed: int) -> None:
+    suite = load_suite(name)
+    for scenario in suite.scenarios.values():
+        assert scenario.worlds[seed] == make_world(seed, "tiny-skills:skills-32")[-1:]
 
 
 def test_own_rewards_are_of_each_clients_town_and_style() -> None:

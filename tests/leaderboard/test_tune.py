@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,27 @@ def test_every_row_is_tried_under_the_same_rates_with_as_many_episodes() -> None
         "algorithm.local_steps=1",
         "algorithm.proximal=0.1",
     )
+
+
+def test_settings_may_be_tried_in_some_scenarios_whose_worlds_are_listed() -> None:
+    listed = {
+        "changes": ["partition.tasks_per_client=6"],
+        "worlds": {0: ["seed=7"], 100: ["partition.clients=3"], 101: []},
+    }
+    both = {"scenarios": {"uniform": {}, "few": listed}, "tuning": {**SAMPLE["tuning"], "scenarios": ["few"]}}
+    suite = Suite.load({**SAMPLE, **both})
+    trials = make_tuning(suite)
+    assert list(trials.scenarios) == ["few"] and len(tune.list_settings(suite)) == 12
+    clients = [make_config(trials, "few", seed=seed).partition.clients for seed in (100, 101)]
+    assert clients == [3, 2] and make_config(suite, "uniform", seed=0).partition.tasks_per_client == 8
+    for change, message in (
+        ({"tuning": {**SAMPLE["tuning"], "scenarios": ["none"]}}, "tuning: 'none' is no scenario"),
+        ({"seeds": [0, 1]}, "scenario 'few': worlds has no changes for world 1"),
+        ({"world": []}, "worlds are of a suite with a `world`"),
+        ({"secret": {"digest": "sha256:" + "0" * 64}}, "without a secret twin"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(message)):
+            Suite.load({**SAMPLE, **both, **change})
 
 
 def test_a_search_changes_no_suite() -> None:
