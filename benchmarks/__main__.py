@@ -24,6 +24,7 @@ BENCHMARKS = Registry(
         "alfworld": "benchmarks.alfworld:run",
         "alfworld-houses": "benchmarks.alfworld:run_houses",
         "cells-again": "benchmarks.cells_again:run",
+        "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",

@@ -352,8 +352,8 @@ class Suite(Settings):
                 raise ValueError(f"tuning: the world {shared[0]} is reported: settings are chosen in other worlds")
             if odd_rows := [row for row in self.tuning.rows if row not in self.baselines or self.baselines[row].stream]:
                 raise ValueError(f"tuning: {odd_rows[0]!r} is no row that is tuned")
-            if odd := [name for name in self.tuning.scenarios if name not in self.scenarios]:
-                raise ValueError(f"tuning: {odd[0]!r} is no scenario")
+            if absent := set(self.tuning.scenarios) - set(self.scenarios):
+                raise ValueError(f"tuning: {min(absent)!r} is no scenario")
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,179 @@
+"""What the papers claim beside what was measured here: docs/experiments/claims.md, from claims.yaml and the committed results.
+
+    python -m benchmarks claims
+
+A claim has evidence: a comparison of a suite, corrected as on its page, or of a table; and what would support the claim. Nothing
+of the page is typed: a new result changes its verdicts, and a claim without one is shown as not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from benchmarks import ROOT
+from benchmarks.excerpts import fill_place
+from benchmarks.measurement import Measurement
+from benchmarks.skills_results import compare_pairs
+from benchmarks.skills_tables import EXPERIMENTS, Experiment, load_kept_results
+from fedagentgym.base.escape import escape_markdown
+from fedagentgym.base.files import parse_yaml, write_atomic
+from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.statistics import Difference, correct
+from fedagentgym.leaderboard.rank import Compared, compare_suite
+from fedagentgym.leaderboard.results import read_suites
+
+CLAIMS = Path(__file__).with_name("claims.yaml")
+RESULTS = ROOT / "leaderboard" / "results"
+PAGE = ROOT / "docs" / "experiments" / "claims.md"
+MEAN = "mean"
+SUPPORTED, CONTRADICTED, OPEN, UNTRIED = "supported", "contradicted", "not decided", "not tried"
+
+
+class Evidence(Settings):
+    """A comparison of two rows, or of a suite's gain in two scenarios; and what would support the claim."""
+
+    about: str
+    suite: str | None = None
+    table: str | None = None
+    first: str | None = None
+    second: str | None = None
+    scenario: str | None = None
+    gain: tuple[str, str] | None = Field(default=None, description="scenarios of a gain that the suite plans")
+    expects: Literal["above", "equal", "not above"]
+
+
+class Claim(Settings):
+    """A claim of a paper, where it stands there, and what bears on it here."""
+
+    claim: str
+    where: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+def read_claims() -> dict[str, list[Claim]]:
+    """The claims of each paper."""
+    plain = parse_yaml(CLAIMS.read_text("utf-8"), CLAIMS.name)
+    return {paper: [Claim.load(one, paper) for one in claims] for paper, claims in plain.items()}
+
+
+def judge(found: Difference, expects: str) -> str:
+    """Whether a difference, corrected with all of its page, supports a claim.
+
+    >>> judge(Difference(0.1, adjusted=0.001), "above"), judge(Difference(0.1, adjusted=0.001), "equal")
+    ('supported', 'contradicted')
+    >>> judge(Difference(0.01, adjusted=0.9, adjusted_unequal=0.9), "not above")
+    'not decided'
+    """
+    above, below = (found.is_decided and sign * found.mean > 0 for sign in (1, -1))
+    if expects == "above":
+        return SUPPORTED if above else CONTRADICTED if below or found.is_equal else OPEN
+    if expects == "equal":
+        return SUPPORTED if found.is_equal else CONTRADICTED if above or below else OPEN
+    return SUPPORTED if below or found.is_equal else CONTRADICTED if above else OPEN
+
+
+def find_differences(
+    results: Path = RESULTS,
+) -> tuple[dict[str, list[Compared]], dict[str, dict[tuple[str, str], Difference]]]:
+    """All comparisons of the suites that have results, and of the tables, by the names of their rows."""
+    suites = {one.suite.name: compare_suite(one.suite, one.tabulate()) for one in read_suites([results])}
+    return suites, {one.table.name: _compare_table(one) for one in EXPERIMENTS}
+
+
+def _compare_table(experiment: Experiment) -> dict[tuple[str, str], Difference]:
+    """The differences of a table in its first column; those of its other columns are in the same correction."""
+    results = load_kept_results(experiment)
+    if results is None:
+        return {}
+    columns = list(experiment.table.columns)
+    found = [compare_pairs(results, experiment.table.pairs, column, experiment.smallest) for column in columns]
+    corrected = correct([one for each in found for one in each])
+    return dict(zip(experiment.table.pairs, corrected, strict=False))
+
+
+def find_difference(
+    one: Evidence, suites: Mapping[str, list[Compared]], tables: Mapping[str, Mapping[tuple[str, str], Difference]]
+) -> Difference | None:
+    """The difference that a piece of evidence names; None if it was not played."""
+    if one.table is not None:
+        found = tables[one.table]
+    elif one.gain is not None:
+        compared = suites.get(str(one.suite), ())
+        gains = [(each.gain, each.difference) for each in compared if each.gain is not None]
+        return next((each for gain, each in gains if (gain.scenario, gain.than_scenario) == one.gain), None)
+    else:
+        compared = [each for each in suites.get(str(one.suite), ()) if each.gain is None]
+        chosen = [each for each in compared if one.scenario == (each.scenario or MEAN)]
+        found = {(each.first, each.second): each.difference for each in chosen}
+    if (pair := (str(one.first), str(one.second))) in found:
+        return found[pair]
+    return turn(found[pair[::-1]]) if pair[::-1] in found else None
+
+
+def turn(found: Difference) -> Difference:
+    """The second less the first."""
+    low, high = (None if end is None else -end for end in (found.high, found.low))
+    return replace(found, mean=-found.mean, low=low, high=high, values=tuple(-value for value in found.values))
+
+
+def write_table(claims: Mapping[str, list[Claim]]) -> tuple[str, dict[str, int]]:
+    """The tables of the page, one a paper, and how often each verdict was given."""
+    suites, tables = find_differences()
+    lines, counts = [], dict.fromkeys((SUPPORTED, CONTRADICTED, OPEN, UNTRIED), 0)
+    for paper, own in claims.items():
+        lines += [
+            "",
+            f"### {paper}",
+            "",
+            "| claim | in the paper | here | difference, 95 % | verdict |",
+            "|---|---|---|---|---|",
+        ]
+        for claim in own:
+            named = (claim.claim, claim.where)
+            if not claim.evidence:
+                counts[UNTRIED] += 1
+                lines.append(f"| {' | '.join(map(escape_markdown, named))} | | | {UNTRIED} |")
+            for evidence in claim.evidence:
+                found = find_difference(evidence, suites, tables)
+                verdict = UNTRIED if found is None else judge(found, evidence.expects)
+                counts[verdict] += 1
+                shown = "" if found is None else format_difference(found)
+                place = (
+                    f"{escape_markdown(evidence.about)} ([{evidence.suite or evidence.table}]({find_page(evidence)}))"
+                )
+                cells = [*map(escape_markdown, named), place, shown, verdict]
+                lines.append(f"| {' | '.join(cells)} |")
+                named = ("", "")
+    return "\n".join(lines).strip() + "\n", counts
+
+
+def format_difference(found: Difference) -> str:
+    """In points, with its interval."""
+    mean = format_fixed(100 * found.mean, 1, "+")
+    if found.ends is None:
+        return mean
+    low, high = (format_fixed(100 * end, 1, "+") for end in found.ends)
+    return f"{mean} [{low}, {high}]"
+
+
+def find_page(evidence: Evidence) -> str:
+    """The page of a suite or a table."""
+    name = evidence.table or str(evidence.suite)
+    known = {"methods-tiny-worlds-v1": "worlds.md", "methods-tiny-shop-worlds-v1": "worlds.md"}
+    known["methods-small-skills-v1"] = "real-model.md"
+    if name.startswith("methods-"):
+        return known.get(name, "suites.md")
+    return f"{name.removeprefix('skills-').partition('-v')[0]}.md"
+
+
+def write_claims(quick: bool = False) -> list[Measurement]:
+    """Write docs/experiments/claims.md: what the papers claim beside what was measured here, from the committed results."""
+    text, counts = write_table(read_claims())
+    write_atomic(PAGE, fill_place(PAGE.read_text("utf-8"), "claims", text))
+    return [Measurement(verdict, count, "lines") for verdict, count in counts.items()]

@@ -1,0 +1,54 @@
+"""The page of the papers' claims: every comparison exists, and its verdicts are those of the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.claims import CONTRADICTED, MEAN, OPEN, SUPPORTED, Evidence, judge, read_claims, turn, write_table
+from benchmarks.excerpts import fill_place
+from benchmarks.skills_tables import EXPERIMENTS
+from fedagentgym.base.statistics import Difference, compare_replicates, correct
+from fedagentgym.leaderboard.suite import list_suites, load_suite
+
+EVIDENCE = [one for claims in read_claims().values() for claim in claims for one in claim.evidence]
+PAIRS = {one.table.name: set(one.table.pairs) for one in EXPERIMENTS}
+
+
+@pytest.mark.parametrize("one", EVIDENCE, ids=lambda one: f"{one.suite or one.table}: {one.about}")
+def test_what_bears_on_a_claim_is_compared(one: Evidence) -> None:
+    if one.table is not None:
+        assert {(one.first, one.second), (one.second, one.first)} & PAIRS[one.table]
+        return
+    assert one.suite in list_suites()
+    suite = load_suite(one.suite)
+    if one.gain is not None:
+        assert one.gain in [(gain.scenario, gain.than_scenario) for gain in suite.gains]
+        return
+    assert {one.first, one.second} <= set(suite.baselines)
+    if one.scenario == MEAN:  # every pair is compared in the mean
+        assert len(suite.scenarios) > 1
+        return
+    assert {(one.first, one.second, one.scenario), (one.second, one.first, one.scenario)} & set(suite.comparisons)
+
+
+def test_a_verdict_needs_a_decision() -> None:
+    clear, none = [0.2, 0.21, 0.19, 0.2, 0.22, 0.18], [0.3, -0.3, 0.1, -0.2, 0.25, -0.1]
+    same = [0.001, -0.001, 0.0, 0.002, -0.002, 0.0]
+    found = correct([compare_replicates(values, margin=0.05) for values in (clear, none, same)])
+    expected = {
+        "above": [SUPPORTED, OPEN, CONTRADICTED],
+        "equal": [CONTRADICTED, OPEN, SUPPORTED],
+        "not above": [CONTRADICTED, OPEN, SUPPORTED],
+    }
+    for expects, verdicts in expected.items():
+        assert [judge(one, expects) for one in found] == verdicts
+    assert [judge(turn(found[0]), expects) for expects in expected] == [CONTRADICTED, CONTRADICTED, SUPPORTED]
+    assert turn(Difference(0.1, 0.05, 0.2)).ends == (-0.2, -0.05)
+
+
+@pytest.mark.slow  # all results are read
+def test_the_page_shows_the_committed_results(root: Path) -> None:
+    page = (root / "docs" / "experiments" / "claims.md").read_text("utf-8")
+    assert page == fill_place(page, "claims", write_table(read_claims())[0])
