@@ -26,8 +26,10 @@ from benchmarks.skills_results import (
     TableResults,
     collect_results,
     describe_results,
+    describe_suite,
     load_results,
     make_metric_column,
+    read_suite,
     save_results,
     write_page,
 )
@@ -65,6 +67,8 @@ class Experiment:
     episodes: int = EPISODES
     smallest: float = 0.04
     target: float = 0.7
+    suite: str | None = None
+    """The suite that plays the table with every row searched alike; its page shows it from the day on which it has results."""
     diagnostics: Mapping[str, Column] = field(default_factory=dict)
     """Read from the runs' records to explain a difference; they are not compared."""
 
@@ -172,6 +176,7 @@ FEDAGENT = Experiment(
         {"held-out success": success, "success outside client 0's towns": read_success_elsewhere},
     ),
     "FedAgent",
+    suite="skills-fedagent-v1",
 )
 PUBSWAP = Experiment(
     _make_table(
@@ -195,6 +200,7 @@ PUBSWAP = Experiment(
         ],
     ),
     "PubSwap",
+    suite="skills-pubswap-v1",
     diagnostics={
         "public answers": make_metric_column("public/answers", total=True),
         "public answers, right": make_metric_column("public/right", total=True),
@@ -336,12 +342,13 @@ def write_pages(quick: bool = False) -> list[Measurement]:
 
     written = []
     for experiment in EXPERIMENTS:
-        results = load_kept_results(experiment)
-        if results is None:
+        shown = describe_experiment(experiment)
+        if shown is None:
             continue
+        results, tables = shown
         short = experiment.table.name.removeprefix("skills-")
         pictures = draw_results(results, PAGES, short)
-        write_page(PAGES / f"{short}.md", describe_figures(experiment, results, pictures))
+        write_page(PAGES / f"{short}.md", f"{tables}\n{link_pictures(pictures)}\n")
         written.append(Measurement(f"docs/experiments/{short}.md", len(results.rows), "rows"))
         if experiment is FEDAGENT:
             draw_overview(results).save(PICTURES / "overview.svg")
@@ -357,10 +364,19 @@ def load_kept_results(experiment: Experiment) -> TableResults | None:
     return load_results(kept) if kept.is_file() else None
 
 
-def describe_figures(experiment: Experiment, results: TableResults, pictures: Mapping[str, str]) -> str:
-    """The text between the markers of a page: the tables, and the figures (title -> file)."""
-    shown = "\n".join(f"![{title}]({file})" for title, file in pictures.items())
-    return f"{describe_results(results, experiment.table.pairs, experiment.smallest)}\n{shown}\n"
+def describe_experiment(experiment: Experiment) -> tuple[TableResults, str] | None:
+    """The results of an experiment and their tables: of its suite if that was played, else of the table that is kept."""
+    if experiment.suite is not None:
+        played = read_suite(experiment.suite, ROOT / "leaderboard" / "results", experiment.diagnostics)
+        if played is not None:
+            return played, describe_suite(played)
+    kept = load_kept_results(experiment)
+    return None if kept is None else (kept, describe_results(kept, experiment.table.pairs, experiment.smallest))
+
+
+def link_pictures(pictures: Mapping[str, str]) -> str:
+    """The pictures of a page (title -> file)."""
+    return "\n".join(f"![{title}]({file})" for title, file in pictures.items())
 
 
 def save_finished(experiment: Experiment, table: ExperimentTable) -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,19 @@ from benchmarks.skills_results import (
     collect_results,
     compare_pairs,
     describe_results,
+    describe_suite,
     load_results,
     make_metric_column,
+    read_suite,
     save_results,
     write_page,
 )
-from benchmarks.skills_tables import EXPERIMENTS, KEPT, describe_figures
+from benchmarks.skills_tables import EXPERIMENTS, describe_experiment, load_kept_results
 from benchmarks.tables import ExperimentTable, TableCell, list_cells
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.federation.records import COLUMNS, DIRECTIONS
+from fedagentgym.leaderboard.results import Result
 from fedagentgym.runs.folder import format_document
 from fedagentgym.runs.record import RunRecord
 
@@ -191,13 +193,25 @@ def test_pages_hold_the_figures_of_the_kept_results(root: Path) -> None:
         _, begin, rest = page.partition(make_marks(FIGURES)[0])
         figures, end, _ = rest.partition(make_marks(FIGURES)[1])
         assert begin and end
-        kept = KEPT / f"{experiment.table.name}.json"
-        if not kept.is_file():
+        if (shown := describe_experiment(experiment)) is None:
             assert "|" not in figures, "figures that no kept results stand behind"
             continue
-        json.loads(kept.read_text())
-        tables = figures.split("![")[0]
-        assert tables.strip() == describe_figures(experiment, load_results(kept), {}).strip()
+        assert figures.split("![")[0].strip() == shown[1].strip()
+
+
+def test_a_suites_results_are_a_table_of_each_scenario(root: Path) -> None:
+    place = root / "leaderboard" / "results"
+    found = read_suite("methods-tiny-skills-v2", place)
+    assert found is not None and read_suite("smoke", place) is None
+    result = Result(place / "methods-tiny-skills-v2" / "fedavg-grpo.zip")
+    for scenario, name in (("uniform", "FedAvg-GRPO"), ("by-town", "by-town: FedAvg-GRPO")):
+        row = found.get(name)
+        assert list(row.row.values["success"]) == result.numbers.list_runs("success", scenario)
+        assert [curve[-1].success for curve in row.curves] == list(row.row.values["success"])
+        assert row.seeds == tuple(range(12)) and row.row.env_steps == 10240 and len(row.curves[0]) == 5
+    assert not describe_suite(found).strip()  # its records name no misconceptions, and it has no diagnostics
+    kept = load_kept_results(EXPERIMENTS[0])
+    assert kept is not None and "| zero-shot | 0.359 | 0.359 | 0.650 | 0.650 |" in describe_suite(kept)
 
 
 def test_the_area_is_the_mean_over_episodes() -> None:
