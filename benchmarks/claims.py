@@ -1,4 +1,4 @@
-"""What the papers claim beside what was measured here: docs/experiments/claims.md, from claims.yaml and the committed results.
+"""The claims of the papers beside what was measured here: docs/experiments/claims.md, from claims.yaml and the committed results.
 
     python -m benchmarks claims
 
@@ -63,7 +63,7 @@ def read_claims() -> dict[str, list[Claim]]:
 
 
 def judge(found: Difference, expects: str) -> str:
-    """Whether a difference, corrected with all of its page, supports a claim.
+    """The verdict of a difference, corrected with all of its page, on a claim.
 
     >>> judge(Difference(0.1, adjusted=0.001), "above"), judge(Difference(0.1, adjusted=0.001), "equal")
     ('supported', 'contradicted')
@@ -173,7 +173,7 @@ def find_page(evidence: Evidence) -> str:
 
 
 def write_claims(quick: bool = False) -> list[Measurement]:
-    """Write docs/experiments/claims.md: what the papers claim beside what was measured here, from the committed results."""
+    """Write docs/experiments/claims.md: the claims of the papers beside what was measured here, from the committed results."""
     text, counts = write_table(read_claims())
     write_atomic(PAGE, fill_place(PAGE.read_text("utf-8"), "claims", text))
     return [Measurement(verdict, count, "lines") for verdict, count in counts.items()]
