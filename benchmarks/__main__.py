@@ -26,6 +26,7 @@ BENCHMARKS = Registry(
         "cells-again": "benchmarks.cells_again:run",
         "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
+        "fixed-replies": "benchmarks.fixed_replies:run",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",

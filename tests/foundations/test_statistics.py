@@ -1,4 +1,4 @@
-"""Intervals and tests against scipy, against exact tests, and against simulated experiments."""
+"""Intervals and tests against scipy, statsmodels and evalstats, against exact tests, and against simulated experiments."""
 
 from __future__ import annotations
 
@@ -258,3 +258,57 @@ def test_one_error_in_twenty_pages() -> None:
         found = correct(rows)
         wrong += any(one.is_decided for one in found[:4]) or any(one.is_equal for one in found[4:])
     assert wrong / 600 <= 0.065
+
+
+# ---- other libraries --------------------------------------------------------------------------------------------------
+
+
+@given(probabilities)
+def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    found = [one.adjusted for one in correct([Difference(0.0, p=one) for one in p])]
+    assert found == pytest.approx(multitest.multipletests(p, method="holm")[1], abs=1e-12)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.floats(0.5, 0.999))
+def test_the_interval_of_a_share_is_that_of_statsmodels_and_evalstats(solved: list[bool], confidence: float) -> None:
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    resampling = pytest.importorskip("evalstats.core.resampling")
+    _, low, high = estimate_tasks([np.array(solved, float)[:, None]], [True], confidence)
+    oracle = proportion.proportion_confint(sum(solved), len(solved), 1 - confidence, method="wilson")
+    again = resampling.wilson_ci(sum(solved), len(solved), 1 - confidence)
+    for theirs in (oracle, again):
+        assert (low[0], high[0]) == pytest.approx(theirs, abs=1e-12)
+
+
+@given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=12), st.floats(0.01, 0.5))
+@settings(deadline=None)
+def test_equality_within_a_margin_is_that_of_statsmodels(pairs: list[tuple[float, float]], margin: float) -> None:
+    """Two one-sided paired tests, and the difference itself beside a paired test of means."""
+    weightstats = pytest.importorskip("statsmodels.stats.weightstats")
+    first, second = (np.array(values) for values in zip(*pairs, strict=True))
+    assume(np.std(first - second) > 1e-6)
+    found = compare_replicates((first - second).tolist(), margin)
+    assert found.p_unequal == pytest.approx(weightstats.ttost_paired(first, second, -margin, margin)[0], abs=1e-10)
+    described = weightstats.DescrStatsW(first - second)
+    assert found.p == pytest.approx(described.ttest_mean(0)[1], abs=1e-10)
+    assert found.ends == pytest.approx(described.tconfint_mean(0.05), abs=1e-10)
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=2, max_size=60))
+def test_paired_differences_of_shares_have_bonett_and_prices_interval(drawn: list[float]) -> None:
+    """evalstats has it with a normal quantile; ours is wider by the ratio of Student's to it, and has the same centre."""
+    resampling = pytest.importorskip("evalstats.core.resampling")
+    values, level = np.array(drawn), 2 * stats.norm.sf(stats.t.ppf(0.975, len(drawn) + 1))
+    oracle = resampling.bonett_price_paired_ci_from_diffs(values, level)
+    found = compare_tasks([values], bounded=True)
+    assert found.ends == pytest.approx(oracle, abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [5, 8, 12, 40])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 16])
+def test_power_is_that_of_statsmodels(count: int, level: float) -> None:
+    power = pytest.importorskip("statsmodels.stats.power").TTestPower()
+    found = find_decidable(1.0, count, round(LEVEL / level))
+    # both sides are counted there, of which the wrong one is found next to never
+    assert power.power(found, count, level) == pytest.approx(0.8, abs=1e-3)

@@ -1,60 +1,40 @@
-"""The loss against an independent numpy reference and against TRL's, values and gradients."""
+"""The loss against an independent numpy reference, TRL's and polgrad's: values and gradients."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from types import SimpleNamespace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as tries
+from hypothesis import strategies as st
 
+from benchmarks.losses import (
+    CLIPS,
+    LENGTH,
+    LOSSES,
+    PENALTIES,
+    Batch,
+    compute_ours,
+    compute_polgrad,
+    compute_trl,
+    draw_batch,
+    make_settings,
+    measure_difference,
+)
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.losses import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 
-CLIPS = [(0.2, 0.2), (0.2, 0.28), (0.0, 0.0)]
-TRL_NAMES = {"token": "bnpo", "sequence": "grpo", "constant": "dr_grpo"}
-LENGTH = 11
+widths = st.one_of(st.just(0.0), st.floats(1e-6, 0.9))
+batches = st.builds(draw_batch, st.integers(0, 2**31), st.integers(2, 9), st.integers(1, LENGTH), empty=st.booleans())
 
 
-def case(seed: int) -> dict[str, Any]:
-    """Six ragged rows of at most nine tokens, one of them without any token of the agent's."""
-    random = np.random.default_rng(seed)
-    mask = random.random((6, 9)) < 0.7
-    mask[3] = False
-    return {
-        "mask": mask,
-        "logprobs": -random.random((6, 9)) * 3,
-        "behaviour": -random.random((6, 9)) * 3,
-        "reference": -random.random((6, 9)) * 3,
-        "advantages": random.standard_normal(6),
-    }
-
-
-def settings(loss: str, clip: tuple[float, float], kl: float, **more: Any) -> LearningSettings:
-    return LearningSettings.load({"loss": {"name": loss, "length": LENGTH}, "clip": clip, "kl": kl, **more})
-
-
-def ours(data: dict[str, Any], chosen: LearningSettings) -> tuple[float, np.ndarray[Any, Any]]:
-    mask = data["mask"]
-    rows = np.nonzero(mask)[0]
-    logprobs = torch.tensor(data["logprobs"], requires_grad=True)
-    flat = {name: torch.tensor(data[name][mask]) for name in ("behaviour", "reference")}
-    advantages = torch.tensor(data["advantages"][rows])
-    own = logprobs[torch.tensor(mask)]
-    terms = [(chosen.kl.coefficient, compute_k3(own, flat["reference"]))] if chosen.kl.coefficient else []
-    parts = token_losses(own, flat["behaviour"], advantages, chosen, terms)
-    weights = token_weights(mask.sum(1), chosen.loss)
-    loss = (parts.loss * torch.tensor(weights[rows])).sum()
-    loss.backward()
-    assert logprobs.grad is not None
-    return float(loss.detach()), logprobs.grad.numpy()
-
-
-def by_hand(data: dict[str, Any], chosen: LearningSettings) -> float:
+def by_hand(data: Batch, chosen: LearningSettings) -> float:
     """The same loss with loops over rows and tokens, in plain floats."""
     low, high = chosen.clip
     per_row: list[list[float]] = []
@@ -74,63 +54,50 @@ def by_hand(data: dict[str, Any], chosen: LearningSettings) -> float:
     return float(sum(map(sum, per_row)) / (len(per_row) * LENGTH))
 
 
-def trl(data: dict[str, Any], chosen: LearningSettings) -> tuple[float, np.ndarray[Any, Any]]:
-    """`GRPOTrainer._compute_loss` on a stand-in for the trainer whose model returns the given log-probs."""
-    trainer_class = pytest.importorskip("trl").GRPOTrainer
-    logprobs = torch.tensor(data["logprobs"], requires_grad=True)
-    stand_in = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logprobs, torch.zeros_like(logprobs), None),
-        accelerator=SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x),
-        model=SimpleNamespace(training=False),
-        args=SimpleNamespace(use_bias_correction_kl=False, delta=None),
-        _metrics=defaultdict(lambda: defaultdict(list)),
-        aux_loss_enabled=False,
-        top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None,
-        importance_sampling_level="token",
-        beta=chosen.kl.coefficient,
-        loss_type=TRL_NAMES[chosen.loss.name],
-        epsilon_low=chosen.clip[0],
-        epsilon_high=chosen.clip[1],
-        use_vllm=False,
-        max_completion_length=LENGTH,
-        _entropy_bonus_enabled=False,
-        current_gradient_accumulation_steps=1,
-    )
-    ids = torch.zeros(data["mask"].shape, dtype=torch.long)
-    inputs = {
-        "prompt_ids": ids[:, :1],
-        "prompt_mask": ids[:, :1] + 1,
-        "completion_ids": ids,
-        "completion_mask": torch.tensor(data["mask"]).long(),
-        "advantages": torch.tensor(data["advantages"]),
-        "old_per_token_logps": torch.tensor(data["behaviour"]),
-        "ref_per_token_logps": torch.tensor(data["reference"]),
-    }
-    loss = trainer_class._compute_loss(stand_in, None, inputs)
-    loss.backward()
-    assert logprobs.grad is not None
-    return float(loss.detach()), logprobs.grad.numpy()
-
-
-@pytest.mark.parametrize("loss", ["token", "sequence", "constant"])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("clip", CLIPS)
-@pytest.mark.parametrize("kl", [0.0, 0.04])
+@pytest.mark.parametrize("kl", PENALTIES)
 def test_loss_and_gradient_equal_trl_and_a_reference_by_hand(loss: str, clip: tuple[float, float], kl: float) -> None:
+    pytest.importorskip("trl")
     for seed in range(5):
-        data, chosen = case(seed), settings(loss, clip, kl)
-        value, gradient = ours(data, chosen)
-        oracle, oracle_gradient = trl(data, chosen)
-        assert value == pytest.approx(oracle, abs=1e-9)
-        assert value == pytest.approx(by_hand(data, chosen), abs=1e-9)
-        np.testing.assert_allclose(gradient, oracle_gradient, atol=1e-9)
+        data, chosen = draw_batch(seed), make_settings(loss, clip, kl)
+        found = compute_ours(data, chosen)
+        assert measure_difference(found, compute_trl(data, chosen)) < 1e-12
+        assert found.loss == pytest.approx(by_hand(data, chosen), abs=1e-12)
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl")
+@given(batches, st.sampled_from(LOSSES), st.tuples(widths, widths), st.floats(0.0, 2.0))
+@tries(deadline=None)
+def test_any_loss_and_its_gradient_equal_those_of_trl(
+    data: Batch, loss: str, clip: tuple[float, float], kl: float
+) -> None:
+    chosen = make_settings(loss, clip, kl)
+    assert measure_difference(compute_ours(data, chosen), compute_trl(data, chosen)) < 1e-12
+
+
+@pytest.mark.skipif(find_spec("polgrad") is None, reason="needs polgrad")
+@given(
+    st.builds(draw_batch, st.integers(0, 2**31), st.integers(2, 9), st.integers(1, LENGTH), empty=st.just(False)),
+    st.sampled_from(LOSSES),
+    st.tuples(widths, widths),
+    st.floats(0.0, 2.0),
+    st.one_of(st.none(), st.floats(1.01, 20.0)),
+)
+@tries(deadline=None)
+def test_any_loss_and_its_gradient_equal_those_of_polgrad(
+    data: Batch, loss: str, clip: tuple[float, float], kl: float, dual: float | None
+) -> None:
+    """Also with a second bound for bad actions, which TRL has not."""
+    chosen = make_settings(loss, clip, kl, dual_clip=dual)
+    assert measure_difference(compute_ours(data, chosen), compute_polgrad(data, chosen)) < 1e-12
 
 
 def test_gradient_equals_finite_differences() -> None:
-    data, chosen = case(1), settings("sequence", (0.2, 0.3), 0.1)
-    _, gradient = ours(data, chosen)
+    data, chosen = draw_batch(1), make_settings("sequence", (0.2, 0.3), 0.1)
+    gradient = compute_ours(data, chosen).gradient
     row, token = map(int, np.argwhere(data["mask"])[4])
-    shifted = {sign: dict(data, logprobs=data["logprobs"].copy()) for sign in (1, -1)}
+    shifted: dict[int, dict[str, Any]] = {sign: dict(data, logprobs=data["logprobs"].copy()) for sign in (1, -1)}
     for sign, moved in shifted.items():
         moved["logprobs"][row, token] += sign * 1e-6
     slope = (by_hand(shifted[1], chosen) - by_hand(shifted[-1], chosen)) / 2e-6
@@ -206,7 +173,7 @@ def test_token_means_of_parts_are_averaged_as_code_does_that_averages_each_micro
 
 @pytest.mark.parametrize("clip", CLIPS[:2])
 def test_a_token_is_clipped_where_the_clip_takes_its_gradient(clip: tuple[float, float]) -> None:
-    data, chosen = case(5), settings("token", clip, 0.0)
+    data, chosen = draw_batch(5), make_settings("token", clip, 0.0)
     logprobs, behaviour = torch.tensor(data["logprobs"], requires_grad=True), torch.tensor(data["behaviour"])
     advantages = torch.tensor(data["advantages"])[:, None].expand(6, 9)
     parts = token_losses(logprobs, behaviour, advantages, chosen)

@@ -1,0 +1,47 @@
+"""A table of findings: printed like any benchmark's figures, and written into a page of the documentation between its markers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.excerpts import fill_place
+from benchmarks.measurement import Measurement
+from fedagentgym.base.files import write_atomic
+
+Cell = float | str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Rows by name. `columns` gives the header of each further column with the format of its numbers; texts have none."""
+
+    row: str
+    columns: Mapping[str, str]
+    rows: Mapping[str, tuple[Cell, ...]]
+
+    def to_markdown(self) -> str:
+        """The table of a page."""
+        lines = [f"| {' | '.join([self.row, *self.columns])} |", "|---" * (1 + len(self.columns)) + "|"]
+        for name, cells in self.rows.items():
+            shown = (
+                cell if isinstance(cell, str) else format(cell, style)
+                for cell, style in zip(cells, self.columns.values(), strict=True)
+            )
+            lines.append(f"| {name} | {' | '.join(shown)} |")
+        return "\n".join(lines)
+
+    def to_measurements(self) -> list[Measurement]:
+        """Every number as a figure."""
+        return [
+            Measurement(f"{name}: {column}", float(cell), "")
+            for name, cells in self.rows.items()
+            for column, cell in zip(self.columns, cells, strict=True)
+            if not isinstance(cell, str)
+        ]
+
+
+def write_place(page: Path, name: str, content: str) -> None:
+    """Write what belongs between two markers of a page."""
+    write_atomic(page, fill_place(page.read_text("utf-8"), name, content))

@@ -1,0 +1,222 @@
+"""The best fixed reply: what a player earns that always says the same and never looks.
+
+    python -m benchmarks fixed-replies
+
+A fixed reply is a text, or in longer episodes a sequence of texts, that is the same in every task. The best one is chosen with
+the answers at hand, on the tasks that it then plays, so no agent that looks at nothing does better with a reply of these kinds:
+
+* questions: each of the most frequent right answers;
+* programs: the solution of each task, and the constants that tests expect;
+* Guess: the most frequent numbers, one after the other;
+* everything else: what the expert does in each of the tasks, played in all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args
+
+from benchmarks import ROOT
+from benchmarks.findings import Findings, write_place
+from benchmarks.measurement import Measurement
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import env_class, open_env
+from fedagentgym.envs.protocols import runs_programs
+from fedagentgym.envs.reasoning.code import CodeEnv
+from fedagentgym.envs.reasoning.generators.problems import Program
+from fedagentgym.envs.registry import ENVIRONMENTS
+from fedagentgym.envs.tasks import shorten_env_id
+from fedagentgym.envs.verifiers.formats import extract_answer
+from fedagentgym.envs.view import Episode
+
+Script = tuple[str, ...]
+PAGES = ROOT / "docs" / "reference" / "environments"
+PLACE = "fixed-replies"
+OWN_PAGES = {
+    "WebShop": "webshop.md",
+    "ALFWorld": "alfworld.md",
+    "Math": "reasoning.md",
+    "QA": "reasoning.md",
+    "Code": "reasoning.md",
+    "Mixture": "reasoning.md",
+    "Skills": "skills.md",
+}
+"""The page of each environment that has one; the others stand on the overview."""
+TEST, TRAIN = "test", "train"
+ANSWERS, PROGRAMS = 20, 1
+"""So many of the most frequent answers are played, and of those for which programs are run."""
+MOST_TASKS, MOST_GAMES = 1_000, 200
+"""So many tasks of a split are played at most, and where each of them makes a script that is played in all others."""
+LONGEST_SHOWN = 40
+
+
+class Earned(NamedTuple):
+    """What a script earns in these tasks: how many it solves, and its mean score."""
+
+    solved: int
+    score: float
+    tasks: int
+    script: Script
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Return what the best fixed reply earns in every environment and size."""
+    found = find_all(quick)
+    if not quick:
+        write_pages(found)
+    return found.to_measurements()
+
+
+def find_all(quick: bool = False) -> Findings:
+    """The best fixed reply of every environment, size and split; the quick form plays fewer tasks."""
+    rows: dict[str, tuple[float | str, ...]] = {}
+    for env_id in ENVIRONMENTS.names():
+        for size in list_sizes(env_id):
+            earned = {split: find_best(env_id, size, split, 30 if quick else MOST_TASKS) for split in (TEST, TRAIN)}
+            test, train = earned[TEST], earned[TRAIN]
+            rows[f"{shorten_env_id(env_id)}{f', {size}' if size else ''}"] = (
+                100 * test.solved / test.tasks,
+                test.score,
+                test.tasks,
+                100 * train.solved / train.tasks,
+                train.score,
+                train.tasks,
+                f"`{shorten_script(test.script)}`",
+            )
+    columns = {
+        "test: success, %": ".1f",
+        "test: mean score": ".3f",
+        "test: tasks": ",d",
+        "train: success, %": ".1f",
+        "train: mean score": ".3f",
+        "train: tasks": ",d",
+        "best in test": "",
+    }
+    return Findings("environment", columns, rows)
+
+
+def list_sizes(env_id: str) -> tuple[str, ...]:
+    """The sizes in which an environment makes its tasks; an empty name if there is one alone."""
+    field = env_class(env_id).Options.model_fields.get("size")
+    return get_args(field.annotation) if field is not None else ("",)
+
+
+def find_best(env_id: str, size: str, split: str, most: int) -> Earned:
+    """The fixed reply that solves most of a split's tasks, of these the one with the highest score. Of a larger split so many
+    tasks are drawn."""
+    env = open_env(env_id, split=split, **({"size": size} if size else {}))
+    if env.takes != "reply":
+        most = min(most, MOST_GAMES)
+    tasks = stream(0, PLACE, env_id, size, split).shuffled(list(env.pool.ids))[:most]
+    starts = env.reset_many(tasks, [0] * len(tasks))
+    played = [play(env, starts, script) for script in list_scripts(env, starts)]
+    return max(played, key=lambda one: (one.solved, one.score))
+
+
+def play(env: TextEnv, starts: Sequence[Episode], script: Script) -> Earned:
+    """Play a script in every task, until it or the episode ends."""
+    episodes = list(starts)
+    for action in script:
+        running = [place for place, episode in enumerate(episodes) if not episode.over]
+        after = env.step_many([episodes[place] for place in running], [action] * len(running))
+        for place, episode in zip(running, after, strict=True):
+            episodes[place] = episode
+    solved = sum(bool(episode.view.success) for episode in episodes)
+    return Earned(solved, sum(episode.view.score for episode in episodes) / len(episodes), len(episodes), script)
+
+
+def shorten_script(script: Script) -> str:
+    """A script in a cell of a table."""
+    text = " ; ".join(script).replace("\n", " ").replace("|", "/").replace("`", "'")
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3].rstrip()}..."
+
+
+# ---- the scripts of an environment ------------------------------------------------------------------------------------
+
+
+def list_scripts(env: TextEnv, starts: Sequence[Episode]) -> list[Script]:
+    """The fixed replies that are tried, each once."""
+    if isinstance(env, GuessEnv):
+        numbers = Counter(start.task.payload.number for start in starts)
+        return [tuple(f"guess {number}" for number, _ in numbers.most_common(env.max_turns))]
+    if isinstance(env, CodeEnv):
+        return [(f"<answer>\n```python\n{program}\n```\n</answer>",) for program in find_programs(starts)]
+    if env.takes == "reply":
+        answers = Counter(extract_answer(env.expert().act(start)) for start in starts)
+        most = 2 * PROGRAMS if runs_programs(env) else ANSWERS
+        return [(f"<answer> {answer} </answer>",) for answer, _ in answers.most_common(most)]
+    return list(dict.fromkeys(play_expert(env, start) for start in starts))
+
+
+def play_expert(env: TextEnv, episode: Episode) -> Script:
+    """What the expert does in a task."""
+    expert, actions = env.expert(), []
+    while not episode.over:
+        actions.append(expert.act(episode))
+        (episode,) = env.step_many([episode], actions[-1:])
+    return tuple(actions)
+
+
+def find_programs(starts: Sequence[Episode]) -> list[str]:
+    """The programs that pass most tasks: constants, and the solutions of the tasks, which are ours and are run here."""
+    tasks: list[Program] = [start.task.payload for start in starts]
+    values = dict.fromkeys(repr(call.expected) for task in tasks for call in task.tests.calls)
+    constants = Counter({f"def f(x): return {value}": 0 for value in values})
+    for task in tasks:
+        expected = {repr(call.expected) for call in task.tests.calls}
+        if len(expected) == 1:
+            constants[f"def f(x): return {expected.pop()}"] += 1
+    solutions = Counter({task.solution: count_passed(load_function(task.solution), tasks) for task in tasks})
+    return [program for found in (constants, solutions) for program, _ in found.most_common(PROGRAMS)]
+
+
+def load_function(program: str) -> Callable[[Any], Any]:
+    """The function that a generated solution defines."""
+    names: dict[str, Any] = {}
+    exec(program, names)
+    function: Callable[[Any], Any] = names["f"]
+    return function
+
+
+def count_passed(function: Callable[[Any], Any], tasks: Sequence[Program]) -> int:
+    """The number of tasks whose tests a program passes; one that fails on other kinds of inputs does not pass them."""
+    return sum(passes(function, task) for task in tasks)
+
+
+def passes(function: Callable[[Any], Any], task: Program) -> bool:
+    """True if a program gives what all of a task's calls expect."""
+    try:
+        return all(function(*copy_arguments(call.args)) == call.expected for call in task.tests.calls)
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, NameError):
+        return False
+
+
+def copy_arguments(arguments: Sequence[Any]) -> Iterator[Any]:
+    """Arguments that a program may change."""
+    return (list(value) if isinstance(value, list) else value for value in arguments)
+
+
+# ---- pages ------------------------------------------------------------------------------------------------------------
+
+
+def write_pages(found: Findings) -> None:
+    """Write the table of the overview, and a line for each environment of the other pages."""
+    write_place(PAGES / "index.md", PLACE, found.to_markdown())
+    for page in dict.fromkeys(OWN_PAGES.values()):
+        write_place(PAGES / page, PLACE, describe_page(found, page))
+
+
+def describe_page(found: Findings, page: str) -> str:
+    """The line of a page: the successes of its environments in the test split."""
+    told = [
+        f"{name} {cells[0]:.1f} %"
+        for name, cells in found.rows.items()
+        if OWN_PAGES.get(name.partition(",")[0]) == page
+    ]
+    return (
+        f"**The best fixed reply** solves of the test tasks: {'; '.join(told)} ([what this means]"
+        "(index.md#the-best-fixed-reply))."
+    )
