@@ -264,6 +264,7 @@ def test_one_error_in_twenty_pages() -> None:
 
 
 @given(probabilities)
+@settings(deadline=None, max_examples=20)
 def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest")
     found = [one.adjusted for one in correct([Difference(0.0, p=one) for one in p])]

@@ -16,11 +16,13 @@ from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.formats import extract_answer, last_box
 from fedagentgym.envs.verifiers.math_exact import (
+    Exact,
     Refused,
     is_arithmetic,
     is_unit,
     judge,
     normalize,
+    read_value,
     split,
     states_a_falsehood,
     unreadable,
@@ -139,6 +141,20 @@ def find_refusal(text: str) -> str | None:
     return next((reason for pattern, reason in _LIMITS if pattern.search(text)), None)
 
 
+_CONNECTIVE = re.compile(r"\\(?:l(?:or|and|not)|vee|wedge|neg|oplus|implies|Rightarrow|iff)(?![a-zA-Z])")
+
+
+def _denies_or_hedges(gold: str, answer: str) -> bool:
+    r"""Does an answer deny the number that it names, or name another one beside it? The library passes over the words.
+
+    >>> [_denies_or_hedges("7", answer) for answer in (r"7 \text{ is wrong}", r"9 \lor 7", r"\therefore 7")]
+    [True, True, False]
+    """
+    spelled = normalize(answer)
+    said = _NEGATION.search(spelled) or _CONNECTIVE.search(spelled)
+    return said is not None and isinstance(read_value(normalize(gold)), Exact)
+
+
 def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:
     """Does a right answer state that numbers are equal that are not, as in `3 + 4 = 42`? The library takes the last side."""
     if unreadable(answer) or states_a_falsehood(spelled := normalize(answer)):
@@ -202,7 +218,8 @@ class MathVerifier:
         words = find_words(normalize(gold))
         try:
             if self.verifier == LIBRARY:
-                equal, reason = ask(gold, answer) and not _states_a_falsehood(answer, partial(ask, gold)), LIBRARY
+                refused = _denies_or_hedges(gold, answer) or not ask(gold, answer)
+                equal, reason = not (refused or _states_a_falsehood(answer, partial(ask, gold))), LIBRARY
             elif words is not None:
                 equal, reason = same_words(words, normalize(answer)), "words"
             else:

@@ -370,6 +370,11 @@ _WORD = re.compile(r"[A-Za-z]++")
 _ARITHMETIC = _set(
     "e i pi sqrt ln log exp sin cos tan cot sec csc arcsin arccos arctan floor ceil abs max min gcd lcm infty"
 )
+_OPERATIONS = _set(
+    """frac sqrt cdot times div ast pi e infty circ binom choose sum prod int lim ln log lg exp sin cos tan cot sec csc sinh
+    cosh tanh arcsin arccos arctan min max gcd lcm floor ceil lfloor rfloor lceil rceil lvert rvert vert overline
+    operatorname over dots ldots cdots mu Omega ohm AA"""
+)
 _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|xi|varphi|phi|psi|rho|sigma|tau|omega|ell|Delta|Omega"
 _SUBSCRIPT = r"(?:_\{?[A-Za-z0-9]{1,3}\}?|[0-9]{1,2})?'*"
 _NAME = re.compile(
@@ -433,8 +438,20 @@ def _is_about(exact: Exact, shown: Exact) -> bool:
     return abs(exact.value * (_PI_DIGITS if exact.pi else 1) - shown.value) * Fraction(10) ** shown.places <= 1
 
 
+def has_other_commands(text: str) -> bool:
+    r"""Return whether an expression has a command that is no operation: the library passes over what such a one says.
+
+    >>> [has_other_commands(text) for text in (r"\frac{1}{2} \cdot \sqrt{3}", r"2 \lor 1", r"\neg 1")]
+    [False, True, True]
+    """
+    commands = {command[1:] for command in _COMMAND.findall(text)}
+    return not commands <= (_OPERATIONS | {"to", "rightarrow"} if "lim" in commands else _OPERATIONS)
+
+
 def _may_equal(value: Value, text: str) -> bool:
     """May this be an arithmetic expression of a number, or a tuple of them?"""
+    if has_other_commands(text) or "&" in text:
+        return False
     if isinstance(value, Mapping):
         return not text.startswith(("[", "\\{")) and is_arithmetic(text)
     return not _OTHER_KIND.search(text) and len(split(text, ",")) == 1 and is_arithmetic(text)

@@ -225,6 +225,64 @@ def test_equality_is_that_of_rational_numbers(one: Fraction, other: Fraction) ->
     assert same_value(Exact(one), Exact(other, pi=True)) == (one == other == 0)
 
 
+CONNECTIVES = (
+    *(
+        r"\lor",
+        r"\vee",
+        r"\land",
+        r"\wedge",
+        r"\oplus",
+        r"\implies",
+        r"\Rightarrow",
+        r"\Longrightarrow",
+        r"\iff",
+        r"\to",
+    ),
+    *(
+        r"\rightarrow",
+        r"\mapsto",
+        r"\veebar",
+        r"\Leftrightarrow",
+        r"\propto",
+        r"\vdash",
+        r"\perp",
+        r"\prec",
+        r"\&",
+        r"\subset",
+    ),
+)
+NEGATIONS = (r"\neg", r"\lnot", r"\nexists", r"\cancel", r"\sout", r"\xcancel")
+
+
+@pytest.mark.parametrize("gold", ["7", "-3", "1/2", r"\frac{5}{3}", r"2\pi", "(1, 2)"])
+def test_a_right_number_beside_another_or_denied_is_no_answer(verifier: MathVerifier, gold: str) -> None:
+    """Whatever command says so: of one that it does not know the library keeps the numbers."""
+    other = "(4, 5)" if "(" in gold else "987"
+    for command in CONNECTIVES:
+        assert not verifier.verify(gold, f"{other} {command} {gold}").correct, command
+        assert not verifier.verify(gold, f"{gold} {command} {other}").correct, command
+    for command in NEGATIONS:
+        assert not verifier.verify(gold, f"{command} {gold}").correct, command
+        assert not verifier.verify(gold, f"{command}{{{gold}}}").correct, command
+
+
+@pytest.mark.parametrize("gold", ["7", "-3", "1/2", r"\frac{5}{3}"])
+def test_the_library_alone_pays_no_number_that_is_denied_or_hedged(gold: str) -> None:
+    library = MathVerifier(verifier="math-verify")
+    said = (
+        r"{} \text{{ is wrong}}",
+        r"{} (incorrect)",
+        r"\text{{not }} {}",
+        r"987 \lor {}",
+        r"{} \wedge 987",
+        r"\neg {}",
+    )
+    assert [text for text in said if library.verify(gold, text.format(gold)).correct] == []
+    right = ("{}", "${}$", "x = {}", r"{} \text{{ cm}}")
+    assert [text for text in right if not library.verify(gold, text.format(gold)).correct] == []
+    library.close()
+
+
 TOKENS = [*"0123456789.,/()-+*%^!|", "12", "10", "x", "what", "multiple"]
 
 
