@@ -28,7 +28,6 @@ from fedagentgym.envs.protocols import runs_programs
 from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.problems import Program
 from fedagentgym.envs.registry import ENVIRONMENTS
-from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.envs.verifiers.formats import extract_answer
 from fedagentgym.envs.view import Episode
 
@@ -77,7 +76,7 @@ def find_all(quick: bool = False) -> Findings:
         for size in list_sizes(env_id):
             earned = {split: find_best(env_id, size, split, 30 if quick else MOST_TASKS) for split in (TEST, TRAIN)}
             test, train = earned[TEST], earned[TRAIN]
-            rows[f"{shorten_env_id(env_id)}{f', {size}' if size else ''}"] = (
+            rows[f"{name_env(env_id)}{f', {size}' if size else ''}"] = (
                 100 * test.solved / test.tasks,
                 test.score,
                 test.tasks,
@@ -96,6 +95,15 @@ def find_all(quick: bool = False) -> Findings:
         "best in test": "",
     }
     return Findings("environment", columns, rows)
+
+
+def name_env(env_id: str) -> str:
+    """An environment's name on pages.
+
+    >>> name_env("fedagentgym/QA-v0")
+    'QA'
+    """
+    return env_id.rpartition("/")[2].rpartition("-")[0]
 
 
 def list_sizes(env_id: str) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """falsepass's probes of graders, played in every environment and with every verifier.
 
 A probe is a reply whose worth is known beforehand: empty, the question itself, all answers at once, the right answer denied in
-the place of the answer, a wrong one in the right form, a reply of two million characters. One that earns something it should not is
-a false pass, a right one that is not paid in full a false fail. Environments of several turns have no single right answer: there
-the probes that need none are the reply of every turn. falsepass comes with the extra `[dev]`.
+the place of the answer, a wrong one in the right form, two million characters. One that earns something it should not is a false
+pass, a right one that is not paid in full a false fail. Environments of several turns have no single right answer: there the
+probes that need none are the reply of every turn. falsepass comes with the extra `[dev]`.
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ def probe(case: Probed, most: int) -> tuple[int, int, int, int]:
     env = open_env(case.env_id, **{"split": "test", **case.options})
     tasks = stream(0, "probes", case.name).shuffled(list(env.pool.ids))[: min(most, case.tasks)]
     starts = env.reset_many(tasks, [0] * len(tasks))
-    answers = [read_answer(env, start, tagged=case.tagged) for start in starts]
+    replies = [env.expert().act(start) if env.takes == "reply" else "" for start in starts]
     examples = [
-        model.Example(start.task.id, start.view.observation, answer)
-        for start, answer in zip(starts, answers, strict=True)
+        model.Example(start.task.id, start.view.observation, read_answer(reply, case.form), raw=reply)
+        for start, reply in zip(starts, replies, strict=True)
     ]
-    adapter, scorer = make_adapter(env, tagged=case.tagged), Scorer(env)
+    adapter, scorer = make_adapter(env, case.form), Scorer(env)
     if env.takes == "reply":
         every, few = probes.PER_EXAMPLE, [*probes.FEW_EXAMPLES]
     else:
