@@ -14,12 +14,13 @@ the answers at hand, on the tasks that it then plays, so no agent that looks at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
 
 from benchmarks import ROOT
 from benchmarks.findings import Findings, write_place
 from benchmarks.measurement import Measurement
+from benchmarks.mutants import load_function, passes
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
@@ -177,34 +178,11 @@ def find_programs(starts: Sequence[Episode]) -> list[str]:
         expected = {repr(call.expected) for call in task.tests.calls}
         if len(expected) == 1:
             constants[f"def f(x): return {expected.pop()}"] += 1
-    solutions = Counter({task.solution: count_passed(load_function(task.solution), tasks) for task in tasks})
+    solutions: Counter[str] = Counter()
+    for task in tasks:
+        function = load_function(task.solution)
+        solutions[task.solution] = sum(passes(function, other) for other in tasks)
     return [program for found in (constants, solutions) for program, _ in found.most_common(PROGRAMS)]
-
-
-def load_function(program: str) -> Callable[[Any], Any]:
-    """The function that a generated solution defines."""
-    names: dict[str, Any] = {}
-    exec(program, names)
-    function: Callable[[Any], Any] = names["f"]
-    return function
-
-
-def count_passed(function: Callable[[Any], Any], tasks: Sequence[Program]) -> int:
-    """The number of tasks whose tests a program passes; one that fails on other kinds of inputs does not pass them."""
-    return sum(passes(function, task) for task in tasks)
-
-
-def passes(function: Callable[[Any], Any], task: Program) -> bool:
-    """True if a program gives what all of a task's calls expect."""
-    try:
-        return all(function(*copy_arguments(call.args)) == call.expected for call in task.tests.calls)
-    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, NameError):
-        return False
-
-
-def copy_arguments(arguments: Sequence[Any]) -> Iterator[Any]:
-    """Arguments that a program may change."""
-    return (list(value) if isinstance(value, list) else value for value in arguments)
 
 
 # ---- pages ------------------------------------------------------------------------------------------------------------

@@ -6,58 +6,14 @@ import random
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.envs.make import open_env
-from fedagentgym.envs.reasoning.math import MathEnv
+from benchmarks.spellings import draw_spellings, grade, list_golds, list_pairs
 from fedagentgym.envs.verifiers.math import MathVerifier
-from fedagentgym.envs.verifiers.math_exact import Exact, read_value, same_value
-
-PAIRS = [
-    line.split("\t") for line in Path(__file__).with_name("math_pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]
-]
-AROUND = (
-    "{}",
-    "{}",
-    "${}$",
-    "$$ {} $$",
-    r"\({}\)",
-    r"\[ {} \]",
-    "`{}`",
-    "**{}**",
-    "{{{}}}",
-    r"\displaystyle {}",
-    r"\boxed{{{}}}",
-    r"$\mathbf{{{}}}$",
-    r"\text{{{}}}",
-    " {} .",
-    "= {}",
-    "x = {}",
-    "$y = {}$",
-    "The total is {}",
-    "the answer is {}.",
-    "Final answer: {}",
-    "So the result is ${}$.",
-    "It is {}",
-    r"\approx {}",
-    "about {}",
-    "####  {}",
-    r"\therefore {}",
-)
-UNITS = (
-    "{} cm",
-    "{} eggs",
-    r"{}\text{{ km/h}}",
-    "{} square units",
-    r"{}\ \mathrm{{m}}^2",
-    "{} dollars",
-    r"\${}",
-    "{} apples left",
-)
+from fedagentgym.envs.verifiers.math_exact import Exact, same_value
 
 
 @pytest.fixture(scope="module")
@@ -67,128 +23,32 @@ def verifier() -> Iterator[MathVerifier]:
     made.close()
 
 
-def is_decimal(value: Fraction) -> bool:
-    return 10**60 % value.denominator == 0
-
-
-def spell_number(value: Fraction, rng: random.Random) -> str:
-    """Another way to write a number."""
-    sign = rng.choice("--\u2212\u2013") if value < 0 else rng.choice(("", "", "", "+"))
-    whole, (over, under) = abs(value) // 1, (abs(value.numerator), value.denominator)
-    factor = rng.choice((1, 1, 2, 3, 10))
-    ways = [
-        f"{over * factor}/{under * factor}",
-        rf"\frac{{{over * factor}}}{{{under * factor}}}",
-        rf"\dfrac{{{over}}}{{{under}}}",
-    ]
-    ways += [
-        rf"\tfrac {{{over}}} {{{under}}}",
-        f"{over} / {under}",
-        rf"\left(\frac{{{over}}}{{{under}}}\right)",
-        f"({over})/({under})",
-    ]
-    if over < 10 and under < 10:
-        ways.append(rf"\frac{over}{under}")
-    if value.denominator == 1:
-        ways += [str(over), str(over), f"{over:,}", f"{over}.0", f"{over}.", rf"{over:,}".replace(",", "{,}")] * 2
-        if over >= 10_000:
-            ways += [f"{over:,}".replace(",", " "), f"{over:,}".replace(",", r"\,"), f"{over:,}".replace(",", r",\!")]
-    elif is_decimal(value):
-        shown = f"{float(abs(value)):.12f}".rstrip("0")
-        ways += [shown, shown + "0"] if Fraction(shown) == abs(value) else []
-        ways += [shown[1:]] if shown.startswith("0.") and Fraction(shown) == abs(value) else []
-    elif over / under > 0.01:
-        ways.append(f"{Fraction(over * 10**9, under).__round__() / 10**9:.9f}")
-    if value.denominator > 1 and whole:
-        ways += [f"{whole} {over - whole * under}/{under}", rf"{whole}\frac{{{over - whole * under}}}{{{under}}}"]
-    return sign + rng.choice(ways)
-
-
-def spell(gold: str, rng: random.Random, change: int = 0) -> str:
-    """A way to write a generated answer, or with `change` that of another one."""
-    value = read_value(gold)
-    assert value is not None, gold
-    if isinstance(value, Exact):
-        number = value.value + change
-        text = spell_number(number, rng)
-        if value.pi:
-            if number == 0:
-                return "0"
-            whole = rng.choice((f"{number.numerator}", f"{number.numerator} ", rf"{number.numerator}\cdot "))
-            over = rf"\frac{{{number.numerator}\pi}}{{{number.denominator}}}"
-            text = rng.choice((whole + r"\pi", whole + "\u03c0", whole + "pi")) if number.denominator == 1 else over
-            text = rng.choice(
-                (
-                    text,
-                    rf"{number.numerator}/{number.denominator} \pi",
-                    rf"\frac{{{number.numerator}}}{{{number.denominator}}} \pi",
-                )
-            )
-        return rng.choice(AROUND if value.pi or rng.random() < 0.8 else UNITS).format(text)
-    numbers = [item.value for item in value.values()]
-    if change:
-        numbers[rng.randrange(len(numbers))] += change
-    parts = [spell_number(number, rng) for number in numbers]
-    parts = [part if "," not in part else str(number) for part, number in zip(parts, numbers, strict=True)]
-    inside = rng.choice((", ", ", ", ",")).join(parts)
-    names = "xyz"[: len(parts)]
-    named = ", ".join(f"{name} = {part}" for name, part in zip(names, parts, strict=True))
-    return rng.choice(
-        (
-            f"({inside})",
-            f"({inside})",
-            f"$({inside})$",
-            rf"\left({inside}\right)",
-            rf"\langle {inside} \rangle",
-            rf"\boxed{{({inside})}}",
-            f"`({inside})`",
-            f"The solution is ({inside}).",
-            f"({', '.join(names)}) = ({inside})",
-            named,
-            inside,
-        )
-    )
-
-
 @pytest.fixture(scope="module")
 def golds() -> list[str]:
-    envs = [open_env(MathEnv, size=size, split="train") for size in ("default", "tiny")]
-    return [env.pool[index].payload.answers[0] for env in envs for index in range(len(env.pool))]
-
-
-def count_failures(verifier: MathVerifier, golds: list[str], seed: int, tries: int) -> tuple[list[str], list[str]]:
-    """Right spellings that fail, and spellings of other numbers that pass."""
-    rng, failed, passed = random.Random(seed), [], []
-    for _ in range(tries):
-        gold = rng.choice(golds)
-        answer, other = spell(gold, rng), spell(gold, rng, change=rng.choice((-2, -1, 1, 2)))
-        if not verifier.verify(gold, answer).correct:
-            failed.append(f"{gold} | {answer}")
-        if verifier.verify(gold, other).correct:
-            passed.append(f"{gold} | {other}")
-    return failed, passed
+    return list_golds()
 
 
 def test_spellings_of_generated_answers(verifier: MathVerifier, golds: list[str]) -> None:
-    failed, passed = count_failures(verifier, golds, seed=1, tries=2_000)
-    assert len(failed) <= 2, failed
-    assert passed == []
+    found = grade(verifier, draw_spellings(golds, seed=1, tries=2_000))
+    assert len(found.failed) <= 2, found.failed
+    assert found.passed == []
 
 
 @pytest.mark.slow
 def test_hundred_thousand_spellings_of_generated_answers(verifier: MathVerifier, golds: list[str]) -> None:
-    failed, passed = count_failures(verifier, golds, seed=2, tries=100_000)
-    assert len(failed) <= 100, failed
-    assert passed == []
+    found = grade(verifier, draw_spellings(golds, seed=2, tries=100_000))
+    assert len(found.failed) <= 100, found.failed
+    assert found.passed == []
 
 
 @pytest.mark.parametrize("verdict", ["right", "wrong"])
 def test_listed_answers(verifier: MathVerifier, verdict: str) -> None:
     """Half of them and more are wrong answers that look right."""
-    chosen = [(gold, answer) for said, gold, answer in PAIRS if said == verdict]
+    chosen = [pair for pair in list_pairs() if pair.correct == (verdict == "right")]
     assert len(chosen) > 300
-    assert [pair for pair in chosen if verifier.verify(*pair).correct != (verdict == "right")] == []
-    golds = dict.fromkeys(gold for gold, _ in chosen)
+    found = grade(verifier, chosen)
+    assert [*found.failed, *found.passed] == []
+    golds = dict.fromkeys(pair.gold for pair in chosen)
     assert [gold for gold in golds if not verifier.verify(gold, f" ${gold}$ .").correct] == []
 
 

@@ -1,0 +1,123 @@
+"""Wrong programs against the tests of generated programming tasks.
+
+* Constants: a program that returns one of the values that its tests expect.
+* Shorter programs: the solution without one of its statements.
+* Changed programs: the solution with another operator, another comparison, or a number that is larger by one. Some of these do
+  the same as the solution (`x > 3` of whole numbers is `x >= 4`), so not all of them can be caught.
+
+The programs are made of our own solutions and are run here, not in the sandbox.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+from benchmarks.findings import Findings
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.make import open_env
+from fedagentgym.envs.reasoning.code import CodeEnv
+from fedagentgym.envs.reasoning.generators.problems import Program
+
+Function = Callable[..., Any]
+TASKS = 1_000
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+FAILURES = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, NameError, MemoryError)
+
+
+def load_function(program: str | ast.Module) -> Function:
+    """The function that a program defines."""
+    names: dict[str, Any] = {}
+    exec(compile(program, "program", "exec"), names)
+    function: Function = names["f"]
+    return function
+
+
+def passes(function: Function, task: Program) -> bool:
+    """True if a program gives what all of a task's calls expect."""
+    try:
+        return all(function(*deepcopy(call.args)) == call.expected for call in task.tests.calls)
+    except FAILURES:
+        return False
+
+
+def leave_statements_out(solution: str) -> Iterator[ast.Module]:
+    """The program without one of its statements, each in turn."""
+    blocks = [node for node in ast.walk(ast.parse(solution)) if isinstance(node, ast.FunctionDef | ast.For)]
+    for block, place in ((block, place) for block, node in enumerate(blocks) for place in range(len(node.body))):
+        tree = ast.parse(solution)
+        body = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.For)][block].body
+        body[place] = ast.Pass(lineno=body[place].lineno, col_offset=body[place].col_offset)
+        yield ast.fix_missing_locations(tree)
+
+
+def change_once(solution: str) -> Iterator[ast.Module]:
+    """The program with one operator, comparison or number changed, each in turn."""
+    for place in range(sum(1 for _ in ast.walk(ast.parse(solution)))):
+        tree = ast.parse(solution)
+        node = list(ast.walk(tree))[place]
+        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
+            node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            node.ops[0] = SWAPS[type(node.ops[0])]()  # type: ignore[assignment]
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            node.value += 1
+        else:
+            continue
+        yield ast.fix_missing_locations(tree)
+
+
+def count_survivors(programs: Iterator[ast.Module], task: Program) -> tuple[int, int]:
+    """How many programs there are, and how many of them pass a task's tests."""
+    passed = [passes(load_function(program), task) for program in programs]
+    return len(passed), sum(passed)
+
+
+def count_constants(task: Program) -> tuple[int, int]:
+    """How many values a task's tests expect, and how many of them pass all the tests as constants."""
+    values = {repr(call.expected) for call in task.tests.calls}
+    return len(values), len(values) if len(values) == 1 else 0
+
+
+def draw_tasks(size: str, split: str, most: int) -> Sequence[Program]:
+    """Tasks of a split: all of them, or so many that are drawn."""
+    pool = open_env(CodeEnv, size=size, split=split).pool
+    places = stream(0, "mutants", size, split).shuffled(list(range(len(pool))))[:most]
+    return [pool[place].payload for place in places]
+
+
+def find_mutants(quick: bool) -> Findings:
+    """How many wrong programs the tests of a task catch."""
+    rows: dict[str, tuple[float | str, ...]] = {}
+    for size in ("default", "tiny"):
+        for split in ("test", "train"):
+            tasks = draw_tasks(size, split, 20 if quick else TASKS)
+            kinds = [[count_constants(task) for task in tasks]]
+            for change in (leave_statements_out, change_once):
+                kinds.append([count_survivors(change(task.solution), task) for task in tasks])
+            counts = [cell for counted in kinds for cell in map(sum, zip(*counted, strict=True))]
+            rows[f"Code, {size}, {split}"] = (len(tasks), *counts)
+    columns = (
+        "tasks",
+        "constants",
+        "that pass",
+        "shorter programs",
+        "of them pass",
+        "changed programs",
+        "of these pass",
+    )
+    return Findings("tests of", dict.fromkeys(columns, ",d"), rows)
