@@ -19,7 +19,6 @@ from typing import NamedTuple, get_args
 
 from benchmarks import ROOT
 from benchmarks.findings import Findings, write_place
-from benchmarks.measurement import Measurement
 from benchmarks.mutants import load_function, passes
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
@@ -60,14 +59,6 @@ class Earned(NamedTuple):
     score: float
     tasks: int
     script: Script
-
-
-def run(quick: bool = False) -> list[Measurement]:
-    """Return what the best fixed reply earns in every environment and size."""
-    found = find_all(quick)
-    if not quick:
-        write_pages(found)
-    return found.to_measurements()
 
 
 def find_all(quick: bool = False) -> Findings:
