@@ -22,13 +22,15 @@ from fedagentgym.envs.reasoning.code import CodeEnv
 from fedagentgym.envs.reasoning.generators.problems import Program
 
 Function = Callable[..., Any]
-TASKS = 1_000
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+TASKS = 500
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Add,
     ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv,
+}
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.GtE,
     ast.GtE: ast.Gt,
     ast.Lt: ast.LtE,
@@ -70,10 +72,10 @@ def change_once(solution: str) -> Iterator[ast.Module]:
     for place in range(sum(1 for _ in ast.walk(ast.parse(solution)))):
         tree = ast.parse(solution)
         node = list(ast.walk(tree))[place]
-        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-            node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-            node.ops[0] = SWAPS[type(node.ops[0])]()  # type: ignore[assignment]
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            node.op = OPERATORS[type(node.op)]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+            node.ops[0] = COMPARISONS[type(node.ops[0])]()
         elif isinstance(node, ast.Constant) and type(node.value) is int:
             node.value += 1
         else:

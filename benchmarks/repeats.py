@@ -27,7 +27,7 @@ from fedagentgym.partitions.client_split import ClientSplit, federate, load_clie
 
 SPLITS = ROOT / "tests" / "golden"
 BOARD = ROOT / "leaderboard"
-SEEDS = 5
+SEEDS = 3
 DRAWN: dict[str, dict[str, Any]] = {
     "uniform": {"clients": 8},
     "preference": {"clients": 8, "omega": 0.5, "tasks_per_client": 16},
@@ -43,7 +43,7 @@ DRAWN: dict[str, dict[str, Any]] = {
     "held": {"clients": 8},
 }
 """A split of Skills by every sampler."""
-EPISODES = 100
+EPISODES = 50
 NOISE = 0.3
 
 

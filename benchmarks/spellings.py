@@ -216,7 +216,7 @@ def list_sympys() -> list[Pair]:
 
 def find_spellings(quick: bool) -> Findings:
     """How the two verifiers grade."""
-    tries = 300 if quick else 10_000
+    tries = 300 if quick else 5_000
     cases = {
         "spellings of generated answers": draw_spellings(list_golds(), 1, tries),
         "listed answers": list_pairs()[: 200 if quick else None],
