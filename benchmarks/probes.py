@@ -71,8 +71,6 @@ NO_PROGRAM = "def f(*given): return None"
 class Scorer:
     """Plays a probe's text as the reply of every turn, and returns what the episode earned."""
 
-    concurrent_safe, multi_turn, episodes_independent = True, False, True
-
     def __init__(self, env: TextEnv) -> None:
         self.env = env
 
@@ -84,9 +82,6 @@ class Scorer:
             (episode,) = self.env.step_many([episode], [text])
         found: Score = model.Score(float(episode.view.score))
         return found
-
-    async def close(self) -> None:
-        """There is nothing to be closed."""
 
 
 def read_completion(completion: Any) -> str:

@@ -17,6 +17,8 @@ CALLED_BY_A_LIBRARY = {
     *("pre_tokenizer", "normalizer", "encode_special_tokens"),  # tokenizers
     *("on_broken_pipe",),  # rich
     *("on_step_begin", "on_step_end", "response_schema", "parse_response"),  # transformers' and TRL's trainers
+    *("reduction",),  # TRL's loss
+    *("wrong_answer", "shotgun_answers", "equivalent_forms"),  # falsepass's probes
     *("num_partitions",),  # flwr-datasets
     *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits", "list_tasks"),  # OpenEnv
     *("is_np_flattenable", "probability", "to_jsonable", "from_jsonable", "observation_space"),  # gymnasium
