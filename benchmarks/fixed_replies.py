@@ -66,7 +66,7 @@ def find_all(quick: bool = False) -> Findings:
     rows: dict[str, tuple[float | str, ...]] = {}
     for env_id in ENVIRONMENTS.names():
         for size in list_sizes(env_id):
-            earned = {split: find_best(env_id, size, split, 30 if quick else MOST_TASKS) for split in (TEST, TRAIN)}
+            earned = {split: find_best(env_id, size, split, 10 if quick else MOST_TASKS) for split in (TEST, TRAIN)}
             test, train = earned[TEST], earned[TRAIN]
             rows[f"{name_env(env_id)}{f', {size}' if size else ''}"] = (
                 100 * test.solved / test.tasks,
