@@ -58,7 +58,7 @@ def last_answer(reply: str) -> str | None:
 
 
 def extract_answer(reply: str) -> str | None:
-    """The answer of a reply: its last answer block that is not empty, else its last box; inside a block too the last box counts.
+    """The answer of a reply: its last answer block that is not empty, else its last such box; inside a block too this box counts.
 
     >>> extract_answer("so \\\\boxed{3} or rather \\\\boxed{4}")
     '4'
@@ -69,15 +69,26 @@ def extract_answer(reply: str) -> str | None:
     if block is None:
         return last_box(reply)
     boxed = last_box(block)
-    return block if boxed is None else boxed
+    return boxed or block
 
 
 def last_box(text: str) -> str | None:
-    """The content of the last complete box, with balanced braces."""
-    boxes = [found.end() for found in _BOX.finditer(text)]
-    if not boxes:
-        return None
-    start, depth = boxes[-1], 1
+    r"""The content of the last box that is not empty, with balanced braces; empty if there are only such. None if the last one is
+    not complete.
+
+    >>> last_box(r"\boxed{7} is in a \boxed{}."), last_box(r"\boxed{7} or \boxed{8")
+    ('7', None)
+    """
+    found = None
+    for box in reversed(list(_BOX.finditer(text))):
+        if (found := _read_box(text, box.end())) != "":
+            break
+    return found
+
+
+def _read_box(text: str, start: int) -> str | None:
+    """What stands up to the brace that closes a box; None if none does, or too far away."""
+    depth = 1
     for position in range(start, min(len(text), start + LONGEST_BOX)):
         character = text[position]
         if character in "{}" and text[position - 1] != "\\":

@@ -16,7 +16,6 @@ from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.envs.verifiers import Verdict, right, wrong
 from fedagentgym.envs.verifiers.formats import extract_answer, last_box
 from fedagentgym.envs.verifiers.math_exact import (
-    Exact,
     Refused,
     is_arithmetic,
     is_unit,
@@ -71,7 +70,7 @@ def find_stated(text: str) -> str:
     >>> find_stated(r"Therefore $x \geq 5$ is the solution."), find_stated("not $7$"), find_stated("$7$ eggs")
     ('x \\geq 5', 'not $7$', '7')
     """
-    if (boxed := last_box(text)) is not None:
+    if boxed := last_box(text):
         return boxed if text.count("boxed") == 1 else text
     found = list(_MATHEMATICS.finditer(text))
     around = _MATHEMATICS.sub(" ", text)
@@ -152,7 +151,7 @@ def _denies_or_hedges(gold: str, answer: str) -> bool:
     """
     spelled = normalize(answer)
     said = _NEGATION.search(spelled) or _CONNECTIVE.search(spelled)
-    return said is not None and isinstance(read_value(normalize(gold)), Exact)
+    return said is not None and read_value(normalize(gold)) is not None
 
 
 def _states_a_falsehood(answer: str, is_gold: Callable[[str], bool]) -> bool:

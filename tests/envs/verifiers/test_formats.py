@@ -144,6 +144,30 @@ def test_the_last_answer_that_is_not_empty_counts(reply: str, answer: str | None
     assert last_answer(reply) == answer == extract_answer(reply)
 
 
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (r"\boxed{3} is in a \boxed{} as asked", "3"),
+        (r"It goes in a \boxed{}: \boxed{3}", "3"),
+        (r"\boxed{3}\boxed{ }\fbox{}", "3"),
+        (r"\boxed{}", ""),
+        (r"\boxed{3} \boxed{", None),
+        (r"<answer>\boxed{3} in a \boxed{}</answer>", "3"),
+        (r"<answer>3</answer> and no \boxed{}", "3"),
+        (r"<answer>\boxed{}</answer>", r"\boxed{}"),
+    ],
+)
+def test_the_last_box_that_is_not_empty_counts(reply: str, answer: str | None) -> None:
+    assert extract_answer(reply) == answer
+
+
+def test_boxes_are_found_in_linear_time() -> None:
+    started = time.process_time()
+    assert extract_answer(r"\boxed{3}" + r"\boxed{}" * 20_000) == "3"
+    assert extract_answer(r"\boxed{" * 20_000) is None
+    assert time.process_time() - started < 2.0
+
+
 @given(st.lists(st.sampled_from(["<answer>", "</answer>", "3", " ", "x"]), max_size=12))
 def test_the_last_answer_is_that_of_a_plain_search(parts: list[str]) -> None:
     """From the last closing tag backwards, each with the opening tag before it."""
