@@ -53,7 +53,7 @@ LONGEST_SHOWN = 40
 
 
 class Earned(NamedTuple):
-    """What a script earns in these tasks: how many it solves, and its mean score."""
+    """The earnings of a script in these tasks: how many it solves, and its mean score."""
 
     solved: int
     score: float
@@ -152,7 +152,7 @@ def list_scripts(env: TextEnv, starts: Sequence[Episode]) -> list[Script]:
 
 
 def play_expert(env: TextEnv, episode: Episode) -> Script:
-    """What the expert does in a task."""
+    """The actions of the expert in a task."""
     expert, actions = env.expert(), []
     while not episode.over:
         actions.append(expert.act(episode))

@@ -123,7 +123,7 @@ FAULTS = {
 
 
 def find_kills(quick: bool) -> Findings:
-    """How many kills every command survives: what it makes is whole or not there, and the same command ends it. One that is not
+    """The number of kills that every command survives: what it makes is whole or not there, and the same command ends it. One that is not
     survived is an error."""
     rows: dict[str, tuple[float | str, ...]] = {}
     kept = dict(os.environ)
@@ -140,7 +140,7 @@ def find_kills(quick: bool) -> Findings:
 
 
 def find_faults(quick: bool) -> Findings:
-    """How many cases with a fault on purpose there are, and how many of them end as they should."""
+    """The number of cases with a fault on purpose, and how many of them end as they should."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for name, file in FAULTS.items():
         line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / file)]

@@ -84,13 +84,13 @@ def change_once(solution: str) -> Iterator[ast.Module]:
 
 
 def count_survivors(programs: Iterator[ast.Module], task: Program) -> tuple[int, int]:
-    """How many programs there are, and how many of them pass a task's tests."""
+    """The number of programs, and how many of them pass a task's tests."""
     passed = [passes(load_function(program), task) for program in programs]
     return len(passed), sum(passed)
 
 
 def count_constants(task: Program) -> tuple[int, int]:
-    """How many values a task's tests expect, and how many of them pass all the tests as constants."""
+    """The number of values that a task's tests expect, and how many of them pass all the tests as constants."""
     values = {repr(call.expected) for call in task.tests.calls}
     return len(values), len(values) if len(values) == 1 else 0
 
@@ -103,7 +103,7 @@ def draw_tasks(size: str, split: str, most: int) -> Sequence[Program]:
 
 
 def find_mutants(quick: bool) -> Findings:
-    """How many wrong programs the tests of a task catch."""
+    """The wrong programs that the tests of tasks catch, counted."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for size in ("default", "tiny"):
         for split in ("test", "train"):

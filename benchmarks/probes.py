@@ -93,7 +93,7 @@ def read_completion(completion: Any) -> str:
 
 
 def make_adapter(env: TextEnv, form: str) -> Any:
-    """What the probes have to know: the form of a reply, and a wrong answer."""
+    """The knowledge of the probes: the form of a reply, and a wrong answer."""
     base = require("falsepass.adapter", "dev").Adapter
 
     class OwnAdapter(base):  # type: ignore[misc,valid-type]
@@ -171,7 +171,7 @@ def read_answer(reply: str, form: str) -> str:
 
 
 def find_probes(quick: bool, cases: Sequence[Probed] = PROBED) -> Findings:
-    """What probes of graders find."""
+    """The findings of the probes of graders."""
     rows: dict[str, tuple[float | str, ...]] = {
         case.name: probe(case, QUICK_TASKS if quick else case.tasks) for case in cases
     }

@@ -1,4 +1,4 @@
-"""What comes out again: client splits from their seeds, episodes in another process, and the committed results."""
+"""The things that come out again: client splits from their seeds, episodes in another process, and the committed results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOISE = 0.3
 
 
 def find_splits(quick: bool) -> Findings:
-    """How many checks of client splits are proven: the content, the pool, that the sampler makes it again from its seed."""
+    """The checks of client splits that are proven: the content, the pool, that the sampler makes it again from its seed."""
     presets = []
     for name in list_presets():
         try:
@@ -83,7 +83,7 @@ def count_checks(splits: Sequence[ClientSplit]) -> tuple[int, ...]:
 
 
 def find_replays(quick: bool) -> Findings:
-    """How many episodes are the same, word by word, in a process with another seed of Python's own hashes."""
+    """The number of episodes that are the same, word by word, in a process with another seed of Python's own hashes."""
     count = 3 if quick else EPISODES
     rows: dict[str, tuple[float | str, ...]] = {}
     ours, theirs = digest_episodes(count), digest_episodes_apart(count)
@@ -132,7 +132,7 @@ def play_once(env: TextEnv, seed: int) -> list[Any]:
 
 
 def find_results(quick: bool) -> Findings:
-    """How many committed results have a verification that is about them and says that every episode was played again."""
+    """The number of committed results that have a verification that is about them and says that every episode was played again."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for suite in sorted(path for path in (BOARD / "results").iterdir() if path.is_dir()):
         archives = sorted(suite.glob("*.zip"))[: 2 if quick else None]

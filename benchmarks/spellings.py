@@ -154,7 +154,7 @@ class Pair(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many pairs were graded rightly, right answers that fail, wrong ones that pass, and the slowest pair's seconds."""
+    """The number of pairs that were graded rightly, right answers that fail, wrong ones that pass, and the slowest pair's seconds."""
 
     pairs: int
     failed: Sequence[Pair]
@@ -215,7 +215,7 @@ def list_sympys() -> list[Pair]:
 
 
 def find_spellings(quick: bool) -> Findings:
-    """How the two verifiers grade; the library, which takes longer, grades a tenth of the spellings."""
+    """The grades of the two verifiers; the library, which takes longer, grades a tenth of the spellings."""
     spellings = draw_spellings(list_golds(300 if quick else None), 1, 100 if quick else 5_000)
     cases = {
         ("spellings of generated answers", EXACT): spellings,

@@ -87,7 +87,7 @@ def last_box(text: str) -> str | None:
 
 
 def _read_box(text: str, start: int) -> str | None:
-    """What stands up to the brace that closes a box; None if none does, or too far away."""
+    """The text up to the brace that closes a box; None if none does, or too far away."""
     depth = 1
     for position in range(start, min(len(text), start + LONGEST_BOX)):
         character = text[position]
