@@ -123,7 +123,7 @@ FAULTS = {
 
 
 def find_kills(quick: bool) -> Findings:
-    """The number of kills that every command survives: what it makes is whole or not there, and the same command ends it. One that is not
+    """The kills that every command survives: what it makes is whole or not there, and the same command ends it. One that is not
     survived is an error."""
     rows: dict[str, tuple[float | str, ...]] = {}
     kept = dict(os.environ)

@@ -132,7 +132,7 @@ def play_once(env: TextEnv, seed: int) -> list[Any]:
 
 
 def find_results(quick: bool) -> Findings:
-    """The number of committed results that have a verification that is about them and says that every episode was played again."""
+    """The number of committed results whose verification is about them and says that every episode was played again."""
     rows: dict[str, tuple[float | str, ...]] = {}
     for suite in sorted(path for path in (BOARD / "results").iterdir() if path.is_dir()):
         archives = sorted(suite.glob("*.zip"))[: 2 if quick else None]

@@ -154,7 +154,7 @@ class Pair(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The number of pairs that were graded rightly, right answers that fail, wrong ones that pass, and the slowest pair's seconds."""
+    """Pairs that were graded, right answers that fail, wrong ones that pass, and the slowest pair's seconds."""
 
     pairs: int
     failed: Sequence[Pair]
