@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,16 @@ from pydantic import BaseModel
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.experiment.config import load_config
+from fedagentgym.leaderboard.results import Result
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "reference" / "methods"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "reference" / "methods"
+EXPERIMENTS = ROOT / "docs" / "experiments"
 ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \| ", re.MULTILINE)
 COMMAND = re.compile(r"^fedagentgym train ([\w.:,-]+)", re.MULTILINE)
+MEASURED = re.compile(r"\*\*Measured:\*\*(.*?)(?:\n\n|\Z)", re.DOTALL)
+COUNTED = re.compile(r"\b(one|two|three|four|five|six|seven|eight) suites?\b")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 SHARED = {*AveragingSettings.model_fields, "aggregation"}
 """Settings of averaging methods, which the page of FedAgent describes for all."""
 
@@ -56,3 +63,53 @@ def test_a_page_lists_every_setting_with_its_default(name: str) -> None:
 def test_the_commands_of_a_page_run_its_method(name: str) -> None:
     commands = COMMAND.findall((PAGES / f"{name}.md").read_text("utf-8"))
     assert commands and {load_config(command).algorithm["name"] for command in commands} == {name}
+
+
+@cache
+def list_suites_played() -> dict[str, set[str]]:
+    """The suites whose committed results have a row of a method."""
+    found: dict[str, set[str]] = {}
+    for archive in (ROOT / "leaderboard" / "results").glob("methods-*/*.zip"):
+        result = Result(archive)
+        with result.open_run(result.keys[0]) as run:
+            found.setdefault(run.config["algorithm"]["name"], set()).add(archive.parent.name)
+    return found
+
+
+@cache
+def list_pages_played() -> dict[str, set[str]]:
+    """The pages of experiments with a table that has a row of a method."""
+    found: dict[str, set[str]] = {}
+    for page in EXPERIMENTS.glob("*.md"):
+        for command in re.findall(r"^\| .* \| `fedagentgym train ([^`]+)` \|", page.read_text("utf-8"), re.MULTILINE):
+            found.setdefault(load_config(command).algorithm["name"], set()).add(page.name)
+    return found
+
+
+def find_contradiction(text: str, suites: set[str], pages: set[str]) -> str | None:
+    """What a page says of its measurements that committed results contradict."""
+    said = MEASURED.search(text)
+    if said is None:
+        return "measured, and its page does not say where" if suites or pages else None
+    if "nothing" in said[1]:
+        return f"has rows in {sorted(suites | pages)}" if suites or pages else None
+    if not re.search(r"\]\(\.\./\.\./(experiments|explanation)/", said[1]):
+        return "names no page of experiments"
+    if (counted := COUNTED.search(said[1])) and counted[1] != NUMBERS[len(suites)]:
+        return f"{counted[0]}, where results of {sorted(suites)} are committed"
+    return None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_what_a_page_says_was_measured_agrees_with_the_committed_results(name: str) -> None:
+    page = (PAGES / f"{name}.md").read_text("utf-8")
+    suites, pages = list_suites_played().get(name, set()), list_pages_played().get(name, set())
+    assert find_contradiction(page, suites, pages) is None
+
+
+def test_a_page_that_is_out_of_date_is_found() -> None:
+    link = "[there](../../experiments/suites.md)"
+    for said in ("", "**Measured:** nothing yet.", "**Measured:** somewhere.", f"**Measured:** in two suites, {link}."):
+        assert find_contradiction(said, {"methods-tiny-skills-v2"}, set()) is not None
+        assert said == "" or find_contradiction(said + "\n", {"a", "b", "c"}, {"methods.md"}) is not None
+    assert find_contradiction("**Measured:** nothing yet.", set(), set()) is None
