@@ -85,6 +85,9 @@ ID_BYTES = 256
 LONGEST_CONTEXT = 1 << 15
 """Assumed tokens of the server's model, to bound a candidate's text if experts do not load that model."""
 
+WITH_GOLD = ("reward", "accuracy", "f1")
+"""Objectives that need a question's answer, which the experts have and the server has not."""
+
 
 class FedGRPOSettings(Settings):
     """`algorithm: {name: fedgrpo, experts: 2, neighbours: 20, ...}`; needs the roles `auxiliary` and `server`."""
@@ -177,6 +180,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                 "fedgrpo's server always keeps its optimizer, and experts start with a new one: leave out learning.keep_optimizer"
             )
         self._expert_learning = settings.resolve_expert_learning(learning)
+        self._further: dict[str, float] = {}
         if settings.expert_steps:
             return
         plain = LearningSettings()  # the server's reward and advantages come from the experts
@@ -186,11 +190,16 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                 " learning.advantage and learning.format_penalty_on, or train experts with them (algorithm.expert_steps)"
             )
         own = {"score": settings.answer_weight, "format": settings.format_weight}
+        if learning.objectives == plain.objectives:
+            return
         said = {objective.name: objective.weight for objective in learning.objectives}
-        if learning.objectives != plain.objectives and said != own:
+        self._further = {name: weight for name, weight in said.items() if name not in own and weight}
+        with_gold = [name for name in self._further if name.partition("/")[0] in WITH_GOLD]
+        if with_gold or any(said.get(name, 0.0) != weight for name, weight in own.items()):
             raise OptionError(
                 f"fedgrpo's reward is {settings.answer_weight:g} x score + {settings.format_weight:g} x format (answer_weight and"
-                " format_weight of algorithm), learning.objectives say another one: make them agree"
+                " format_weight of algorithm), and what learning.objectives name beside them without an answer, such as tags: make"
+                " them agree"
             )
 
     # ---- server ---------------------------------------------------------------------------------------------------
@@ -342,14 +351,17 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         return {"task": record, "candidates": [make_candidate(each, self.detail, stop_ids) for each in own]}
 
     def compute_advantages(self, group: Group, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """r = answer_weight * score + format_weight * format, converted to one advantage per candidate."""
+        """r = answer_weight * score + format_weight * format + further objectives, converted to one advantage per candidate."""
         # 1 if the reply has the required format: what the environment pays for it, or the result of the agent's parser
         if "format" in self.questions.reward_names:
             form = np.array([paid.max(initial=0.0) for paid in objective_values(group, "format")])
         else:
             form = np.array(kept_format(group))
-        laid = form.reshape(scores.shape) if self.settings.aggregate == "split" else form[None, :]
-        rewards = self.settings.answer_weight * scores + self.settings.format_weight * laid
+        own = self.settings.format_weight * form
+        for name, weight in self._further.items():
+            own += weight * np.array([paid.sum() for paid in objective_values(group, name)])
+        own = own.reshape(scores.shape) if self.settings.aggregate == "split" else own[None, :]
+        rewards = self.settings.answer_weight * scores + own
         return combine_scores(rewards, self.settings.aggregate, self.settings.std)
 
     def _check_settings(self) -> None:

@@ -18,6 +18,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.learning.advantages import group_objective
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},
@@ -147,12 +148,19 @@ def test_fedmoa_counts_equal_clients_equally(tmp_path: Path) -> None:
         assert np.abs(np.asarray(value) - np.asarray(plain.state.parameters[name])).max() < 1e-6
 
 
-def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> None:
-    """All experts AE and `pool`: the M equal rows change neither mean nor deviation of the candidates' rewards."""
+@pytest.mark.parametrize("length", [0.0, 0.5])
+def test_experts_that_know_all_answers_make_fedgrpo_central(length: float, tmp_path: Path) -> None:
+    """All experts AE and `pool`: the M equal rows change neither mean nor deviation of the candidates' rewards, to which terms
+    beside the experts' score are added as they are."""
     from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.state import SiteState
 
-    bench = {"partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}}
+    bench: dict[str, Any] = {
+        "partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}
+    }
+    if length:
+        objectives = [{"name": "score", "weight": 8}, {"name": "format", "weight": 0}, {"name": "length", "weight": length}]
+        bench["learning"] = {"objectives": objectives, "optimizer": "sgd"}  # AdamW makes whole steps of rounding errors
     algorithm = make(
         {"name": "fedgrpo", "experts": 1, "neighbours": 3, "scorer": "reward_model", "format_weight": 0.0}, bench
     )
@@ -167,12 +175,30 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(tmp_path: Path) -> N
     local = LocalTraining(algorithm.runtime.agent, held, learning)
     local.load_state(SiteState(algorithm.runtime.initial_weights))
     groups = local.collect_groups(derive(0, "server", 1, "play"))
-    scores = [np.array([8 * trajectory.score for trajectory in group]) for group in groups]
+    scores = [
+        np.array([8 * trajectory.score for trajectory in group]) + length * np.array(group_objective(group, "length"))
+        for group in groups
+    ]
     spread = [(row - row.mean()) / (row.std() + 1e-6) if np.ptp(row) else np.zeros(len(row)) for row in scores]
     assert any(np.ptp(row) for row in scores), "no group differs: the test would show nothing"
+    assert not length or any(np.ptp(group_objective(group, "length")) for group in groups)
     local.update(groups, advantages=[row.tolist() for row in spread])
     for name, value in local.get_state().weights.items():
         assert np.abs(value - np.asarray(fed.state.parameters[name])).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        [{"name": "score", "weight": 7}, {"name": "format"}],
+        [{"name": "score", "weight": 8}],
+        [{"name": "score", "weight": 8}, {"name": "format"}, {"name": "accuracy/guess"}],
+        [{"name": "score", "weight": 8}, {"name": "format"}, {"name": "reward", "weight": 0.1}],
+    ],
+)
+def test_fedgrpo_refuses_objectives_that_contradict_it_or_need_the_answer(objectives: list[dict[str, Any]]) -> None:
+    with pytest.raises(OptionError, match="make them agree"):
+        make({"name": "fedgrpo", "neighbours": 3}, {"learning": {"objectives": objectives}})
 
 
 def test_fedgrpo_sends_four_bytes_per_score_and_no_weights(tmp_path: Path) -> None:
