@@ -31,6 +31,7 @@ from fedagentgym.cli.options import (
 from fedagentgym.leaderboard.metrics import Measures, find_ends, find_metric, format_spread
 from fedagentgym.leaderboard.suite import (
     count_tasks,
+    describe_few_seeds,
     describe_replicates,
     list_suites,
     load_suite,
@@ -134,6 +135,8 @@ def show(suite_name: str, check: bool) -> None:
     suite = load_suite(suite_name)
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
+    if (few := describe_few_seeds(suite)) is not None:
+        click.echo(f"# {few}")
     if suite.power is not None:
         click.echo(f"# decides differences of {format_fixed(100 * suite.power, 1)} points in four of five experiments")
     for scenario, one in suite.scenarios.items():
@@ -147,10 +150,11 @@ def show(suite_name: str, check: bool) -> None:
 
 def _describe_counts(suite: Suite, scenario: str) -> str:
     """Return how many tasks choose and rank; a suite that would rank by nothing is refused."""
-    counts = count_tasks(suite, scenario)
+    counts, ranked = count_tasks(suite, scenario), suite.get_ranking(scenario).split
+    played = {suite.selection.split: ["choose the round" if suite.ranked_round == "best" else "draw the curve"]}
+    played.setdefault(ranked, []).append("rank")
     return ", ".join(
-        f"{' or '.join(f'{size:,}' for size in sorted(set(sizes)))} tasks of {split}"
-        f" {'rank' if split == suite.ranking.split else 'choose the round' if suite.ranked_round == 'best' else 'draw the curve'}"
+        f"{' or '.join(f'{size:,}' for size in sorted(set(sizes)))} tasks of {split} {' and '.join(played[split])}"
         for split, sizes in counts.items()
     )
 
@@ -218,6 +222,7 @@ def plan(suite_name: str, details: bool, prices: tuple[float, float] | None) -> 
     if prices is not None:
         raise OptionError(f"{suite.name} is on the methods track, where tokens have no price: leave --prices out")
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
+    lines += filter(None, [describe_few_seeds(suite)])
     plans = {
         (entry.name, scenario): plan_run(make_run_config(suite, entry, (scenario, suite.seeds[0])))
         for entry in list_baselines(suite)

@@ -46,9 +46,9 @@ from pydantic import Field, model_validator
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
-from fedagentgym.base.statistics import find_decidable
+from fedagentgym.base.statistics import FEWEST_REPLICATES, find_decidable
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
 from fedagentgym.runs.claims import describe_tasks
@@ -117,7 +117,10 @@ class Scenario(Settings):
     env: str | None = Field(default=None, description="agents: environment id")
     options: dict[str, Any] = Field(default_factory=dict, description="agents: the environment's options")
     tasks: int | None = Field(default=None, ge=1, description="agents: tasks played here, in place of ranking.tasks")
-    changes: tuple[str, ...] = Field(default=(), description="methods: a.b=value, as for `fedagentgym train --set`")
+    changes: tuple[str, ...] = Field(
+        default=(),
+        description="methods: a.b=value, as for `fedagentgym train --set`; ranking.split=val ranks on other tasks than the suite",
+    )
     worlds: dict[int, tuple[str, ...]] = Field(
         default_factory=dict, description="methods: further changes in each world, by its number; all worlds or none"
     )
@@ -281,8 +284,9 @@ class Suite(Settings):
             raise ValueError("seeds are different numbers from 0 on")
         if odd := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
             raise ValueError(f"scenario {odd[0]!r}: because is the reason for methods_differ: false")
-        if (highest := max(self.pass_powers, default=0)) > self.ranking.repeats:
-            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {self.ranking.repeats}")
+        repeats = min(self.get_ranking(name).repeats for name in self.scenarios)
+        if (highest := max(self.pass_powers, default=0)) > repeats:
+            raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
         return self
 
     @model_validator(mode="after")
@@ -316,7 +320,8 @@ class Suite(Settings):
             raise ValueError(
                 f"rank_by: {OWN_WORLD} ranks what clients keep, which is kept of the last round: set ranked_round: last"
             )
-        if self.selection.split == self.ranking.split and self.ranked_round == "best":
+        ranked = {self.get_ranking(name).split for name in self.scenarios}
+        if self.selection.split in ranked and self.ranked_round == "best":
             raise ValueError("the split that ranks cannot be the one on which the round is chosen")
         seeds = (*self.seeds, *(() if self.tuning is None else self.tuning.worlds))
         for name, scenario in self.scenarios.items():
@@ -419,9 +424,29 @@ class Suite(Settings):
         return digest(self.model_dump(mode="json", exclude=DESCRIPTIONS))
 
     def get_ranking(self, scenario: str) -> Ranking:
-        """The settings by which the tasks of a scenario are played for the ranked number."""
-        tasks = self.scenarios[scenario].tasks
-        return self.ranking if tasks is None else self.ranking.model_copy(update={"tasks": tasks})
+        """The settings by which the tasks of a scenario are played for the ranked number: the suite's, with the scenario's own."""
+        own = self.scenarios[scenario]
+        plain: dict[str, Any] = {"ranking": self.ranking.model_dump(exclude_unset=True)}
+        for change in filter(changes_ranking, own.changes):
+            plain = assign(plain, change)
+        if own.tasks is not None:
+            plain["ranking"]["tasks"] = own.tasks
+        return Ranking.load(plain["ranking"], f"scenario {scenario!r}: ranking")
+
+
+def describe_few_seeds(suite: Suite) -> str | None:
+    """What a suite of methods with too few seeds cannot show, and how to play more; None if it has enough."""
+    if suite.track == "agents" or len(suite.seeds) >= FEWEST_REPLICATES:
+        return None
+    return (
+        f"{count_things(len(suite.seeds), 'seed')}: no interval, test or rank, which take {FEWEST_REPLICATES}; for more, raise `seeds` in a"
+        f" copy (fedagentgym bench show {suite.name} > mine.yaml) and play that"
+    )
+
+
+def changes_ranking(change: str) -> bool:
+    """True if a change of the configuration is one of what ranks."""
+    return change.partition("=")[0].partition(".")[0].strip() == "ranking"
 
 
 def list_suites() -> tuple[str, ...]:
@@ -577,7 +602,7 @@ def open_scenario(suite: Suite, name: str, seed: int | None = None) -> OpenedSce
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs import open_env
 
-    split = suite.ranking.split
+    split = suite.get_ranking(name).split
     chosen = suite.seeds[0] if seed is None else seed
     if suite.track == "methods":
         config = make_config(suite, name, seed=chosen)
@@ -621,7 +646,8 @@ def count_tasks(suite: Suite, scenario: str) -> dict[str, tuple[int, ...]]:
     from fedagentgym.envs.make import env_class, open_env, read_options
     from fedagentgym.envs.protocols import count_published
 
-    played = {suite.ranking.split: suite.get_ranking(scenario).tasks}
+    ranking = suite.get_ranking(scenario)
+    played = {ranking.split: ranking.tasks}
     if suite.track == "methods":
         config = make_config(suite, scenario)
         env_id, options = config.env.id, config.env.options
@@ -660,7 +686,8 @@ def make_config(
     number = suite.first_world + chosen
     world = [change.replace("{seed}", str(number)) for change in suite.world]
     world += suite.scenarios[scenario].worlds.get(number, ())
-    fixed = [*suite.changes, *suite.scenarios[scenario].changes, *world, f"seed={chosen + STREAM_STEP * stream}"]
+    own = [change for change in suite.scenarios[scenario].changes if not changes_ranking(change)]
+    fixed = [*suite.changes, *own, *world, f"seed={chosen + STREAM_STEP * stream}"]
     selection = EvaluationSettings(**suite.selection.model_dump()).model_dump(mode="json")
     evaluation = [f"evaluation.{key}={json.dumps(value)}" for key, value in selection.items()]
     ranking = f"ranking={make_ranking(suite, scenario, chosen).model_dump_json()}"
@@ -725,6 +752,8 @@ def make_tuning(suite: Suite) -> Suite:
     for scenario in plain["scenarios"].values():  # the digests are of the ranked tasks, or of the first reported world
         for key in TaskDigests.model_fields:
             scenario.pop(key, None)
+        if "changes" in scenario:
+            scenario["changes"] = [change for change in scenario["changes"] if not changes_ranking(change)]
     ranking = suite.selection.model_dump(mode="json", exclude={"every"})
     plain |= {"name": name_tuning(suite.name), "title": f"{suite.title}: trials", "seeds": list(suite.tuning.worlds)}
     plain |= {"ranking": ranking, "selection": {**ranking, "every": MOST_ROUNDS}, "ranked_round": "last"}

@@ -255,7 +255,8 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
     env = open_env(opened.env.id, **{**opened.options, "split": suite.selection.split})
     ids, last = env.pool.ids[: suite.selection.tasks], config.federation.rounds
     assert config.evaluation is not None
-    ranked = Part(opened.env, suite.ranking.split, opened.ids, suite.ranking.repeats, derive(key[1], "ranked"))
+    ranking = suite.get_ranking(key[0])
+    ranked = Part(opened.env, ranking.split, opened.ids, ranking.repeats, derive(key[1], "ranked"))
     curve = Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation"))
     rounds = [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
     speaker, confidence = describe_speaker(config.agent, "model"), config.evaluation.confidence

@@ -159,7 +159,11 @@ def test_experts_that_know_all_answers_make_fedgrpo_central(length: float, tmp_p
         "partition": {"clients": 1, "tasks_per_client": 200, "roles": {"auxiliary": 8, "server": 40}}
     }
     if length:
-        objectives = [{"name": "score", "weight": 8}, {"name": "format", "weight": 0}, {"name": "length", "weight": length}]
+        objectives = [
+            {"name": "score", "weight": 8},
+            {"name": "format", "weight": 0},
+            {"name": "length", "weight": length},
+        ]
         bench["learning"] = {"objectives": objectives, "optimizer": "sgd"}  # AdamW makes whole steps of rounding errors
     algorithm = make(
         {"name": "fedgrpo", "experts": 1, "neighbours": 3, "scorer": "reward_model", "format_weight": 0.0}, bench

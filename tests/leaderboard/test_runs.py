@@ -17,6 +17,7 @@ import pytest
 from benchmarks.cells_again import play_again
 from fedagentgym.agents.players.endpoint import EndpointError
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
+from fedagentgym.base.statistics import FEWEST_REPLICATES
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.run import train
@@ -32,9 +33,11 @@ from fedagentgym.leaderboard.results import Result, SuiteEntries, pack
 from fedagentgym.leaderboard.suite import (
     Suite,
     check_budget,
+    describe_few_seeds,
     list_suites,
     load_suite,
     make_config,
+    make_tuning,
     open_scenario,
     parse_suite,
     to_yaml,
@@ -44,6 +47,7 @@ from fedagentgym.runs.archive import Archive
 from fedagentgym.runs.folder import RANKED, RECORD, RunFolder
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.leaderboard import forger
+from tests.leaderboard.conftest import play_and_pack
 from tests.leaderboard.samples import AGENTS_SUITE
 
 
@@ -315,6 +319,11 @@ BAD = (
     ({"pass_powers": [4]}, "needs as many repeats"),
     ({"seeds": [1, 1]}, "different numbers"),
     ({"name": "smoke-v3"}, "another version"),
+    ({"scenarios": {"seen": {"changes": ["ranking.split=val"]}}}, "cannot be the one on which the round is chosen"),
+    ({"scenarios": {"seen": {"changes": ["ranking.splits=test"]}}}, "did you mean 'split'|splits"),
+    ({"scenarios": {"seen": {"changes": ["ranking.round=last"]}}}, "round"),
+    ({"scenarios": {"seen": {"changes": ["ranking=null"]}}}, "ranking"),
+    ({"scenarios": {"a": {}, "b": {"changes": ["ranking.repeats=2"]}}, "pass_powers": [2]}, "needs as many repeats"),
 )
 
 
@@ -323,6 +332,37 @@ def test_definitions_that_make_no_sense_are_refused(change: dict[str, object], m
     plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
     with pytest.raises(OptionError, match=message):
         Suite.load({**plain, **change})
+
+
+def test_a_scenario_may_rank_on_other_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    scenarios = {"uniform": {}, "seen": {"changes": ["ranking.split=val", "ranking={tasks: 5, repeats: 2}"]}}
+    own = {"scenarios": scenarios, "ranked_round": "last", "seeds": [0], "name": "seen"}
+    suite = Suite.load({**plain, **own, "tuning": {"worlds": [9], "learning_rate": [0.001]}})
+    result = play_and_pack(suite, make_method_entry([], "mine"), tmp_path, tmp_path / "mine.zip")
+    for scenario, (split, tasks, repeats) in {"uniform": ("test", 12, 1), "seen": ("val", 5, 2)}.items():
+        ranked = result.records[scenario, 0].ranked
+        assert ranked is not None and result.records[scenario, 0].tasks.split == split
+        assert [len(group) for group in result.read_groups((scenario, 0))] == [repeats] * tasks
+        trials = make_tuning(suite).get_ranking(scenario)
+        assert (trials.split, trials.tasks, trials.repeats) == ("val", 6, 1)
+    assert verify(tmp_path / "mine.zip", suite=suite).replayed
+    (tmp_path / "seen.yaml").write_text(to_yaml(suite))
+    assert main(["bench", "show", str(tmp_path / "seen.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "# uniform: 6 tasks of val draw the curve, 12 tasks of test rank" in shown
+    assert "# seen: 5 tasks of val draw the curve and rank" in shown
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_a_suite_with_too_few_seeds_says_what_it_cannot_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = load_suite(name)
+    few = suite.track == "methods" and len(suite.seeds) < FEWEST_REPLICATES
+    assert main(["bench", "show", name]) == 0
+    assert ("no interval, test or rank" in capsys.readouterr().out) == few
+    if few:
+        plain = suite.model_dump(mode="json", exclude_unset=True)
+        assert describe_few_seeds(Suite.load({**plain, "seeds": range(FEWEST_REPLICATES)})) is None
 
 
 # ---- several seeds ----------------------------------------------------------------------------------------------------

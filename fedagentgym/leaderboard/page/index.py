@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from fedagentgym.base.errors import join_names
 from fedagentgym.base.rounding import format_bytes, format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, mean
 from fedagentgym.leaderboard.compare import average_curves
@@ -72,13 +73,14 @@ def view_suite(
     ]
     ranked_round = "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
     power = "" if suite.power is None else f"{format_fixed(100 * suite.power, 1)} points, in four of five experiments"
+    splits = dict.fromkeys(suite.get_ranking(name).split for name in suite.scenarios)
     facts = [
         ("entries", f"{len(found.entries)}"),
         ("scenarios", f"{len(suite.scenarios)}"),
         ("seeds", f"{runs}: {', '.join(map(str, suite.seeds))}"),
         ("track", suite.track),
         ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
-        ("ranked by", f"{find_metric(suite.rank_by).title}, split {suite.ranking.split}"),
+        ("ranked by", f"{find_metric(suite.rank_by).title}, split {join_names(splits)}"),
         ("budget", ", ".join(filter(None, budget))),
         ("ranked round", "" if suite.track == "agents" else ranked_round),
         ("settings", describe_search(suite)),
