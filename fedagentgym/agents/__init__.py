@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fedagentgym.agents.protocols import Players as Players
     from fedagentgym.agents.settings import AgentSettings as AgentSettings
     from fedagentgym.agents.text.prompts import Template as Template
+    from fedagentgym.agents.text.published import PublishedTemplate as PublishedTemplate
+    from fedagentgym.agents.text.published import read_prompts as read_prompts
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -37,6 +39,7 @@ __getattr__, __dir__, __all__ = attach(
         ".protocols": ("Decoding", "Move", "Player", "Players"),
         ".settings": ("AgentSettings",),
         ".text.prompts": ("Template",),
+        ".text.published": ("PublishedTemplate", "read_prompts"),
     },
 )
 

@@ -38,6 +38,7 @@ class TokenAgent:
         history: How many past turns a `window` shows.
         parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
         chat: Whether prompts are wrapped in the tokenizer's chat template.
+        longest_prompt: Characters above which a prompt of a `window` shows no past turns.
 
     Raises:
         OptionError: If thoughts are asked for with constrained decoding, or a chat template without there being one.
@@ -51,6 +52,7 @@ class TokenAgent:
     history: int = 2
     parser: Literal["strict", "published"] = "strict"
     chat: bool = False
+    longest_prompt: int | None = None
 
     def __post_init__(self) -> None:
         if self.decoding.constrained and self.template.think:
@@ -161,7 +163,9 @@ class Renderer:
         shown = row.past[-agent.history :] if agent.history else []
         for skipped in range(len(shown) + 1):
             past = shown[skipped:]
-            text = template.render_window(self.env, row.start, past, episode.turn, episode.view, goal)
+            text = template.render_bounded(
+                self.env, row.start, past, episode.turn, episode.view, goal, agent.longest_prompt
+            )
             if agent.chat:
                 ids = tokenizer.encode_chat(text, system)
             else:

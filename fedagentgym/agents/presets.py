@@ -178,6 +178,7 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTok
         settings.history,
         settings.parser or "strict",
         chat,
+        settings.longest_prompt,
     )
 
 

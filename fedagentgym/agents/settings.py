@@ -52,6 +52,11 @@ class AgentSettings(Settings):
         description="one growing dialogue per episode, or a fresh prompt with the last turns at every step",
     )
     history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
+    longest_prompt: int | None = Field(
+        default=None,
+        ge=1,
+        description="window: a prompt of more characters shows no past turns; null: any that fit",
+    )
     template: str | None = Field(
         default=None,
         description="standard: prompt with instructions and the list of actions; compact: bare observations (tiny models); or a "

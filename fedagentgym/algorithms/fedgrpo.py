@@ -198,8 +198,8 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if with_gold or any(said.get(name, 0.0) != weight for name, weight in own.items()):
             raise OptionError(
                 f"fedgrpo's reward is {settings.answer_weight:g} x score + {settings.format_weight:g} x format (answer_weight and"
-                " format_weight of algorithm), and what learning.objectives name beside them without an answer, such as tags: make"
-                " them agree"
+                " format_weight of algorithm), and further terms that need no answer, such as tags; learning.objectives say"
+                " another one: make them agree"
             )
 
     # ---- server ---------------------------------------------------------------------------------------------------

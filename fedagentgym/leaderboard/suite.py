@@ -424,7 +424,7 @@ class Suite(Settings):
         return digest(self.model_dump(mode="json", exclude=DESCRIPTIONS))
 
     def get_ranking(self, scenario: str) -> Ranking:
-        """The settings by which the tasks of a scenario are played for the ranked number: the suite's, with the scenario's own."""
+        """The settings by which a scenario's tasks are played for the ranked number: the suite's, with the scenario's own."""
         own = self.scenarios[scenario]
         plain: dict[str, Any] = {"ranking": self.ranking.model_dump(exclude_unset=True)}
         for change in filter(changes_ranking, own.changes):
@@ -438,10 +438,9 @@ def describe_few_seeds(suite: Suite) -> str | None:
     """What a suite of methods with too few seeds cannot show, and how to play more; None if it has enough."""
     if suite.track == "agents" or len(suite.seeds) >= FEWEST_REPLICATES:
         return None
-    return (
-        f"{count_things(len(suite.seeds), 'seed')}: no interval, test or rank, which take {FEWEST_REPLICATES}; for more, raise `seeds` in a"
-        f" copy (fedagentgym bench show {suite.name} > mine.yaml) and play that"
-    )
+    lacking = f"no interval, test or rank, which take {FEWEST_REPLICATES}"
+    more = f"raise `seeds` in a copy (fedagentgym bench show {suite.name} > mine.yaml) and play that"
+    return f"{count_things(len(suite.seeds), 'seed')}: {lacking}; for more, {more}"
 
 
 def changes_ranking(change: str) -> bool:

@@ -321,8 +321,9 @@ class EndpointPlayers(RowPlayers[_RowState]):
 
     def start_row(self, episode: Episode, stream: Stream) -> _RowState:
         template, settings = self.agent.template, self.agent.settings
-        start = episode.view.observation
-        return _RowState(Dialogue(self.env, template, settings.context or "session", settings.history, start), stream)
+        start, context = episode.view.observation, settings.context or "session"
+        dialogue = Dialogue(self.env, template, context, settings.history, start, settings.longest_prompt)
+        return _RowState(dialogue, stream)
 
     def act(self, rows: Sequence[int], episodes: Sequence[Episode]) -> list[Move]:
         waiting = [

@@ -138,6 +138,22 @@ class Template:
             parts.append(f"Step {index}\n{saw}You did: {old.action}")
         return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
 
+    def render_bounded(
+        self,
+        env: TextEnv,
+        start: str,
+        past: Sequence[PastTurn],
+        turn: int,
+        view: View,
+        goal: str = "",
+        longest: int | None = None,
+    ) -> str:
+        """The prompt of `render_window`, without past turns if it has more than `longest` characters with them."""
+        text = self.render_window(env, start, past, turn, view, goal)
+        if longest is not None and past and len(text) > longest:
+            return self.render_window(env, start, (), turn, view, goal)
+        return text
+
     def render_reply(self, env: TextEnv, action: str) -> str:
         """A well-formed reply that takes an action, for demonstrations.
 
@@ -206,6 +222,7 @@ class Dialogue:
     context: Literal["session", "window"]
     history: int
     start: str
+    longest: int | None = None
     past: list[PastTurn] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     listed: tuple[str, ...] | None = None
@@ -217,7 +234,9 @@ class Dialogue:
         opening = [] if system is None else [{"role": "system", "content": system}]
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
-            text = self.template.render_window(self.env, self.start, shown, episode.turn, episode.view, goal)
+            text = self.template.render_bounded(
+                self.env, self.start, shown, episode.turn, episode.view, goal, self.longest
+            )
             return [*opening, {"role": "user", "content": text}]
         if self.messages:
             text = self.template.render_next(self.env, episode.view, goal, self.listed)

@@ -160,7 +160,9 @@ def play_dialogues(
     for task in tasks:
         expert = env.expert()
         (episode,) = env.reset_many([task], [0])
-        dialogue = Dialogue(env, template, agent.context or "session", agent.history, episode.view.observation)
+        dialogue = Dialogue(
+            env, template, agent.context or "session", agent.history, episode.view.observation, agent.longest_prompt
+        )
         for turn in range(1000):
             if episode.over:
                 break
