@@ -321,9 +321,10 @@ def _extract_headline(text: str) -> str:
 @JSON
 def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     """Print the settings of a run: every key with its default, its type and its meaning."""
-    from fedagentgym.experiment.settings_reference import find_settings, list_settings, to_markdown
+    from fedagentgym.experiment.settings_reference import describe_names, find_settings, list_settings, to_markdown
 
-    found = list_settings() if key is None else find_settings(key)
+    entries = list_settings()
+    found = entries if key is None else find_settings(key)
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in found], indent=2))
         return
@@ -333,7 +334,8 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     width = max(min(get_console().width, 100) - 4, 20)
     for entry in found:
         print_result(f"{entry.key} = {entry.default}" if entry.default else entry.key)
-        belongs = f" [{', '.join(entry.names)}]" if entry.names else ""
+        names = describe_names(entry, entries)
+        belongs = f" [{names}]" if names else ""
         description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
         for line in textwrap.wrap(f"{description}{belongs}", width):
             print_result(f"    {line}")

@@ -6,7 +6,7 @@ class that is registered under one, those of plugins too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated, Any, get_args, get_origin
@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from fedagentgym.base.errors import unknown_name_error
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.kinds import (
     REQUIRED,
     describe_default,
@@ -28,9 +29,25 @@ from fedagentgym.base.settings import Choice
 from fedagentgym.experiment.config import RunConfig
 
 
+def _load_methods() -> Registry:
+    from fedagentgym.algorithms import ALGORITHMS
+
+    return ALGORITHMS
+
+
+def _load_samplers() -> Registry:
+    from fedagentgym.partitions.samplers import SAMPLERS
+
+    return SAMPLERS
+
+
+ALL_NAMES: Mapping[str, Callable[[], Registry]] = {"algorithm": _load_methods, "partition": _load_samplers}
+"""Sections whose keys mostly belong to some of the registered names."""
+
+
 @dataclass(frozen=True)
 class SettingEntry:
-    """A key. `names` are the choices to which it belongs: empty if it always exists."""
+    """A key. `names` are the choices to which it belongs: empty if it always exists; `fedagent: krum` is a choice within a choice."""
 
     key: str
     kind: str
@@ -58,6 +75,28 @@ def find_settings(key: str) -> list[SettingEntry]:
         ends = [entry.key.rpartition(".")[2] for entry in entries]
         raise unknown_name_error("setting", key, dict.fromkeys([*(entry.key for entry in entries), *ends]))
     return found
+
+
+def describe_names(entry: SettingEntry, entries: Sequence[SettingEntry]) -> str:
+    """The choices to which a key belongs, in short: those of the key above it are not said again, nor are most of one registry.
+
+    Args:
+        entry: A key.
+        entries: All keys.
+
+    Returns:
+        The text; empty for a key that the key above always has.
+    """
+    parent = entry.key.rpartition(".")[0].removesuffix("[]")
+    above = {name.partition(": ")[0] for other in entries if other.key == parent for name in other.names}
+    outer = dict.fromkeys(name.partition(": ")[0] for name in entry.names)
+    inner = dict.fromkeys(name.partition(": ")[2] for name in entry.names if ": " in name)
+    if above == set(outer):
+        outer = {}
+    registry = ALL_NAMES.get(entry.key.partition(".")[0])
+    others = [name for name in registry().names() if name not in outer] if registry and outer else []
+    shown = f"all but {', '.join(others)}" if 0 < len(others) < len(outer) else ", ".join(outer)
+    return "; ".join(filter(None, [", ".join(inner), shown]))
 
 
 def _iter_all() -> Iterator[SettingEntry]:
@@ -100,7 +139,8 @@ def _iter_field(key: str, field: FieldInfo, names: tuple[str, ...] = ()) -> Iter
         for name in choice.registry.names():
             chosen = choice.registry.get(name)
             if isinstance(chosen, type) and issubclass(chosen, BaseModel):
-                yield from _iter_model(key, chosen, (*names, name), skipped=("name",))
+                inner = tuple(f"{outer}: {name}" for outer in names) or (name,)
+                yield from _iter_model(key, chosen, inner, skipped=("name",))
         return
     model, listed = _find_model(field.annotation)
     if model is not None:
@@ -151,7 +191,8 @@ def to_markdown(entries: list[SettingEntry]) -> str:
     for section, found in groupby(entries, key=lambda entry: entry.key.partition(".")[0]):
         rows = []
         for entry in found:
-            names = f" *({', '.join(entry.names)})*" if entry.names else ""
+            belongs = describe_names(entry, entries)
+            names = f" *({belongs})*" if belongs else ""
             description = "; ".join(part for part in (entry.meaning, entry.kind) if part)
             default = f"`{entry.default}`" if entry.default not in ("", REQUIRED) else entry.default
             rows.append((f"`{entry.key}`", default, f"{description}{names}"))

@@ -17,7 +17,7 @@ from fedagentgym.base import kinds
 from fedagentgym.base.errors import UnknownNameError
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
-from fedagentgym.experiment.settings_reference import find_settings, list_settings
+from fedagentgym.experiment.settings_reference import describe_names, find_settings, list_settings
 
 
 def test_the_page_is_made_anew() -> None:
@@ -90,3 +90,25 @@ def test_show_prints_what_a_configuration_comes_to(capsys: pytest.CaptureFixture
     again = load_config(tmp_path / "run.yaml")
     expected = load_config("demo", ["federation.rounds=2", "agent.decoding.top_p=0.5"])
     assert again.learning == expected.learning and again.partition == expected.partition
+
+
+def test_the_names_of_a_key_are_short_and_lose_nothing() -> None:
+    """What is said of a key, with what is said of the key above it, are the names to which it belongs."""
+    from fedagentgym.algorithms import ALGORITHMS
+
+    entries = list_settings()
+    assert max(len(describe_names(entry, entries)) for entry in entries) <= 100
+    for entry in entries:
+        if not entry.key.startswith("algorithm.") or not entry.names:
+            continue
+        said = describe_names(entry, entries)
+        inner, _, outer = said.rpartition("; ") if "; " in said else ("", "", said)
+        own = {name.partition(": ")[0] for name in entry.names}
+        assert set(filter(None, inner.split(", "))) == {name.partition(": ")[2] for name in entry.names} - {""}
+        if outer.startswith("all but "):
+            assert own == set(ALGORITHMS.names()) - set(outer.removeprefix("all but ").split(", "))
+        elif outer:
+            assert own == set(outer.split(", "))
+        else:
+            parent = entry.key.rpartition(".")[0]
+            assert own == {name.partition(": ")[0] for one in entries if one.key == parent for name in one.names}

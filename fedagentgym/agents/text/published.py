@@ -1,8 +1,8 @@
 """Prompts in the layout of FedAgent's published code, with the texts of a copy of that code that the user has.
 
 That code keeps its prompts as string constants of a Python module, two for each environment: `NAME_TEMPLATE_NO_HIS` for a turn
-without a past, `NAME_TEMPLATE` for the others. Nothing of them is in this package: `read_prompts` takes them from the module, which
-is parsed and never run, and a class derived from `PublishedTemplate` fills them:
+without a past, `NAME_TEMPLATE` for the others. Nothing of them is in this package: `read_prompts` takes them from the module,
+which is parsed and never run, and a class derived from `PublishedTemplate` fills them:
 
     class FedAgentPrompts(PublishedTemplate):
         texts = read_prompts("fedagent/fedagent/envs/legacy_prompts.py")
