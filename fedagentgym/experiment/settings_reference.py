@@ -47,7 +47,7 @@ ALL_NAMES: Mapping[str, Callable[[], Registry]] = {"algorithm": _load_methods, "
 
 @dataclass(frozen=True)
 class SettingEntry:
-    """A key. `names` are the choices to which it belongs: empty if it always exists; `fedagent: krum` is a choice within a choice."""
+    """A key. `names` are the choices to which it belongs, empty if it always exists; `fedagent: krum` is a choice of a choice."""
 
     key: str
     kind: str
