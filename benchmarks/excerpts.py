@@ -16,8 +16,8 @@ from pathlib import Path
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import write_atomic
-from fedagentgym.leaderboard.metrics import Interval, find_metric, format_spread
-from fedagentgym.leaderboard.page.tables import FINDINGS
+from fedagentgym.leaderboard.metrics import Interval, find_metric, format_spread, format_value
+from fedagentgym.leaderboard.page.tables import FINDINGS, STEPS
 
 BEST = "leaderboard"
 MOST = 3
@@ -56,12 +56,13 @@ def write_best(site: Path) -> str:
         name, _, version = table.stem.rpartition("-v")
         key, number = (name, int(version)) if version.isdecimal() else (table.stem, 0)
         newest[key] = max(newest.get(key, (number, table)), (number, table))
-    lines = ["| suite | band | entry | success [95 %] or (each run) | status |", "|---|---|---|---|---|"]
+    heads = ["suite", "band", "entry", "success [95 %] or (each run)", find_metric(STEPS).title, "status"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for _, (_, table) in sorted(newest.items()):
         with table.open(encoding="utf-8", newline="") as file:
-            rows = [
-                row for row in csv.DictReader(file) if row["scenario"] == "overall" and row["ranked"] and row["band"]
-            ]
+            overall = [row for row in csv.DictReader(file) if row["scenario"] == "overall" and row["band"]]
+        rows = [row for row in overall if row["ranked"]]
+        steps = {row["entry"]: float(row["mean"]) for row in overall if row["measure"] == STEPS}
         for row in rows[:MOST]:
             title, status, metric = (
                 escape_markdown(row["title"]),
@@ -72,7 +73,8 @@ def write_best(site: Path) -> str:
             low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
             found = Interval(mean=float(row["mean"]), low=low, high=high)
             success = format_spread(found, [float(run) for run in row["runs"].split()], metric)
-            lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {success} | {status} |")
+            taken = format_value(steps[row["entry"]], find_metric(STEPS)) if row["entry"] in steps else ""
+            lines.append(f"| `{row['suite']}`{where} | {row['band']} | {title} | {success} | {taken} | {status} |")
     return "\n".join(lines)
 
 

@@ -85,6 +85,7 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
     """Compare runs with the first of them: paired differences with intervals, and a page."""
     from fedagentgym.leaderboard.compare import (
         RUN_HEADS,
+        STEPS,
         align_differences,
         format_numbers,
         format_p,
@@ -92,6 +93,7 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
     )
     from fedagentgym.leaderboard.compare import compare as compare_played
     from fedagentgym.leaderboard.comparison import write_comparison
+    from fedagentgym.leaderboard.metrics import format_value
 
     found = compare_played([load_played(run) for run in runs], measure)
     write_atomic(page, write_comparison(found, page))
@@ -106,9 +108,11 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         }
         parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
         plain["runs"] = {name: asdict(one) for name, one in found.spreads.items()}
+        plain["optimizer_steps"] = found.steps
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
-    heads = ("run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected")
+    heads = ["run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected"]
+    heads += [STEPS.title] if found.steps else []
     found, rows = align_differences(found), []
     for name in found.names:
         more = found.differences.get(name)
@@ -116,6 +120,8 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         shown = ["", "", ""]
         if more is not None:
             shown = [format_numbers(more, more.values, "+"), format_p(more.p), format_p(more.adjusted)]
+        if found.steps:
+            shown.append(format_value(found.steps[name], STEPS) if name in found.steps else "")
         rows.append((name, format_numbers(found.measured[name][measure], own), *shown))
     print_result(make_table(heads, rows))
     if found.spreads:

@@ -19,7 +19,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
 from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, find_quartiles, mean
-from fedagentgym.leaderboard.metrics import Interval
+from fedagentgym.leaderboard.metrics import METRICS, Interval
 from fedagentgym.leaderboard.rank import (
     Scenarios,
     average_runs,
@@ -37,6 +37,7 @@ from fedagentgym.runs.folder import find_runs
 from fedagentgym.runs.record import CurvePoint
 
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
+STEPS = METRICS["optimizer_steps"]
 Tasks = dict[str, Group]
 
 
@@ -88,7 +89,8 @@ RUN_HEADS = ("lowest", "quarter", "median", "three quarters", "highest", "collap
 class Comparison:
     """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
     the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; from as
-    many on as give an interval, `spreads` has what a mean does not show.
+    many on as give an interval, `spreads` has what a mean does not show. `steps` are the optimizer steps of a run, in the mean
+    over the finished runs of an entry that was trained.
 
     `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
     for the number of comparisons in it.
@@ -105,6 +107,7 @@ class Comparison:
     categories: Mapping[str, Part]
     seeds: Mapping[str, tuple[int, ...]]
     spreads: Mapping[str, RunSpread]
+    steps: Mapping[str, float]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,6 +223,11 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         scenarios=_compare_parts(names, picked, scenarios, measure, runs),
         categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
         seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
+        steps={
+            name: mean([float(curve[-1].spent.optimizer_steps) for curves in one.curves.values() for curve in curves])
+            for name, one in zip(names, played, strict=True)
+            if one.trained and one.curves
+        },
     )
 
 

@@ -12,6 +12,7 @@ from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Es
 from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
     RUN_HEADS,
+    STEPS,
     Comparison,
     MeanPoint,
     Part,
@@ -128,6 +129,7 @@ def _view_whole(found: Comparison, metric: Metric) -> View:
     heads = [("entry", False), (metric.title, True), ("95 % interval", False)]
     heads += [(f"difference to {found.names[0]}{unit}", True), ("its 95 % interval", False)]
     heads += [("p" if count == 1 else "p, corrected", True), ("finding", False)]
+    heads += [(STEPS.title, True)] if found.steps else []
     rows = []
     for name, value in values.items():
         shown, path = None, found.played[name].path
@@ -142,13 +144,14 @@ def _view_whole(found: Comparison, metric: Metric) -> View:
             "value": _format_interval(value, metric, runs[name]),
             "track": _draw(value, value_axis, format_spread(value, runs[name], metric), runs[name]),
             "difference": shown,
+            "steps": format_value(found.steps[name], STEPS) if name in found.steps else "",
         }
         rows.append(row)
     ticks = {
         "value_ticks": _list_ticks(value_axis, metric, ""),
         "difference_ticks": _list_ticks(difference_axis, metric, "+"),
     }
-    return {"heads": heads, "rows": rows, "comparisons": count, **ticks}
+    return {"heads": heads, "rows": rows, "comparisons": count, "has_steps": bool(found.steps), **ticks}
 
 
 def _format_difference(found: Difference, metric: Metric) -> tuple[str, str]:

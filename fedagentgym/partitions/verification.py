@@ -142,8 +142,8 @@ def find_leaks(
 ) -> list[str]:
     """The evaluated tasks that clients, or a role, hold, in the order of `ids`.
 
-    A task is known by its id. A question that is answered by one reply is also known by its text, which stands under other ids in
-    a file with duplicates, or as a member of a mixture. If the tasks of both splits are the same throughout, whatever their ids,
+    A task is known by its id. Questions that are answered by replies are also known by their text, which stands under other ids
+    in a file with duplicates, or as a member of a mixture. If the tasks of both splits are the same throughout, whatever their ids,
     an environment of one's own has left the split out of account; single tasks may well be alike where there are few states.
     """
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
@@ -156,12 +156,21 @@ def find_leaks(
     if env.takes != "reply" or cls.takes != "reply":
         return []
     own = build(cls, cls.Options.read(record.env_id, options), split=record.env_split, pool=pool)
-    seen = {_read_text(own, name) for name in own.pool.ids if name in held}
-    return [name for name in ids if _read_text(env, name) in seen]
+    turns = min(own.max_turns, env.max_turns)
+    seen = {_read_text(own, name, turns) for name in own.pool.ids if name in held}
+    return [name for name in ids if _read_text(env, name, turns) in seen]
 
 
-def _read_text(env: TextEnv, task: str) -> str:
-    return env.reset_many([task], [0])[0].view.observation
+def _read_text(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
+    """What a task asks in so many turns: two tasks may begin alike."""
+    (episode,) = env.reset_many([task], [0])
+    asked = [episode.view.observation]
+    while len(asked) < turns:
+        (episode,) = env.step_many([episode], [""])
+        if episode.over:
+            break
+        asked.append(episode.view.observation)
+    return tuple(asked)
 
 
 def have_same_tasks(pool: TaskPool, other: TaskPool) -> bool:

@@ -33,6 +33,14 @@ def test_splits_from_which_a_run_learns_are_refused(where: str, split: str) -> N
         open_run(changes)
 
 
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_tasks_that_begin_alike_are_no_leak(turns: int) -> None:
+    """Skills of several turns: a first question stands in several splits, a whole task in one."""
+    skills = {"id": "fedagentgym/Skills-v0", "options": {"turns": turns, "seed": 100}}
+    changes = {"env": skills, "partition": {"sampler": "by_source", "clients": 8, "tasks_per_client": None}}
+    open_run(merge(changes, {"evaluation": {"split": "test", "tasks": None}}))
+
+
 class State(NamedTuple):
     word: str
 

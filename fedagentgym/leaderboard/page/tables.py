@@ -37,7 +37,8 @@ FINDINGS = "## By scenario"
 """The heading above what is reported of each scenario."""
 MEAN = "mean"
 """The mean over scenarios, where a scenario is named."""
-IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
+STEPS = "optimizer_steps"
+IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst", STEPS)
 """The measures that are shown for each scenario, besides the ranked one."""
 
 
@@ -127,11 +128,12 @@ def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) 
 
 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
-    """The best entries as a table without a heading, for a README; by the ranked measure alone, unless others are named."""
+    """The best entries as a table without a heading, for a README; by the ranked measure, with the steps of those that were trained,
+    unless others are named."""
     known = list_measures(found.entries)
     if unknown := [name for name in measures if name not in known]:
         raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
-    chosen = measures or [found.entries[0].suite.rank_by]
+    chosen = measures or [found.entries[0].suite.rank_by, *(name for name in known if name == STEPS)]
     return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
 
 

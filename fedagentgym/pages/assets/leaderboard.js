@@ -4,6 +4,7 @@
 
   const { make, visible, select } = window.pages;
   const FEW = 5;
+  const STEPS = "optimizer_steps";  // always a column: methods that take more of them are compared with care
 
   /* ---- numbers ---- */
 
@@ -85,7 +86,8 @@
     /* The measures that some entry has in this scenario, the ranked one first. */
     listColumns() {
       const there = this.data.measures.filter((one) => one.name !== this.data.ranked && this.data.entries.some((entry) => this.get(entry, one.name)));
-      const others = this.state.all ? there : there.filter((one) => !one.name.startsWith("reward/")).slice(0, FEW);
+      const few = there.filter((one) => !one.name.startsWith("reward/") && one.name !== STEPS).slice(0, FEW);
+      const others = this.state.all ? there : [...few, ...there.filter((one) => one.name === STEPS)];
       return [this.measures.get(this.data.ranked), ...others];
     }
 
