@@ -197,7 +197,13 @@ def test_two_are_drawn_as_dumbbells_and_more_as_a_table() -> None:
 
 
 def make_point(number: int, mean: float) -> CurvePoint:
-    spent = Spent(rounds=number, episodes=100 * number, bytes_down=10**6 * number, bytes_up=10**6 * number)
+    spent = Spent(
+        rounds=number,
+        episodes=100 * number,
+        bytes_down=10**6 * number,
+        bytes_up=10**6 * number,
+        optimizer_steps=7 * number,
+    )
     estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
     return CurvePoint(round=number, spent=spent, overall={"success": estimate}, categories={})
 
@@ -217,6 +223,19 @@ def test_the_spread_of_runs_and_the_collapsed_ones_stand_beside_the_mean() -> No
     assert has_collapsed([make_point(0, 0.5)]) is None and has_collapsed(curves[0]) is False
     few = compare([make_runs("x", *outcomes[:4]), make_runs("y", *outcomes[:4])])
     assert few.spreads == {} and ">three quarters</th>" not in write_comparison(few)
+
+
+def test_the_optimizer_steps_of_a_run_stand_beside_its_success() -> None:
+    outcomes = [{"a": [1.0, 0.0]}, {"a": [0.0, 0.0]}]
+    curves = [[make_point(0, 0.5), make_point(2, 0.5)], [make_point(0, 0.5), make_point(1, 0.5)]]
+    trained = replace(make_runs("x", *outcomes), curves={"": curves})
+    bare = make_runs("y", *outcomes)
+    found = compare([trained, bare])
+    assert found.steps == {"x": (14 + 7) / 2}
+    page = write_comparison(found)
+    assert ">optimizer steps</th>" in page and '<td class="n">10.5</td>' in page
+    assert compare([bare, make_runs("z", *outcomes)]).steps == {}
+    assert "optimizer steps" not in write_comparison(compare([bare, make_runs("z", *outcomes)]))
 
 
 def test_curves_are_means_over_seeds() -> None:

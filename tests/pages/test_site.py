@@ -154,7 +154,7 @@ def test_the_top_of_a_suite_is_a_table_for_a_readme(results: Path, capsys: pytes
     assert first.startswith("| 1 | learns | 100.0 % |") and first.endswith("| 87.5 % [80.0, 95.0] |")
     assert second.startswith("| 2 |")
     assert main(line) == 0
-    assert "| entry | success | status | on the secret twin |" in capsys.readouterr().out
+    assert "| entry | success | optimizer steps | status | on the secret twin |" in capsys.readouterr().out
     assert main([*line, "--measure", "sucess"]) == 2
     assert main(["leaderboard", "top", str(results), "--suite", "sample-methods"]) == 2
     assert capsys.readouterr().err.count("did you mean") == 2

@@ -128,8 +128,8 @@ def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) 
 
 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
-    """The best entries as a table without a heading, for a README; by the ranked measure, with the steps of those that were trained,
-    unless others are named."""
+    """The best entries as a table without a heading, for a README; by the ranked measure, with the optimizer steps if there were
+    any, unless others are named."""
     known = list_measures(found.entries)
     if unknown := [name for name in measures if name not in known]:
         raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
