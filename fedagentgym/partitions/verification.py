@@ -143,8 +143,8 @@ def find_leaks(
     """The evaluated tasks that clients, or a role, hold, in the order of `ids`.
 
     A task is known by its id. Questions that are answered by replies are also known by their text, which stands under other ids
-    in a file with duplicates, or as a member of a mixture. If the tasks of both splits are the same throughout, whatever their ids,
-    an environment of one's own has left the split out of account; single tasks may well be alike where there are few states.
+    in a file with duplicates, or as a member of a mixture. If the tasks of both splits are the same throughout, whatever their
+    ids, an environment of one's own has left the split out of account; single tasks may well be alike where there are few states.
     """
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
     if env.id == record.env_id:
