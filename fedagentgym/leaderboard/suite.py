@@ -435,7 +435,7 @@ class Suite(Settings):
 
 
 def describe_few_seeds(suite: Suite) -> str | None:
-    """What a suite of methods with too few seeds cannot show, and how to play more; None if it has enough."""
+    """A sentence for a suite of methods with too few seeds: what these cannot show, and how to play more. Else None."""
     if suite.track == "agents" or len(suite.seeds) >= FEWEST_REPLICATES:
         return None
     lacking = f"no interval, test or rank, which take {FEWEST_REPLICATES}"

@@ -162,7 +162,7 @@ def find_leaks(
 
 
 def _read_text(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
-    """What a task asks in so many turns: two tasks may begin alike."""
+    """The questions of a task in so many turns: two tasks may begin alike."""
     (episode,) = env.reset_many([task], [0])
     asked = [episode.view.observation]
     while len(asked) < turns:

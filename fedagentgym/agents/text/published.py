@@ -38,7 +38,7 @@ PLACES = (
     "admissible_actions",
     "available_actions",
 )
-"""What a text may leave open, as `{name}`."""
+"""The places that a text may leave open, as `{name}`."""
 SEGMENT, TITLE, TASK = " [SEP] ", "Instruction:", "Your task is to: "
 QUERY, PUBLISHED_QUERY = "search[<query>]", "search[<your query>]"
 

@@ -22,7 +22,7 @@ from fedagentgym.base.statistics import (
 from fedagentgym.leaderboard.compare import format_p
 from fedagentgym.leaderboard.entries import find_tuned
 from fedagentgym.leaderboard.grid import Chosen
-from fedagentgym.leaderboard.metrics import METRICS, Interval, find_metric, format_spread
+from fedagentgym.leaderboard.metrics import METRICS, Interval, find_metric, format_spread, format_value
 from fedagentgym.leaderboard.rank import Compared, Place, find_decided, find_outcome, read_planned
 from fedagentgym.leaderboard.results import Result, SuiteEntries
 from fedagentgym.leaderboard.suite import Suite
@@ -38,7 +38,7 @@ FINDINGS = "## By scenario"
 MEAN = "mean"
 """The mean over scenarios, where a scenario is named."""
 STEPS = "optimizer_steps"
-IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst", STEPS)
+IN_SCENARIOS = ("success", "worst_client", "own_world", "own_world_worst")
 """The measures that are shown for each scenario, besides the ranked one."""
 
 
@@ -109,20 +109,26 @@ def write_markdown(found: SuiteEntries, places: Mapping[str, Place], differences
 
 
 def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) -> Iterator[str]:
-    """The table of one measure, a column for each scenario; nothing if no entry has it."""
+    """The table of one measure, a column for each scenario, beside the ranked one the optimizer steps in each; nothing if no
+    entry has it."""
     by_scenario = {entry.name: entry.numbers.by_scenario for entry in entries}
     if not any(name in measures for each in by_scenario.values() for measures in each.values()):
         return
     scenarios, metric = list(found.suite.scenarios), find_metric(name)
+    has_steps = name == found.suite.rank_by and STEPS in list_measures(entries)
+    heads = ["", *map(escape_markdown, scenarios), *([find_metric(STEPS).title] if has_steps else [])]
     yield f"{metric.title[0].upper()}{metric.title[1:]}:"
     yield ""
-    yield f"| {' | '.join(['', *map(escape_markdown, scenarios)])} |"
-    yield "|" + "---|" * (len(scenarios) + 1)
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
     for entry in entries:
         measured = [by_scenario[entry.name].get(scenario, {}).get(name) for scenario in scenarios]
         if any(measured):
             runs = [entry.numbers.list_runs(name, scenario) for scenario in scenarios]
             cells = [_format_cell(one, name, own) for one, own in zip(measured, runs, strict=True)]
+            if has_steps:
+                taken = [by_scenario[entry.name].get(scenario, {}).get(STEPS) for scenario in scenarios]
+                cells.append(", ".join(format_value(one.mean, find_metric(STEPS)) for one in taken if one is not None))
             yield f"| {' | '.join([escape_markdown(entry.entry.title), *cells])} |"
     yield ""
 
