@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from fedagentgym.envs.skills.tasks import (
 )
 from fedagentgym.envs.view import Episode
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.first_batch import play_first_batch
+from fedagentgym.experiment.run import train
 from fedagentgym.testing import check_env
 
 SKILLS = "fedagentgym/Skills-v0"
@@ -374,3 +377,16 @@ def test_fedmoa_deals_the_styles_to_the_clients_in_turn() -> None:
     for client in range(4):
         names = algorithm.resolve_objectives(algorithm.resources(client))
         assert names == ("accuracy/skills", "format", *STYLES[client % 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["procedures-2", "procedures-3", "two-turns"])
+def test_more_than_a_bit_a_category_is_learned(variant: str, tmp_path: Path) -> None:
+    """In a world of the tuning seeds: the start passes the gates, and one site with all tasks ends near the ceiling."""
+    world = [f"{key}=100" for key in ("seed", "env.options.seed", "warm_start.misconceptions.seed", "partition.seed")]
+    source = f"tiny-skills:{variant},centralized,tau-5x16"
+    assert all(gate.passed for gate in play_first_batch(load_config(source, world)).gates)
+    changes = [*world, "evaluation.every=16", f"output.folder={tmp_path / 'run'}"]
+    curve = train(source, changes).record["curve"]
+    first, last = (point["overall"]["success"]["mean"] for point in (curve[0], curve[-1]))
+    assert 0.3 < first < 0.6 and last > 0.85
