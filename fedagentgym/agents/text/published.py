@@ -20,7 +20,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, ClassVar
 
 from fedagentgym.agents.text.prompts import PastTurn, Template
-from fedagentgym.base.errors import DataError, OptionError, join_names
+from fedagentgym.base.errors import DataError, OptionError, join_names, require_type
 from fedagentgym.base.files import format_path, read_text
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ def read_prompts(path: str | Path) -> dict[str, str]:
         DataError: If the file is no Python module, holds no prompt, one without its counterpart, or one that leaves open what is
             not known here.
     """
-    where = format_path(Path(path).expanduser())
+    require_type("prompts are read from the path of a Python module", path, str, Path)
+    file = Path(path).expanduser()
+    where = format_path(file)
     try:
-        tree = ast.parse(read_text(Path(path).expanduser()))
+        tree = ast.parse(read_text(file))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise DataError(f"{where}: this is no Python module") from None
     found: dict[str, str] = {}
@@ -92,6 +94,12 @@ class PublishedTemplate(Template):
 
     The texts of an environment are those that begin with its name: `WEBSHOP_TEMPLATE` for `fedagentgym/WebShop-v0`. They belong
     to `context: window`; in a growing dialogue every turn is the text without a past.
+
+    Args:
+        name: The name by which the class is registered.
+        think: Whether a reply must have a thought; the texts say by themselves what they ask for.
+        system: A system prompt, which comes before everything.
+        request: Not used: the texts are the whole prompt.
     """
 
     texts: ClassVar[Mapping[str, str]] = {}
