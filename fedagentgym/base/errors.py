@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 MOST_LISTED = 30
 """Maximum number of names that a message lists besides the nearest one; a pool has thousands of tasks."""
@@ -136,6 +136,19 @@ def is_clean_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\0" not in text
+
+
+def holds_halves(value: object) -> bool:
+    """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot hold.
+
+    >>> holds_halves({"a": ["\ud800"]}), holds_halves({"a": ["\U0001f600"]})
+    (True, False)
+    """
+    if isinstance(value, str):
+        return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+    if isinstance(value, Mapping):
+        return any(holds_halves(part) for item in value.items() for part in item)
+    return isinstance(value, list | tuple) and any(map(holds_halves, value))
 
 
 def show_invisible_characters(text: str) -> str:

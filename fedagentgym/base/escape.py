@@ -7,6 +7,7 @@ Each of the others has one function here.
 from __future__ import annotations
 
 import re
+import shlex
 
 from fedagentgym.base.errors import show_invisible_characters
 
@@ -36,6 +37,16 @@ def escape_csv(text: str) -> str:
     """
     plain = show_invisible_characters(" ".join(text.split()))
     return f"'{plain}" if plain.startswith(_FORMULA) else plain
+
+
+def quote_word(word: object) -> str:
+    """A path or name as one word of a command that is printed: a shell takes it as it is, and no command takes it for an option.
+
+    >>> quote_word("runs/a b"), quote_word("-rf"), quote_word("$(id)")
+    ("'runs/a b'", './-rf', "'$(id)'")
+    """
+    text = str(word)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def escape_terminal(text: str) -> str:

@@ -232,10 +232,10 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, Any]]:
             yield number, parse_json(line, where)
 
 
-def read_json_line_texts(path: str | Path) -> Iterator[tuple[str, Any, str]]:
+def read_json_line_texts(path: str | Path, *, halves: bool = False) -> Iterator[tuple[str, Any, str]]:
     """Every line of a JSON-lines file: its place, its value, and its text. Nothing is skipped."""
     for _, where, line in _read_lines(path):
-        value = parse_json(line, where)
+        value = parse_json(line, where, halves=halves)
         if not line.endswith(b"\n"):
             raise DataError(f"{where}: the line is not ended")
         yield where, value, line[:-1].decode("utf-8")
@@ -352,7 +352,7 @@ _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
     """The value of a JSON text with unique keys and finite numbers only, and without `halves` of characters (lone surrogates),
-    which no file can hold again; an error begins with `where`."""
+    which UTF-8 cannot hold; an error begins with `where`."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))

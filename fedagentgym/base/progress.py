@@ -61,7 +61,7 @@ class PlainConsole(Console):
     def on_broken_pipe(self) -> None:
         """Drop output after the reader closed the pipe (`| head`); this is not an error."""
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            os.dup2(nowhere.fileno(), self.file.fileno())
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(escape_terminal(text), **options)

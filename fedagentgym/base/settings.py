@@ -27,7 +27,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from fedagentgym.base.encoding import to_plain_numbers
-from fedagentgym.base.errors import DataError, OptionError, UnknownNameError, find_closest_name, join_names, show_value
+from fedagentgym.base.errors import (
+    DataError,
+    OptionError,
+    UnknownNameError,
+    find_closest_name,
+    holds_halves,
+    join_names,
+    show_value,
+)
 from fedagentgym.base.imports import Registry
 
 MOST_BITS = 64
@@ -61,6 +69,8 @@ class Settings(BaseModel):
             data = to_plain_numbers(data)
             for key, value in data.items():
                 _check_numbers(key, value, cls.model_fields.get(str(key)))
+                if holds_halves(value):
+                    raise ValueError(f"{key} holds half of a character (a lone surrogate), which no file can hold")
         return data
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
-from fedagentgym.base.escape import escape_terminal
+from fedagentgym.base.escape import escape_terminal, quote_word
 from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
 from fedagentgym.cli.options import (
@@ -59,7 +58,7 @@ class BenchGroup(Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
             if args[0] in list_suites():
-                raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {shlex.quote(args[0])}")
+                raise OptionError(f"{args[0]!r} is run by: fedagentgym bench run {quote_word(args[0])}")
             if not args[0].startswith("-"):
                 raise unknown_name_error("command or suite", args[0], [*self.commands, *list_suites()])
         return super().resolve_command(ctx, args)
@@ -510,7 +509,9 @@ def _tell_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
     for one in entries:
         if one.left_out:
             print_result(f"{one.folder}: not played: {', '.join(one.left_out)}")
-    print_result(f"next: fedagentgym bench pack {shlex.quote(str(entries[0].folder)) if len(entries) == 1 else 'RUN'}")
+    print_result(
+        f"next: fedagentgym bench pack {quote_word(entries[0].folder) if len(entries) == 1 else 'RUN'}", soft_wrap=True
+    )
 
 
 def _choose_measures(made: Result) -> Measures:
@@ -577,7 +578,7 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
         pack_result(made, place)
         _, mean, ends = _get_ranked(made)
         score = f"{made.suite.rank_by} {mean}{f' ({ends})' if ends else ''}"
-        print_result(f"{place}: {score}; check it with: fedagentgym bench verify {shlex.quote(str(place))}")
+        print_result(f"{place}: {score}; check it with: fedagentgym bench verify {quote_word(place)}", soft_wrap=True)
         if weights is not None:
             below = weights / one.suite.name / one.entry.name
             policies = write_weights(one, below, trust)

@@ -15,6 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TextIO
 
 import click
 
@@ -58,18 +59,14 @@ def run_guarded(command: Callable[[], object]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(escape_terminal(error.format_message()), err=True)
-        return USER_ERROR
+        return _tell(error.format_message(), whole=True)
     except click.ClickException as error:
         return _tell(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:
         saved = str(error) if isinstance(error, WorkInterrupted) else NOTHING_SAVED
         return _tell(f"interrupted: {saved}", INTERRUPTED)
-    except BrokenPipeError:  # the reader closed the pipe: drop the rest, so that the interpreter exits silently too
-        with suppress(OSError, ValueError):
-            sink = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(sink, sys.stdout.fileno())
-            os.close(sink)
+    except BrokenPipeError:  # the reader closed the pipe
+        _drop(sys.stdout)
         return 0
     except SystemExit as error:
         return _tell(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
@@ -88,12 +85,24 @@ def run_guarded(command: Callable[[], object]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _tell(message: str, code: int = USER_ERROR) -> int:
-    line = " ".join(message.split())
-    if len(line) > MOST_SAID:
-        line = line[:MOST_SAID] + "..."
-    click.echo(escape_terminal(f"fedagentgym: {line}"), err=True)
+def _tell(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
+    """Print a sentence, on one line, or a whole page of help."""
+    if not whole:  # blanks within a line stay: a command that is quoted in it may need them
+        message = f"fedagentgym: {' '.join(filter(None, map(str.strip, message.splitlines())))}"
+        message = message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}..."
+    try:
+        click.echo(escape_terminal(message), err=True)
+    except (OSError, ValueError):
+        _drop(sys.stderr)
     return code
+
+
+def _drop(output: TextIO) -> None:
+    """Let what is printed from now on go nowhere, so that the interpreter's last flush does not fail either."""
+    with suppress(OSError, ValueError):
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, output.fileno())
+        os.close(sink)
 
 
 def _tell_unexpected(error: BaseException) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 from string import Template
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import print_result
 from fedagentgym.cli.options import (
@@ -62,8 +62,9 @@ def init(
     opened = open_named_env(env, {**options, **beside})
     folder = Path(f"{_make_name(opened)}_env") if out is None else out
     write_package(opened, options, folder, client_split if named else None, client, wheel)
-    place = shlex.quote(str(folder))
-    print_result(f"wrote {folder}: try `openenv validate {place} --level static`, then `cd {place} && uv run server`")
+    place = quote_word(folder)
+    commands = f"try `openenv validate {place} --level static`, then `cd {place} && uv run server`"
+    print_result(f"wrote {folder}: {commands}", soft_wrap=True)
 
 
 def write_package(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.escape import quote_word
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -143,8 +143,8 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     known = name in AGENTS
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         raise OptionError(
-            f"{name} is a run: evaluate its policy with --run {shlex.quote(name)}, or export it"
-            f" (fedagentgym export {shlex.quote(name)} FOLDER)"
+            f"{name} is a run: evaluate its policy with --run {quote_word(name)}, or export it"
+            f" (fedagentgym export {quote_word(name)} FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])

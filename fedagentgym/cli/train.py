@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,7 +21,7 @@ from rich.text import Text
 from fedagentgym.base.devices import find_place
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
-from fedagentgym.base.escape import escape_terminal
+from fedagentgym.base.escape import escape_terminal, quote_word
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import get_console, print_result
 from fedagentgym.base.rounding import count_things, format_fixed
@@ -127,7 +126,8 @@ def train(
         _print_run(result, as_json)
     if seeds is not None and not as_json:
         print_result(
-            f"all seeds together, beside another run: fedagentgym compare {shlex.quote(str(results[0].folder.parent))} RUN"
+            f"all seeds together, beside another run: fedagentgym compare {quote_word(results[0].folder.parent)} RUN",
+            soft_wrap=True,
         )
 
 
@@ -412,7 +412,7 @@ from fedagentgym.experiment.flower_app import client_app, server_app
 __all__ = ["client_app", "server_app"]
 '''
 DEPLOYMENT = """the app is in {folder}; on this machine, in Flower's simulation:
-  flwr run {folder} --stream
+  flwr run {place} --stream
 as a deployment, on the server's machine:
   export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
   flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
@@ -425,7 +425,7 @@ and then the node:
   flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\
     --auth-supernode-private-key node.key \\
     --node-config 'clients="0,1" workplace="/var/lib/fedagentgym"'
-finally:  flwr run {folder} CONNECTION"""
+finally:  flwr run {place} CONNECTION"""
 """The commands that start a deployment."""
 
 
@@ -453,4 +453,4 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
         text = PROJECT.format(version=__version__, run=run, plugins=loaded)
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
-    print_result(DEPLOYMENT.format(folder=folder))
+    print_result(DEPLOYMENT.format(folder=folder, place=quote_word(folder)), soft_wrap=True)

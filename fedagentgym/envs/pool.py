@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.base.encoding import canonical_json
-from fedagentgym.base.errors import DataError, OptionError, require_type, show_value, unknown_name_error
+from fedagentgym.base.errors import DataError, OptionError, holds_halves, require_type, show_value, unknown_name_error
 from fedagentgym.base.imports import require
 from fedagentgym.base.rounding import count_things
 from fedagentgym.envs.registry import format_env_words
@@ -169,6 +169,8 @@ class TaskPool:
                 raise DataError(f"task record {number} is no mapping but {show_value(row)}")
             if missing := {"category", "payload"} - set(row):
                 raise DataError(f"task record {number} lacks the field {min(missing)!r}")
+            if holds_halves({name: value for name, value in row.items() if name != "payload"}):
+                raise DataError(f"task record {number} holds half of a character (a lone surrogate) in a name or field")
         given = [row.get("id") for row in rows]
         ids = [make_task_id(env, split, number) if one is None else str(one) for number, one in enumerate(given)]
         if len(set(ids)) != len(ids):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.imports import Registry
 from fedagentgym.envs.tasks import shorten_env_id
 
@@ -37,11 +37,11 @@ def format_env_words(env_id: str, options: Mapping[str, Any]) -> str:
     >>> format_env_words("fedagentgym/ALFWorld-v0", {"size": "tiny"})
     'fedagentgym/ALFWorld-v0 --env-set size=tiny'
     """
-    words = [env_id]
+    words = [quote_word(env_id)]
     for name, value in options.items():
         if value is not None:
             written = value if isinstance(value, str) else json.dumps(value, default=str)
-            words.append(f"--env-set {shlex.quote(f'{name}={written}')}")
+            words.append(f"--env-set {quote_word(f'{name}={written}')}")
     return " ".join(words)
 
 

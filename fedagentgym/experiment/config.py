@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -33,6 +32,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
@@ -274,7 +274,7 @@ def _parse_source(name: str) -> tuple[dict[str, Any], dict[str, Mapping[str, Any
     elif name in list_presets():
         text, where = read_preset(name), f"preset {name}"
     elif (path / "config.yaml").is_file():
-        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {shlex.quote(name)}`")
+        raise OptionError(f"{name} is the folder of a run: resume it with `fedagentgym resume {quote_word(name)}`")
     else:
         guess = find_closest_name(name, list_presets())
         hint = f"did you mean {guess!r}?" if guess else f"presets are {join_names(list_presets(), 40)}"

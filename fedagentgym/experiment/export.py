@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
-from fedagentgym.base.escape import escape_markdown
+from fedagentgym.base.escape import escape_markdown, quote_word
 from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
@@ -91,7 +91,7 @@ def open_policy(
     which of the folder's code may run."""
     place = Path(folder)
     if not (place / "config.yaml").is_file():
-        other = f"; it is an exported agent: eval --agent {place}" if has_agent_file(place) else ""
+        other = f"; it is an exported agent: eval --agent {quote_word(place)}" if has_agent_file(place) else ""
         raise DataError(f"there is no run in {place}: config.yaml is missing{other}")
     if best and number is not None:
         raise OptionError("--best and --round exclude each other")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, overload
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.base import devices
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
@@ -145,7 +145,7 @@ def _train_once(
         if devices.here().share((folder / CONFIG).exists):
             raise OptionError(
                 f"there is a run in {folder} already: resume it (fedagentgym resume"
-                f" {shlex.quote(str(folder))}), or begin another one elsewhere (--set output.folder=FOLDER)"
+                f" {quote_word(folder)}), or begin another one elsewhere (--set output.folder=FOLDER)"
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
@@ -220,7 +220,7 @@ def describe_saved_rounds(folder: Path) -> str:
     rounds = CommitStore(folder / "rounds").list_rounds()
     saved = f"{folder} is saved up to round {rounds[-1]}" if rounds else f"no round of {folder} is finished"
     flag = " --trust-plugins" if needs_trust(folder) else ""
-    return f"{saved}; resume with: {devices.here().program} resume {shlex.quote(str(folder))}{flag}"
+    return f"{saved}; resume with: {devices.here().program} resume {quote_word(folder)}{flag}"
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run, read_finished
@@ -317,7 +318,7 @@ def _make_charts(found: Comparison, metric: Metric, scenario: str, averaged: Ave
 
 def _describe_source(path: Path) -> tuple[str, str, str]:
     """A description of what was compared, and what can be done with it, with the command for that."""
-    place = shlex.quote(str(path))
+    place = quote_word(path)
     if is_result(path):
         suite = Result(path).suite
         about = f"result of {suite.name}, version {suite.version}; track {suite.track}"
@@ -338,5 +339,5 @@ def _describe_source(path: Path) -> tuple[str, str, str]:
     if [run.path for run in runs] != [path]:
         about = f"{len(runs)} runs; the first, {first.path.name}: {about}"
         what = f"the first of its {len(runs)} runs again"
-    config = shlex.quote(f"{first.path}/config.yaml")
+    config = quote_word(f"{first.path}/config.yaml")
     return about, what, f"fedagentgym train {config} --set output.folder=again"

@@ -14,7 +14,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from fedagentgym.agents.players.endpoint import make_endpoint_agent
 from fedagentgym.agents.presets import get_model, make_agent, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import find_below, format_path, write_atomic
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import count_usable_cores, end_with_parent, explain_interruption
@@ -115,7 +115,7 @@ class SuiteRun:
         if self.missing:
             raise DataError(
                 f"{self.folder}: {len(self.missing)} of {len(self.runs)} runs are not finished, {self.missing[0].name} is the"
-                f" first: resume with: fedagentgym bench resume {shlex.quote(str(self.folder))}"
+                f" first: resume with: fedagentgym bench resume {quote_word(self.folder)}"
             )
 
 
@@ -240,7 +240,7 @@ def play(entries: Sequence[SuiteRun], workers: int = 0, store: Path | None = Non
     def describe_saved() -> str:
         """The message after an interruption."""
         finished = sum(len(one.runs) - len(one.missing) for one in entries)
-        places = " ".join(shlex.quote(str(one.folder)) for one in entries[:5])
+        places = " ".join(quote_word(one.folder) for one in entries[:5])
         saved = f"{finished} of {total} runs are finished, the progress of the others is saved"
         return f"{saved}; resume with: fedagentgym bench resume {places}"
 

@@ -45,6 +45,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
@@ -479,7 +480,7 @@ def load_suite(source: str | Path) -> Suite:
         return suite
     choice = read_document(Choice, tuned)
     if choice.definition != compute_definition(suite):
-        again = f"remove it, and run `fedagentgym bench tune` for {suite.name} again"
+        again = f"remove it, and run `fedagentgym bench tune {quote_word(suite.name)}` again"
         problem = "settings chosen under another definition of the suite, its grid or its rows"
         raise DataError(f"{format_path(tuned)}: {problem}: {again}")
     return suite.model_copy(update={"chosen": choice.get_chosen()})

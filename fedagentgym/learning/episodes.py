@@ -3,7 +3,8 @@
 A line holds what `about` says of all episodes of a file (environment, pool, agent, policy, ...) and the episode: its task, seed,
 outcome and turns in the order of time. A turn has the observation, the reply with its number of `tokens` and the `segment` of the
 episode that holds them, the `acts` that the reply led to (one, in environments of this package), and what these earned. A *brief*
-line leaves out what a replay gives back: the seed, observations and admissible actions.
+line leaves out what a replay gives back: the seed, observations and admissible actions. Texts may hold halves of characters (lone
+surrogates), as where a reply was cut: JSON has an escape for them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def read_lines(path: str | Path) -> Iterator[Line]:
     Raises:
         DataError: At a line that is no episode, or not ended.
     """
-    for where, plain, text in read_json_line_texts(path):
+    for where, plain, text in read_json_line_texts(path, halves=True):
         yield _parse(where, plain, text)
 
 
@@ -65,7 +66,7 @@ def parse_lines(texts: Iterable[str], where: str) -> Iterator[Line]:
     for number, text in enumerate(texts, start=1):
         place = f"{where}, line {number}"
         check_line(text.encode("utf-8", "surrogatepass"), place)
-        yield _parse(place, parse_json(text, place), text)
+        yield _parse(place, parse_json(text, place, halves=True), text)
 
 
 def _parse(where: str, plain: Any, text: str) -> Line:

@@ -153,12 +153,41 @@ def test_a_printed_command_is_one_that_a_shell_takes_as_it_is(
     """The name of a downloaded folder is another's choice."""
     from fedagentgym.experiment.report.terminal import print_summary
 
-    folder = tmp_path / "a %s{x} $(touch made); b"
+    folder = tmp_path / "a  %s{x} $(touch made); [b] it's"
     assert main(["eval", "--agent", "random", "--env", "Guess", "--tasks", "2", "--output", str(folder)]) == 0
     capsys.readouterr()
     print_summary(folder)
-    said = "".join(line for line in capsys.readouterr().out.splitlines()).partition("play it again: ")[2]
-    assert shlex.split(said)[-1].replace(" ", "") == str(folder).replace(" ", "")
+    said = capsys.readouterr().out.partition("play it again: ")[2].splitlines()[0]
+    assert shlex.split(said) == ["fedagentgym", "eval", "--run", str(folder)]
     assert main(["train", str(folder)]) == 2
     said = capsys.readouterr().err.partition("`")[2].rpartition("`")[0]
     assert shlex.split(said) == ["fedagentgym", "resume", str(folder)]
+
+
+@pytest.mark.parametrize("gone", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" and ".join)
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("envs", 0),
+        ("bench list --json", 0),
+        ("eval --agent random --env Guess --tasks 2 --output found", 0),
+        ("--help", 0),
+        ("client", 2),
+        ("envs --no-such-option", 2),
+        ("train no-such-preset", 2),
+    ],
+)
+def test_a_reader_that_is_gone_changes_no_exit_code(
+    line: str, code: int, gone: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As in `fedagentgym envs | head -1`; the work is finished, and what can still be printed is."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    out, err = (writing if name in gone else subprocess.PIPE for name in ("stdout", "stderr"))
+    command = [sys.executable, "-m", "fedagentgym", *line.split()]
+    done = subprocess.run(command, cwd=tmp_path, check=False, stdout=out, stderr=err)
+    os.close(writing)
+    assert done.returncode == code, done
+    assert b"Traceback" not in (done.stderr or b"") and b"Exception" not in (done.stderr or b"")
+    assert code != 0 or "stdout" in gone or done.stdout
+    assert (tmp_path / "found/result.json").is_file() == line.startswith("eval")

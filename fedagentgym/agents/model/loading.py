@@ -7,7 +7,6 @@ code that comes with a model is run. Every error is one clear sentence.
 from __future__ import annotations
 
 import contextlib
-import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from fedagentgym.agents.model.tiny import read_tiny_model
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config, try_tokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_path, read_json
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
@@ -101,7 +101,7 @@ def find_files(source: str | Path) -> Path:
     except (OSError, ValueError):
         raise DataError(
             f"the model {source} is not here: get it with"
-            f" `fedagentgym model add {shlex.quote(str(source))}`, or name a model folder"
+            f" `fedagentgym model add {quote_word(source)}`, or name a model folder"
         ) from None
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import cache_folder, read_json
 from fedagentgym.base.process import get_logger
 from fedagentgym.envs.registry import format_env_words
@@ -94,7 +95,7 @@ def find_tiny_folder(env: TextEnv) -> Path:
     words = format_env_words(env.id, env.options.own)
     make = f"make it with `fedagentgym pretrain tiny --env {words}`"
     if found:
-        make = f"runs have left {len(found)} (--agent-set model={found[0]} is one), or {make}"
+        make = f"runs have left {len(found)} (--agent-set {quote_word(f'model={found[0]}')} is one), or {make}"
     known = [one.note["options"] for one in list_shipped() if one.note.get("env") == env.id]
     others = f"; one comes with the package for --env {format_env_words(env.id, known[0])}" if known else ""
     raise DataError(f"there is no tiny model for {env.id} with these options yet: {make}{others}")

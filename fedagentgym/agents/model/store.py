@@ -21,6 +21,7 @@ from fedagentgym.agents.model.sources import (
 )
 from fedagentgym.base.encoding import canonical_json, digest, file_digest
 from fedagentgym.base.errors import DataError, OptionError, unknown_name_error
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import (
     PART,
     atomic_folder,
@@ -163,7 +164,7 @@ def locate_model(named: str | Path) -> str | Path:
             )
         return found.folder
     if text in PACKAGED and not Path(text).is_dir():
-        raise DataError(f"the model {text!r} is not here yet: get it with `fedagentgym model add {text}`")
+        raise DataError(f"the model {text!r} is not here yet: get it with `fedagentgym model add {quote_word(text)}`")
     return named
 
 

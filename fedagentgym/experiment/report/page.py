@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.rounding import format_bytes, format_duration
 from fedagentgym.experiment.report.background import Background, read_background, view_federation
@@ -142,8 +143,8 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
     """The commands that reproduce, resume, replay and export the run."""
     if not (run.place / "config.yaml").is_file():
         return []
-    place = shlex.quote(str(run.place))
-    config = shlex.quote(f"{run.place}/config.yaml")
+    place = quote_word(run.place)
+    config = quote_word(f"{run.place}/config.yaml")
     commands = [("the same run again", f"fedagentgym train {config} --set output.folder=again")]
     if run.result:
         env, evaluation = run.result["config"]["env"], run.result["config"]["evaluation"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.progress import StatusLine, get_console, is_quiet, make_table, show_status
 from fedagentgym.base.rounding import count_things, format_duration, format_fixed, format_range, format_share
 from fedagentgym.experiment.report.results import AloneAndTogether
@@ -165,7 +165,7 @@ def print_summary(folder: Path) -> None:
     ]
     page = folder / "report.html"
     lines += [f"report {page}"] if page.exists() else []
-    lines += [f"play it again: fedagentgym eval --run {shlex.quote(str(folder))}"]
+    lines += [f"play it again: fedagentgym eval --run {quote_word(folder)}"]
     out.print()
     for line in lines:
-        out.print(line, highlight=False)
+        out.print(line, highlight=False, soft_wrap=True)  # a command is one line, however long
