@@ -340,6 +340,8 @@ def stamp_file(path: str | Path) -> tuple[int, int, int]:
 
 # ---- reading YAML and JSON within limits ----------------------------------------------------------------------------
 
+MOST_CONTAINERS = 1 << 22
+"""Maximum number of lists and mappings in a JSON text: an empty one of two bytes takes sixty of memory."""
 MOST_DEEP = 100
 """Maximum nesting of lists and mappings; what this package writes has about ten levels."""
 MOST_CHARACTERS = 1 << 16
@@ -356,6 +358,9 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
+        containers = text.count("[") + text.count("{")
+        if containers > MOST_CONTAINERS:
+            raise DataError(f"{where}: not usable JSON: more than {MOST_CONTAINERS:,} lists and mappings")
         value = _DECODER.decode(text)
         if not halves and _SURROGATE.search(text) is not None:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -370,7 +375,7 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
     except RecursionError:
         value = None
     else:
-        if text.count("[") + text.count("{") <= MOST_DEEP or not _is_too_deep(value):
+        if containers <= MOST_DEEP or not _is_too_deep(value):
             return value
     raise DataError(f"{where}: not usable JSON: it is nested more than {MOST_DEEP} levels deep")
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.base.errors import DataError, MissingExtraError, require_type, show_value
+from fedagentgym.base.errors import DataError, MissingExtraError, holds_halves, require_type, show_value
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs.alfworld.figures import load_statistics
 from fedagentgym.envs.alfworld.game import CONDITIONS, NOWHERE, TRAITS, Game, list_members
@@ -72,7 +72,7 @@ def extract_task_sentence(grammar: str, where: str) -> str:
         sentence = json.loads(f'"{found[2]}"') if found else ""
     except json.JSONDecodeError:
         sentence = ""
-    if not sentence or _FORBIDDEN_CHARACTERS & set(sentence):
+    if not sentence or holds_halves(sentence) or _FORBIDDEN_CHARACTERS & set(sentence):
         raise DataError(f"{where}: the grammar holds no task sentence that the engine could say")
     return str(sentence)
 

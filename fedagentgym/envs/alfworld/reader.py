@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from fedagentgym.base.errors import DataError, find_closest_name
+from fedagentgym.base.errors import DataError, find_closest_name, holds_halves
 from fedagentgym.base.files import read_bytes
 from fedagentgym.envs.alfworld.game import Game, Receptacle, Thing, build_game
 from fedagentgym.envs.alfworld.gamefiles import GAME_FILE, TRAJECTORY_FILE, recognise
@@ -164,11 +164,14 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def _read_json(path: Path) -> Any:
     data = read_bytes(path, MAX_FILE_BYTES)
     try:
-        return json.loads(data)
+        found = json.loads(data)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); the file may be cut off") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
         raise DataError(f"{path}: not valid JSON text") from None
+    if holds_halves(found):
+        raise DataError(f"{path}: not usable JSON: a text holds half of a character (a lone surrogate)")
+    return found
 
 
 def require_trajectory(folder: Path) -> None:

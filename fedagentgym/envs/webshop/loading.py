@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError, describe_error
+from fedagentgym.base.files import MAX_TEXT
 from fedagentgym.envs.webshop.catalogue import Instructions, Product
 
 WINDOW = 1 << 20
@@ -204,6 +205,8 @@ class _Window:
         self._text, self._at, self._before = "", 0, 0
 
     def _read_more(self) -> bool:
+        if len(self._text) - self._at > MAX_TEXT:
+            raise DataError(f"{self._path}: one value is longer than the {MAX_TEXT:,} characters that are read")
         block = self._file.read(max(WINDOW, len(self._text) - self._at))
         self._before += self._at
         self._text, self._at = self._text[self._at :] + block, 0

@@ -237,25 +237,6 @@ def pack_blanks(megabytes: int, end: str) -> bytes:
     return b"".join([*(packer.compress(part) for _ in range(megabytes)), packer.flush()])
 
 
-@pytest.mark.parametrize(
-    ("name", "megabytes", "said"),
-    [
-        ("long.jsonl.gz", 100, "long.jsonl.gz, line 1: longer than the 67,108,864 characters that a line may have"),
-        ("long.csv.gz", 100, "long.csv.gz, line 1: longer than the 67,108,864 characters that a line may have"),
-        ("long.json.gz", 300, "more than 268,435,456 bytes of JSON: use JSON lines"),
-    ],
-)
-def test_a_packed_file_does_not_fill_the_memory(name: str, megabytes: int, said: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(pack_blanks(megabytes, " "))
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError, match=said):
-            open_env(MATH, data=str(tmp_path / name))
-        assert tracemalloc.get_traced_memory()[1] < 700 << 20
-    finally:
-        tracemalloc.stop()
-
-
 def test_blank_lines_take_no_memory(tmp_path: Path) -> None:
     packed = pack_blanks(60, "\n")
     row = gzip.compress(json.dumps({"question": "What is 1 + 1?", "answer": "2"}).encode())

@@ -9,11 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
@@ -22,6 +21,12 @@ from fedagentgym.base.imports import require
 
 MOST_BYTES = 1 << 32
 """Maximum size of a data file, unpacked."""
+LEAST_LIMIT, MOST_EXPANDED = 1 << 26, 50
+"""A file may unpack to 64 MiB, and beyond that to 50 times its size: text packs to a fifth or a tenth, a trap to a thousandth."""
+MOST_COLUMNS = 10_000
+"""Maximum number of columns of a table."""
+MOST_ROWS = 1 << 22
+"""Maximum number of lines or records of a data file: all of them are held in memory."""
 SUFFIXES = (
     *(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz"),
     *(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
@@ -148,52 +153,95 @@ def infer_split(named: Path) -> str | None:
 
 def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     stem = file.name.lower().removesuffix(".gz")
-    if stem.endswith(".parquet"):
-        parquet = require("pyarrow.parquet", "data")
-        try:
-            with open_plain(file) as opened:
-                batches = parquet.ParquetFile(opened).iter_batches(batch_size=1000)
-                records = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-                for number, fields in enumerate(records, start=1):
-                    yield f"{name}, record {number}", fields
-        except FedAgentGymError:
-            raise
-        except Exception as error:
-            raise DataError(f"cannot read {file}: {error}") from None
-        return
     with open_plain(file) as packed:
+        limit = min(MOST_BYTES, max(LEAST_LIMIT, MOST_EXPANDED * file.stat().st_size))
         try:
+            if stem.endswith(".parquet"):
+                yield from _read_parquet(file, packed, name, limit)
+                return
             content = gzip.GzipFile(fileobj=packed) if file.name.lower().endswith(".gz") else packed
             if stem.endswith(".json"):
-                data = content.read(MAX_TEXT + 1)
-                if len(data) > MAX_TEXT:
-                    raise DataError(f"cannot read {file}: more than {MAX_TEXT:,} bytes of JSON: use JSON lines")
+                limit = min(limit, MAX_TEXT)
+                data = content.read(limit + 1)
+                if len(data) > limit:
+                    raise DataError(f"cannot read {file}: more than {limit:,} bytes of JSON: use JSON lines")
                 yield from _read_json_records(name, data.decode("utf-8").removeprefix("\ufeff"))
-            elif stem.endswith((".csv", ".tsv")):
-                lines = io.TextIOWrapper(content, "utf-8-sig", newline="")
-                yield from _read_table(name, _limit_lines(name, lines), "\t" if stem.endswith(".tsv") else ",")
+                return
+            is_table = stem.endswith((".csv", ".tsv"))
+            text = io.TextIOWrapper(content, "utf-8-sig", newline="" if is_table else "\n")
+            lines = _limit_lines(name, text, limit)
+            if is_table:
+                yield from _read_table(name, lines, "\t" if stem.endswith(".tsv") else ",")
             else:
-                yield from _read_lines(name, io.TextIOWrapper(content, "utf-8-sig", newline="\n"))
+                yield from _read_lines(name, lines)
         except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise DataError(f"cannot read {file}: {error}") from None
 
 
-def _limit_lines(name: str, file: io.TextIOBase) -> Iterator[str]:
+def _read_parquet(file: Path, opened: IO[bytes], name: str, limit: int) -> Iterator[tuple[str, Any]]:
+    """The records of a parquet file. Texts stay in the dictionaries in which they are packed until their size is known: a
+    file of a kilobyte can hold one text of a megabyte a thousand times."""
+    parquet = require("pyarrow.parquet", "data")
+    number, total = 0, 0
+    try:
+        about = parquet.read_metadata(opened)
+        if about.num_rows > MOST_ROWS:
+            raise DataError(f"{name}: the file holds more than the {MOST_ROWS:,} records that are read")
+        groups = [about.row_group(place) for place in range(about.num_row_groups)]
+        if (
+            sum(group.column(place).total_uncompressed_size for group in groups for place in range(about.num_columns))
+            > limit
+        ):
+            raise DataError(f"{name}: the file unpacks to more than the {limit:,} bytes that are read")
+        leaves = [about.schema.column(place) for place in range(about.num_columns)]
+        texts = [
+            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "STRING"
+        ]
+        for batch in parquet.ParquetFile(opened, read_dictionary=texts).iter_batches(batch_size=1000):
+            total += sum(map(_count_unpacked, batch.columns))
+            if total > limit:
+                raise DataError(
+                    f"{name}, record {number + 1}: the file unpacks to more than the {limit:,} bytes that are read"
+                )
+            for fields in batch.to_pylist():
+                number += 1
+                yield f"{name}, record {number}", fields
+    except FedAgentGymError:
+        raise
+    except Exception as error:
+        raise DataError(f"cannot read {file}: {error}") from None
+
+
+def _count_unpacked(column: Any) -> int:
+    """The bytes of an Arrow array whose texts are written out."""
+    arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+    if arrow.types.is_dictionary(column.type):
+        lengths = compute.binary_length(column.dictionary).cast("int64")
+        return int(compute.sum(lengths.take(column.indices)).as_py() or 0)
+    if arrow.types.is_struct(column.type) or arrow.types.is_map(column.type):
+        parts = column.flatten() if arrow.types.is_struct(column.type) else (column.keys, column.items)
+        return sum(map(_count_unpacked, parts))
+    if arrow.types.is_list(column.type) or arrow.types.is_large_list(column.type):
+        return _count_unpacked(column.flatten())
+    return int(column.nbytes)
+
+
+def _limit_lines(name: str, file: io.TextIOBase, limit: int = MOST_BYTES) -> Iterator[str]:
     """The lines of a file one by one: a small packed file may expand to more than the memory."""
     total = 0
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), ""), start=1):
         total += len(line)
         if len(line) > MAX_LINE:
             raise DataError(f"{name}, line {number}: longer than the {MAX_LINE:,} characters that a line may have")
-        if total > MOST_BYTES:
-            raise DataError(
-                f"{name}, line {number}: the file holds more than the {MOST_BYTES:,} characters that are read"
-            )
+        if total > limit:
+            raise DataError(f"{name}, line {number}: the file holds more than the {limit:,} characters that are read")
+        if number > MOST_ROWS:
+            raise DataError(f"{name}: the file holds more than the {MOST_ROWS:,} lines that are read")
         yield line
 
 
-def _read_lines(name: str, file: io.TextIOBase) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(_limit_lines(name, file), start=1):
+def _read_lines(name: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             where = f"{name}, line {number}"
             check_line(line.encode(), where)
@@ -206,6 +254,8 @@ def _read_table(name: str, lines: Iterator[str], delimiter: str) -> Iterator[tup
     usual = csv.field_size_limit(MAX_LINE)  # by itself 131,072 characters
     try:
         columns = [column.strip() for column in rows.fieldnames or ()]
+        if len(columns) > MOST_COLUMNS:
+            raise DataError(f"{name}: the first line names {len(columns):,} columns, at most {MOST_COLUMNS:,} are read")
         if len(set(columns)) < len(columns) or not all(columns):
             raise DataError(f"{name}: the first line must name every column, each differently: {join_names(columns)}")
         rows.fieldnames = columns
@@ -226,7 +276,7 @@ def _read_json_records(name: str, text: str) -> Iterator[tuple[str, Any]]:
         value = parse_json(text, name)
     except DataError:
         if text.lstrip().startswith("{") and "\n{" in text:
-            yield from _read_lines(name, io.StringIO(text, newline="\n"))
+            yield from _read_lines(name, _limit_lines(name, io.StringIO(text, newline="\n")))
             return
         raise
     if isinstance(value, Mapping) and isinstance(value.get("data"), list):
