@@ -142,6 +142,7 @@ LONGEST_ERROR = 500
 LONGEST_DETAIL = 4000
 MOST_ROUNDS = 1 << 31
 MOST_CLIENTS = 1 << 31
+MOST_KEPT = 100_000
 _LONGEST_NAME = 200
 _MOST_BYTES = 1 << 62
 _MOST_SEEDS = 1 << MAX_BITS
@@ -175,6 +176,8 @@ class Request:
     stream_id: int
     reply_limit: int
     state_limit: int
+    kept: tuple[StateName, ...] = ()
+    """The client's states in the rounds that the server keeps, for a machine that keeps its states itself."""
 
     @property
     def body(self) -> bytes:
@@ -196,6 +199,7 @@ class Request:
             "seed": self.seed,
             "stream": self.stream_id,
             "limits": [self.reply_limit, self.state_limit],
+            "kept": [list(name) for name in self.kept],
         }
 
     @classmethod
@@ -206,7 +210,9 @@ class Request:
             name, started = _read_name(header["name"]), None if base is None else _read_name(base)
             if started is not None and started >= name:
                 raise ValueError(f"the call {name} cannot start from the state of {started}")
-            operation = header["operation"]
+            operation, kept = header["operation"], header["kept"]
+            if not isinstance(kept, list | tuple) or len(kept) > MOST_KEPT:
+                raise ValueError(f"{ascii(kept)[:40]} in place of the states that are kept")
             if not isinstance(operation, str) or len(operation) > _LONGEST_NAME:
                 raise ValueError(f"{ascii(operation)[:40]} in place of a name")
             return cls(
@@ -219,6 +225,7 @@ class Request:
                 _read_number(header["stream"], MOST_CLIENTS),
                 _read_number(reply_limit, _MOST_BYTES),
                 _read_number(state_limit, _MOST_BYTES),
+                tuple(map(_read_name, kept)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"malformed request: {clean_text(error, 200)}") from None

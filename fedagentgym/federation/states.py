@@ -8,7 +8,7 @@ those of the rounds whose global states are kept, so that a run can go on from e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from fedagentgym.base.encoding import bytes_digest
@@ -90,10 +90,12 @@ class StateStore:
             self._memory.clear()
             self._remove({key for key in self._stored if key not in kept})
 
-    def prune_before(self, client: int, base: StateName | None) -> None:
-        """On a client's own machine: once a later call starts from `base`, older states are not needed again."""
+    def prune_client(self, client: int, base: StateName | None, kept: Collection[StateName]) -> None:
+        """On a client's own machine: once a later call starts from `base`, no older state is needed again but those of the rounds
+        that the server keeps."""
         if base is not None:
-            self._remove({key for key in self._stored if key[0] == client and key[1] < base})
+            old = {key for key in self._stored if key[0] == client and key[1] < base}
+            self._remove({key for key in old if key[1] not in kept})
 
     def _write(self, client: int, name: StateName, data: bytes, suffix: str = "state") -> None:
         seal = bytes_digest(data).encode("ascii")

@@ -57,8 +57,10 @@ def test_a_store_that_writes_through_knows_its_answers_after_a_restart(tmp_path:
     assert again.get_answer(5, FIRST, "sha256:other") is None
     assert again.get_answer(5, SECOND, "sha256:abc") is None
     again.put(5, THIRD, b"three")
-    again.prune_before(5, THIRD)
+    again.put(5, SECOND, b"two")
+    again.prune_client(5, THIRD, {SECOND, THIRD})
     assert again.get_answer(5, FIRST, "sha256:abc") is None
+    assert again.get(5, SECOND) == b"two"
     assert again.get(5, THIRD) == b"three"
 
 

@@ -44,6 +44,7 @@ from fedagentgym.federation.exchange import (
     ApplicationSpec,
     Reply,
     Request,
+    StateName,
     apply_deadline,
     clean_text,
     perform,
@@ -216,16 +217,28 @@ def open_backend(
 
 
 class FlowerNodes(StateStore):
-    """Clients behind Flower's nodes. The store keeps the states of simulated nodes; a client's machine keeps its own, and drops
-    by itself those from which no later request starts."""
+    """Clients behind Flower's nodes. The store keeps the states of simulated nodes; a client's machine keeps its own, and learns
+    from each request which of them belong to rounds that are kept."""
 
     def __init__(self, recipe: ApplicationSpec, grid: Any, nodes: FoundNodes, folder: Path | None = None) -> None:
         super().__init__(folder)
         self._recipe, self._grid, self._nodes = recipe.plain(), grid, nodes
+        self._kept: dict[int, set[StateName]] = {}
+
+    def prune(self, rounds: Iterable[Mapping[int, StateName]]) -> None:
+        rounds = list(rounds)
+        super().prune(rounds)
+        self._kept = {}
+        for heads in rounds:
+            for client, name in heads.items():
+                self._kept.setdefault(client, set()).add(name)
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> list[Reply]:
-        sent = [(self._nodes.of_client[request.client], request) for request in requests]
-        contents = []
+        sent, contents = [], []
+        for asked in requests:
+            node = self._nodes.of_client[asked.client]
+            kept = () if node in self._nodes.simulated else tuple(sorted(self._kept.get(asked.client, ())))
+            sent.append((node, replace(asked, kept=kept)))
         for node, request in sent:
             state = self.get(request.client, request.base) if node in self._nodes.simulated else None
             contents.append(encode_request(request, self._recipe, state))

@@ -237,7 +237,8 @@ class ResidentWorker:
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:
         if request.client not in self.place.clients:
             raise RefusedError(f"client {request.client} is not on this machine")
-        asked = bytes_digest(encode({**request.to_header(), "recipe": recipe.plain()}) + request.body)
+        header = replace(request, kept=()).to_header()  # the same call, whatever else is kept by now
+        asked = bytes_digest(encode({**header, "recipe": recipe.plain()}) + request.body)
         application = self._get_application(recipe)
         store = self._get_store(digest(recipe.plain()))
         if self.place.tasks:
@@ -259,7 +260,7 @@ class ResidentWorker:
         store.put(request.client, request.name, reply.state)
         header = {**replace(reply, detail="").to_header(), "changed": reply.state is not None}
         if reply.status == "ok":
-            store.prune_before(request.client, request.base)
+            store.prune_client(request.client, request.base, frozenset(request.kept))
             store.put_answer(request.client, request.name, asked, encode([header, reply.body]))
         return header, reply.body
 
