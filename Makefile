@@ -16,7 +16,7 @@ PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/REA
 CODE := fedagentgym tests benchmarks examples
 SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
-.PHONY: demo test test-all coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
+.PHONY: demo test test-all skipped coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -27,6 +27,9 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -m "not gpu"
+
+skipped: $(VENV)/.dev
+	$(BIN)/python tests/list_skipped.py
 
 coverage: $(VENV)/.dev
 	$(BIN)/coverage erase

@@ -19,10 +19,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its back
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
-hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("any machine")
+DAY = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=25)
+hypothesis.settings.register_profile("day", DAY)
+hypothesis.settings.register_profile("night", DAY, max_examples=200)
+hypothesis.settings.load_profile(os.environ.get("TESTS_PROFILE", "day"))
 
 TOGETHER = (
     "tests/federation/test_flower.py::test_fedagent_ends_alike",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.text.constraints import MAX_SLOT_WORDS, ActionTrie, TrieCache
@@ -27,7 +27,6 @@ def walk(trie: ActionTrie, seed: int) -> tuple[int, ...]:
     return tuple(said)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.sampled_from(["go", "go to", "go to fridge 1", "go to fridge 12", "click[< prev]", "é"]),

@@ -104,7 +104,6 @@ def read_cached(model: Any, rows: list[np.ndarray[Any, Any]]) -> torch.Tensor:
     return logits
 
 
-@settings(max_examples=25, deadline=None)
 @given(configurations(), st.integers(0, 2**32 - 1), st.data())
 def test_both_passes_agree_with_transformers(declared: dict[str, Any], seed: int, data: st.DataObject) -> None:
     wanted, found = make_pair(declared, seed)
@@ -128,7 +127,7 @@ def assert_close(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> Non
     torch.testing.assert_close(found.detach(), wanted, atol=1e-5 * scale, rtol=0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(configurations(), st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_folders_pass_between_this_package_and_transformers(
     declared: dict[str, Any], seed: int, sharded: bool, dtype: torch.dtype

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.model.generate import nucleus
@@ -97,7 +97,6 @@ def tries(draw: st.DrawFn, stop: int, most: int) -> ActionTrie:
     return ActionTrie(replies, free, most)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_forced_chunks_equal_a_pass_for_every_token(data: st.DataObject) -> None:
     policy = get_policy(data.draw(st.sampled_from(["hf", "own"])))

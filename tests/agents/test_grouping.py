@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.model.hf import MAX_TOKENS_PER_PASS, PASS_COST, group_by_length
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=8))
 def test_no_cut_is_cheaper(lengths: list[int]) -> None:
     groups = group_by_length(lengths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.text.parsing import ParsedReply, parse, parse_published, parse_strict
@@ -70,7 +70,6 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(PIECES, st.booleans())
 def test_no_reply_is_an_error_and_good_form_means_one_clean_action(pieces: list[str], think: bool) -> None:
     reply = "".join(pieces)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -43,7 +43,6 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
     assert drawn.logprobs.numpy() == pytest.approx(np.log(expected[drawn.ids.numpy()]), abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(-32, 32).map(lambda eighths: eighths / 4), min_size=2, max_size=12),
     st.floats(2**-50, 1 - 2**-50),

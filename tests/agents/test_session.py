@@ -114,7 +114,7 @@ def test_logprobs_equal_a_full_forward(forward: str, adapter: bool, monkeypatch:
         assert play.check(2e-5) > 150
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_any_order_of_calls_keeps_rows_apart(data: st.DataObject) -> None:
     policy = make_policy(data.draw(st.sampled_from(["hf", "own"])))
@@ -212,7 +212,7 @@ def test_a_row_speaks_alike_in_any_company(forward: str) -> None:
         assert alone.logprobs == pytest.approx(together[index].logprobs, abs=1e-5)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_copies_speak_as_one_until_they_part(data: st.DataObject) -> None:
     """Near-greedy copies, among rows that are silent, over several turns: every log-prob is that of a full forward pass."""
@@ -306,7 +306,7 @@ def test_copies_of_a_prompt_run_it_once() -> None:
     assert sum(seen) == 99 + 1 + 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     paths=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), min_size=2, max_size=6),
     forward=st.sampled_from(["hf", "own"]),

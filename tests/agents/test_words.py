@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
@@ -29,7 +29,6 @@ SEAM = TextTokenizer(build_tokenizer(VOCABULARY), end=END, pad=PAD, context_leng
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from("go red 12 .[]\n<>/éa漢"), st.characters(exclude_categories=["Cs"])))
 
 
-@settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_every_text_comes_back(text: str) -> None:
     if START in text or SPACE in text:
@@ -102,7 +101,6 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
 @given(PIECES)
 def test_a_text_in_pieces_has_the_ids_of_the_whole(text: str) -> None:
     assert "".join(cut_text(text)) == text

@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -52,7 +52,6 @@ def loops(rows: list[list[float]], per_row: bool) -> list[float]:
 
 
 @given(matrices)
-@settings(max_examples=150)
 def test_estimators_are_their_formulas(matrix: np.ndarray) -> None:
     if not np.isfinite(matrix).any():
         assert all(combine_scores(matrix, aggregate) is None for aggregate in AGGREGATES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -26,7 +26,6 @@ points = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-3, 3))
 
 
 @given(points)
-@settings(max_examples=60, deadline=None)
 def test_the_projection_is_that_of_a_quadratic_program(point: np.ndarray) -> None:
     found = project_to_simplex(point)
     solved = scipy.optimize.minimize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedagentgym
@@ -91,7 +91,6 @@ def test_a_sampler_divides_at_the_edge_or_says_why_not(sampler: str) -> None:
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=2, max_size=8))
-@settings(deadline=None, max_examples=60)
 def test_a_comparison_of_any_numbers_has_finite_figures_or_is_refused(values: list[float]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

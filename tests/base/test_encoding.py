@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -78,7 +78,6 @@ def test_pieces_share_what_is_fixed_and_copy_what_somebody_could_still_write_to(
 
 
 @given(values)
-@settings(deadline=None)
 def test_every_value_comes_back(value: Any) -> None:
     data = encode(value)
     back = decode(data)
@@ -109,7 +108,6 @@ def test_golden_bytes() -> None:
 
 
 @given(values, st.data())
-@settings(deadline=None, max_examples=60)
 def test_a_truncated_or_lengthened_value_is_refused(value: Any, data: st.DataObject) -> None:
     raw = encode(value)
     cut = data.draw(st.integers(0, len(raw) - 1))
@@ -119,7 +117,6 @@ def test_a_truncated_or_lengthened_value_is_refused(value: Any, data: st.DataObj
 
 
 @given(values, st.data())
-@settings(deadline=None, max_examples=100)
 def test_a_changed_byte_never_does_harm(value: Any, data: st.DataObject) -> None:
     raw = bytearray(encode(value))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))

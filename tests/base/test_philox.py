@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import StreamBatch, reduce_below, stream
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(-(2**70), 2**70),
     first=st.integers(0, 10**9),

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
@@ -88,7 +88,6 @@ def test_dirichlet_weights_are_on_the_grid_and_survive_strong_skew() -> None:
 
 
 @given(st.integers(0, 300), st.data())
-@settings(max_examples=60)
 def test_choice_is_distinct_and_in_range(n: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, n))
     chosen = stream(4, n, k).choice(n, k).tolist()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.membership import bootstrap_auc, collect_updates, compute_auc, cosine, flatten_arrays
@@ -25,7 +25,6 @@ def figures(name: str, scale: Scale = SMALL) -> dict[str, Any]:
 
 
 @given(scores, scores)
-@settings(max_examples=60, deadline=None)
 def test_the_area_counts_pairs(inside: list[int], outside: list[int]) -> None:
     pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in inside for b in outside]
     assert compute_auc(np.array(inside, float), np.array(outside, float)) == pytest.approx(np.mean(pairs))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import partitions
+from benchmarks import partitions, skills_tables, small_model, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
 from benchmarks.skills_results import compare_pairs
@@ -36,7 +38,43 @@ MAY_BE_ZERO = (
     "figure",
 )
 SHORT = ("alfworld-houses", "speed-core", "speed-verifiers", "communication", "null-comparisons")
-LONG = ("alfworld", "speed-agents", "speed-federation", "speed-partitions", "webshop")
+LONG = {
+    "alfworld": "the original engine plays too",
+    "speed-agents": "TRL's trainer takes steps too",
+    "speed-federation": "rounds of Flower's too",
+    "speed-partitions": "draws the paper's figures",
+    "webshop": "a catalogue of many products",
+}
+"""The quick forms of measurements whose numbers are checked; with the reason, those that take above ten seconds."""
+OTHERS = {
+    "cells-again": "plays a run of every committed suite",
+    "learning-tiny": "pretrains and trains",
+    "learning-tiny-alfworld": "pretrains and trains",
+    "learning-tiny-math": "pretrains and trains",
+    "learning-tiny-skills": "pretrains and trains",
+    "learning-tiny-webshop": "pretrains and trains",
+    "misconceptions-houses": "pretrains and trains",
+    "misconceptions-math": "pretrains and trains",
+    "misconceptions-shop": "pretrains and trains",
+    "pictures": "draws every picture",
+    "plan-minutes": "measures the machine and plays a run",
+    "privacy-probes": "trains under every method",
+    "record-demo": "runs the demo",
+    "screenshots": "starts a browser",
+    "skills-designs": "",
+    "skills-fedagent": "trains",
+    "skills-fedgrpo": "trains",
+    "skills-fedmoa": "trains",
+    "skills-methods": "trains",
+    "skills-pages": "draws every figure",
+    "skills-pubswap": "trains",
+    "small-math": "trains a model of 135 million parameters",
+    "small-skills": "trains a model of 135 million parameters",
+    "small-skills-factors": "trains a model of 135 million parameters",
+    "table1-tiny": "trains",
+    "webshop-figures": "plays a shop many times",
+}
+"""The others, which play, train or draw, with the reason of those that take above ten seconds."""
 
 
 def run_quick(name: str, **options: int) -> dict[str, float]:
@@ -101,7 +139,19 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("name", [*SHORT, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
+def mark_slow(reasons: Mapping[str, str]) -> list[Any]:
+    """Names to run a test with; those with a reason only where slow tests run."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow(reason=reason)] if reason else [])
+        for name, reason in reasons.items()
+    ]
+
+
+def test_every_benchmark_has_its_quick_form_in_a_test() -> None:
+    assert sorted((*SHORT, *LONG, *OTHERS)) == sorted(BENCHMARKS.names())
+
+
+@pytest.mark.parametrize("name", mark_slow({**dict.fromkeys(SHORT, ""), **LONG}))
 def test_a_quick_form_gives_numbers_that_can_be_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +161,42 @@ def test_a_quick_form_gives_numbers_that_can_be_true(
         pytest.importorskip("torch")
     monkeypatch.setattr(partitions, "FIGURE_FOLDER", tmp_path)
     CHECKS.get(name, lambda values: None)(run_quick(name))
+
+
+@pytest.fixture
+def elsewhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of those of this repository into which benchmarks write."""
+    pages, pictures = tmp_path / "experiments", tmp_path / "pictures"
+    shutil.copytree(root / "docs" / "experiments", pages)
+    shutil.copytree(root / "docs" / "pictures", pictures)
+    monkeypatch.setattr(tables, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(skills_tables, "PAGES", pages)
+    monkeypatch.setattr(small_model, "PAGE", pages / PAGE.name)
+    monkeypatch.setattr("benchmarks.pictures.PICTURES", pictures)
+    monkeypatch.setattr("benchmarks.pictures.screens.PICTURES", pictures)
+    monkeypatch.setattr("benchmarks.pictures.recording.KEPT", tmp_path / "demo.jsonl")
+    monkeypatch.setattr("benchmarks.pictures.recording.ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", mark_slow(OTHERS))
+def test_a_quick_form_that_plays_trains_or_draws_ends(name: str, elsewhere: Path, root: Path) -> None:
+    pytest.importorskip("torch")
+    if name == "screenshots":
+        screens = pytest.importorskip("benchmarks.pictures.screens")
+        if not any(map(shutil.which, screens.BROWSERS)):
+            pytest.skip("needs Chromium")
+        if not all((root / screen.page).is_file() for screen in screens.SCREENS.values()):
+            pytest.skip("needs the pages that `make screenshots` makes")
+    figures = BENCHMARKS.get(name)(True, **({"folder": elsewhere / "pictures"} if name == "pictures" else {}))
+    assert figures and len({figure.name for figure in figures}) == len(figures)
+    assert all(math.isfinite(figure.value) for figure in figures)
+    if name in ("pictures", "skills-pages"):
+        for kind in ("experiments", "pictures"):
+            made, kept = elsewhere / kind, root / "docs" / kind
+            changed = [file.name for file in made.iterdir() if file.read_bytes() != (kept / file.name).read_bytes()]
+            assert not changed, f"make {name} again"
 
 
 def test_rounds_grow_with_participants_and_models_and_hardly_with_clients_that_are_not_asked() -> None:

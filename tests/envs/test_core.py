@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedagentgym
@@ -96,7 +96,6 @@ def test_a_snapshot_goes_on_in_another_process() -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=12))
-@settings(deadline=None, max_examples=50)
 def test_any_text_is_an_action(actions: list[str]) -> None:
     env = open_env(GuessEnv)
     env.reset(seed=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
@@ -24,7 +24,6 @@ def test_a_transcript_reads_like_the_episode() -> None:
     assert last == "(solved, 2 turns, score 1)"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.text(), st.sampled_from(["guess 1", "", " ", "> x", '"', "a\n> b", "\ud800"])), max_size=5)
 )

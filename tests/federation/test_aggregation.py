@@ -74,7 +74,7 @@ def test_one_client_or_equal_clients_come_through_bit_for_bit(rule: AggregationR
             assert value.tobytes() == only[0][name].tobytes()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_the_rules_are_their_textbook_formulas(count: int, seed: int) -> None:
     given_ = updates(count, seed)
@@ -90,7 +90,6 @@ def test_the_rules_are_their_textbook_formulas(count: int, seed: int) -> None:
         assert np.allclose(apply(TrimmedMean(trim=0.2), START, given_).parameters[name], inner, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 70), st.booleans(), st.integers(0, 1000))
 def test_however_a_mean_is_cut_it_is_the_sum_in_the_order_of_adding(
     count: int, size: int, block: int, weighted: bool, seed: int
@@ -185,7 +184,7 @@ def test_an_update_store_keeps_odd_arrays() -> None:
         assert found[name].shape == value.shape
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 30_000), st.integers(0, 1000))
 def test_a_norm_is_the_norm(size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)

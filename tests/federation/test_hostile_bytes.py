@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.encoding import MAX_BITS, MAX_DEPTH, canonical_json, decode, encode
@@ -90,7 +90,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(json_values, st.lists(json_values | st.just(ENTRY), max_size=3), st.binary(max_size=24))
 def test_a_value_has_one_encoding_and_anything_else_is_a_data_error(tree: object, arrays: list, data: bytes) -> None:
     forged = forge(tree, arrays, data)

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -32,7 +32,6 @@ def vector(**control: object) -> Message:
     return Message(weights={"w": np.arange(4, dtype=np.float32)}, control=control)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(["float16", "float32", "float64"]),
     st.integers(0, 30_000),
@@ -55,7 +54,6 @@ def decode_or_refuse(data: bytes, form: Form, start: dict[str, np.ndarray] | Non
         return str(error)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     st.sampled_from(["float16", "float32", "float64"]),
     st.lists(st.integers(0, 30_000), min_size=1, max_size=3),
@@ -83,7 +81,6 @@ def test_weights_measured_while_they_are_checked_are_refused_and_measured_as_in_
         assert np.array_equal(together.measure_distance(sent), apart.measure_distance(sent), equal_nan=True)
 
 
-@settings(deadline=None, max_examples=60)
 @given(sections, sections, sections)
 def test_a_message_comes_back_as_it_was_and_has_one_encoding(weights: dict, text: dict, report: dict) -> None:
     message = Message(weights=weights, text=text, report=report)

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base import progress as screen
@@ -101,7 +101,6 @@ RECORD = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(records=st.lists(RECORD, min_size=1, max_size=4), rounds=st.integers(0, 10**6))
 def test_no_line_of_the_table_is_wider_than_80_columns(records: list[dict[str, Any]], rounds: int) -> None:
     before, sys.stdout = sys.stdout, io.StringIO()

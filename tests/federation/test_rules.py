@@ -84,7 +84,6 @@ counts = st.integers(0, 3).flatmap(lambda f: st.tuples(st.just(f), st.integers(2
 # ---- Krum and Multi-Krum --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
 @given(counts, st.integers(0, 10_000), st.data())
 def test_krum_and_multi_krum_are_their_definitions(sizes: tuple[int, int], seed: int, data: st.DataObject) -> None:
     byzantine, count = sizes
@@ -103,7 +102,6 @@ def test_krum_and_multi_krum_are_their_definitions(sizes: tuple[int, int], seed:
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(counts, st.integers(0, 10_000), st.randoms(use_true_random=False))
 def test_the_order_of_the_clients_changes_nothing(sizes: tuple[int, int], seed: int, random: Any) -> None:
     byzantine, count = sizes
@@ -121,7 +119,6 @@ def test_the_order_of_the_clients_changes_nothing(sizes: tuple[int, int], seed: 
     assert np.allclose(flatten(first), flatten(second), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(counts, st.integers(0, 10_000))
 def test_krum_chooses_what_flower_chooses(sizes: tuple[int, int], seed: int) -> None:
     strategies = pytest.importorskip("flwr.server.strategy.aggregate")
@@ -188,7 +185,6 @@ def test_one_client_or_equal_clients_come_through_bit_for_bit(rule: AggregationR
 unit = st.floats(0.0, 1.0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(unit, st.floats(0.1, 5.0)), min_size=1, max_size=8),
     st.floats(0.0, 5.0, allow_subnormal=False),
@@ -208,7 +204,7 @@ def test_qfedavg_is_its_formula(clients: list[tuple[float, float]], q: float, li
     assert np.allclose(found, start - steps / total, rtol=1e-5, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 6), st.integers(0, 10_000))
 def test_with_q_of_zero_qfedavg_is_the_mean_bit_for_bit(count: int, seed: int) -> None:
     state, updates = make(count, seed)

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -125,7 +125,6 @@ def test_equal_methods_differ_as_often_as_the_level_says(count: int, spread: flo
 
 
 @given(st.lists(st.tuples(shares, shares), min_size=2, max_size=9))
-@settings(deadline=None)
 def test_a_comparison_of_runs_is_scipys_paired_test(pairs: list[tuple[float, float]]) -> None:
     first, second = (np.array(values) for values in zip(*pairs, strict=True))
     values = (first - second).tolist()
@@ -147,7 +146,6 @@ def test_a_comparison_of_runs_is_scipys_paired_test(pairs: list[tuple[float, flo
 
 
 @given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=9))
-@settings(deadline=None)
 def test_shares_differ_if_they_do_on_both_scales(pairs: list[tuple[float, float]]) -> None:
     odds = [[compute_log_odds(share) for share in values] for values in zip(*pairs, strict=True)]
     assert odds[0] == pytest.approx([np.log((one + 0.005) / (1.005 - one)) for one, _ in pairs])

@@ -22,8 +22,6 @@ from fedagentgym.experiment.evaluation_run import run_evaluation
 from tests.fuzz import nasty
 from tests.network import blocked
 
-CASES_OF_EACH = 60
-"""Of every command, and of configurations."""
 PROMISED = (0, 2, 3)
 CPU_SECONDS = 5
 """Of one case; time is measured in the process, so that a busy machine fails no test."""
@@ -188,8 +186,6 @@ def main_in_time(line: list[str]) -> int:
 
 
 SETTINGS = settings(
-    max_examples=CASES_OF_EACH,
-    deadline=None,
     derandomize=True,
     database=None,
     phases=[Phase.generate],

@@ -61,9 +61,7 @@ parts = st.recursive(
 )
 
 
-@settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@settings(derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(value=parts, noise=st.binary(max_size=60))
 def test_no_text_is_more_than_a_parser_can_take(value: Any, noise: bytes) -> None:
     said = json.dumps(value)

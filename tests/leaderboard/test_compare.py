@@ -140,7 +140,7 @@ def test_runs_are_the_unit_of_methods() -> None:
     assert one.runs == 1 and one.differences["y"].ends is not None and one.differences["y"].p is None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from("abc")), min_size=1, max_size=20))
 def test_categories_make_up_the_whole(drawn: list[tuple[bool, bool, str]]) -> None:
     """The differences of the categories, weighted by tasks, are that of all tasks; intervals contain their means."""

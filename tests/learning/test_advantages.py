@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
@@ -36,7 +36,6 @@ def group(*observations: str) -> tuple[Trajectory, ...]:
 
 
 @given(rewards)
-@settings(deadline=None, max_examples=100)
 def test_standardised_rewards_have_mean_zero_and_keep_their_order(values: list[float]) -> None:
     array = np.array(values, dtype=np.float64)
     scaled = standardise(array)
@@ -187,7 +186,6 @@ def test_one_broken_turn_of_two_failed_episodes() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-5, 5), st.lists(st.booleans(), min_size=1, max_size=5)), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=80)
 def test_penalties_at_their_turns_are_standardised_over_all_turns(episodes: list[tuple[float, list[bool]]]) -> None:
     """Against loops; and where no turn is broken, both ways are the same."""
     members = tuple(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.model import layer
@@ -132,7 +132,6 @@ MODELS = {(kind, lora): make_model(kind, lora).double() for kind in KINDS for lo
 float32 models."""
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(MODELS)),
     st.integers(0, 2**32 - 1),
@@ -244,7 +243,6 @@ def make_config_only(kind: str) -> Any:
 rows_of_ids = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows_of_ids, st.integers(0, 2**16))
 def test_a_tree_holds_every_beginning_once_and_every_row_whole(given_rows: list[list[int]], seed: int) -> None:
     rows = [np.array(row, dtype=np.int64) for row in given_rows]
@@ -265,7 +263,6 @@ def test_a_tree_holds_every_beginning_once_and_every_row_whole(given_rows: list[
     assert sorted(found) == list(range(len(wanted)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows_of_ids, st.integers(1, 40))
 def test_micro_batches_hold_every_row_once_and_so_many_nodes(given_rows: list[list[int]], most: int) -> None:
     rows = [np.array(row, dtype=np.int64) for row in given_rows]

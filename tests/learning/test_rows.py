@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
@@ -22,7 +22,6 @@ def split(count: int, seed: int = 0, **options: Any) -> list[list[int]]:
 
 
 @given(counts, sizes, st.integers(0, 3))
-@settings(deadline=None, max_examples=150)
 def test_steps_of_so_many_rows_hold_every_row_once(count: int, size: int, seed: int) -> None:
     parts = split(count, seed, minibatch_rows=size)
     assert sorted(row for part in parts for row in part) == list(range(count))
@@ -32,7 +31,6 @@ def test_steps_of_so_many_rows_hold_every_row_once(count: int, size: int, seed: 
 
 
 @given(counts, sizes)
-@settings(deadline=None, max_examples=150)
 def test_filled_steps_are_whole_and_keep_the_order(count: int, size: int) -> None:
     parts = split(count, minibatch_rows=size, minibatch_fill=True)
     rows = [row for part in parts for row in part]
@@ -43,7 +41,6 @@ def test_filled_steps_are_whole_and_keep_the_order(count: int, size: int) -> Non
 
 
 @given(st.integers(1, 200), st.integers(1, 9))
-@settings(deadline=None, max_examples=100)
 def test_a_number_of_steps_cuts_the_rows_evenly(count: int, parts: int) -> None:
     found = split(count, minibatches=parts)
     assert sorted(row for part in found for row in part) == list(range(count))

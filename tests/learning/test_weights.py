@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.protocols import Decoding
@@ -71,7 +71,6 @@ CALLS = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(CALLS, min_size=2, max_size=10))
 def test_any_order_of_calls_gives_each_learner_its_own_bits(calls: list[tuple[str, int, int]]) -> None:
     shared, alone = Learners(True), Learners(False)

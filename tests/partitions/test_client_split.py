@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedagentgym
@@ -223,7 +223,6 @@ def test_lazy_names_resolve() -> None:
         room.nothing  # noqa: B018
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     start=st.integers(-9, 9) | st.none(), stop=st.integers(-9, 9) | st.none(), step=st.sampled_from([None, 1, 2, -1])
 )

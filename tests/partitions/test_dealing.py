@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import stream
@@ -23,7 +23,6 @@ def check(sizes: list[int], items: int, seed: int = 0) -> None:
     assert int((copies == floor + 1).sum()) == more
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     items=st.integers(1, 40),
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=25),
@@ -53,7 +52,6 @@ def test_corners(sizes: list[int], items: int) -> None:
     check(sizes, items)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     items=st.integers(1, 12),
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=9),

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.streams import GRID, StreamBatch
@@ -51,7 +51,6 @@ def test_what_a_category_cannot_hold_goes_to_those_with_weight_and_to_all_others
     assert redistribute_overflow(streams, counts, weights, np.array([3, 2, 5])).tolist() == [[3, 2, 1]] * clients
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 12), st.floats(0, 1)), min_size=1, max_size=8), st.integers(0, 9))
 def test_every_group_gets_so_many_distinct_numbers_below_its_size(groups: list[tuple[int, float]], seed: int) -> None:
     size = np.array([size for size, _ in groups])

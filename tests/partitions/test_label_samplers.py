@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
@@ -36,7 +36,6 @@ def make_user_pool(users: list[str | int], **more: Any) -> TaskPool:
 # ---- pathological -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     mode=st.sampled_from(["random", "first-deterministic", "deterministic"]),
     clients=st.integers(1, 30),
@@ -82,7 +81,6 @@ def test_pathological_says_what_does_not_fit() -> None:
 # ---- shards -----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     items=st.integers(20, 200),
     clients=st.integers(1, 12),
@@ -135,7 +133,6 @@ def test_shards_say_what_does_not_fit() -> None:
 # ---- natural ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     users=st.lists(st.integers(-3, 12), min_size=1, max_size=60)
     | st.lists(st.text(max_size=3), min_size=1, max_size=40),

@@ -127,7 +127,7 @@ def test_an_axis_moves_alone(name: str, parameters: dict[str, Any], moved: str) 
     assert (spread > 20) if "sizes" in moved else (spread == 0)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     omega=st.floats(0.3, 1.5),
     xi=st.sampled_from([1.0, 4.0, 16.0]),

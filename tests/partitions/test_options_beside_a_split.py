@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
@@ -134,7 +134,6 @@ def test_every_option_beside_a_split(name: str, splits: dict[str, ClientSplit]) 
     assert not accepted & {"tasks", "variant"}
 
 
-@settings(max_examples=120, deadline=None)
 @given(name=st.sampled_from(sorted(TINY)), draw=st.data())
 def test_several_options_beside_a_split(name: str, draw: st.DataObject) -> None:
     client = _split(name).client(CLIENT)

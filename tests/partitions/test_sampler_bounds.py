@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
@@ -110,7 +110,6 @@ def test_disjoint_is_an_overlap_of_one() -> None:
         draw("uniform", table, 1, tasks_per_client=101)
 
 
-@settings(deadline=None, max_examples=40)
 @given(clients=st.integers(2, 12), minimum=st.integers(0, 8), seed=st.integers(0, 99))
 def test_clients_below_the_minimum_take_the_fewest_tasks_from_the_largest(
     clients: int, minimum: int, seed: int

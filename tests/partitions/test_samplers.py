@@ -43,7 +43,7 @@ def test_every_sampler_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(items=st.integers(160, 400), clients=st.sampled_from([1, 5, 10, 15]), seed=st.integers(0, 99))
 def test_sizes_and_distinctness(name: str, items: int, clients: int, seed: int) -> None:
     table = make_table(items, {"a": 0.3, "b": 0.25, "c": 0.25, "d": 0.1, "e": 0.1}, seed=seed)
@@ -99,7 +99,6 @@ def test_disjoint_shares() -> None:
     assert set(drawn.sizes.tolist()) == {10} and drawn.count_copies(103).max() == 1
 
 
-@settings(deadline=None, max_examples=30)
 @given(overlap=st.floats(1, 10), clients=st.integers(1, 20), tasks=st.integers(1, 30))
 def test_overlap_is_kept(overlap: float, clients: int, tasks: int) -> None:
     drawn = draw("uniform", make_table(600), clients, tasks_per_client=tasks, overlap=overlap)
@@ -144,7 +143,6 @@ def test_one_category_has_no_logit() -> None:
         draw("preference", table, 3, omega=0.5, tasks_per_client=10, anchor="logit")
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     capacity=st.lists(st.integers(0, 12), min_size=1, max_size=6),
     weights=st.lists(st.integers(0, 2**40), min_size=6, max_size=6),
@@ -173,7 +171,6 @@ def test_a_preference_for_a_small_category_spills_over() -> None:
 # ---- coverage ---------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     items=st.integers(1, 60),
     clients=st.integers(1, 30),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
@@ -17,7 +17,6 @@ from fedagentgym.partitions.assignment import (
 from fedagentgym.partitions.samplers.coverage import Bounds, validate_bounds
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     clients=st.integers(1, 60),
     low=st.integers(0, 50),
@@ -37,7 +36,6 @@ def test_sum_and_bounds_hold(
     assert int(sizes.min()) >= low and int(sizes.max()) <= high
 
 
-@settings(deadline=None, max_examples=200)
 @given(sizes=st.lists(st.floats(0, 1e6), min_size=1, max_size=40), share=st.floats(0, 1))
 def test_water_filling_keeps_sum_and_order(sizes: list[float], share: float) -> None:
     low, high = 3, 50
@@ -50,7 +48,6 @@ def test_water_filling_keeps_sum_and_order(sizes: list[float], share: float) -> 
     assert int(round_to_sum(filled, total, low, high).sum()) == total
 
 
-@settings(deadline=None, max_examples=60)
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=12), share=st.floats(0, 1))
 def test_one_factor_scales_all_sizes_inside_the_bounds(sizes: list[int], share: float) -> None:
     low, high = 3, 50

@@ -698,7 +698,7 @@ def test_every_cut_is_refused(tmp_path: Path) -> None:
 FLIPS = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=6)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FLIPS)
 def test_flipped_bytes_are_refused_or_harmless(tmp_path: Path, flips: list[tuple[float, int]]) -> None:
     data = bytearray(pack_once())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
@@ -234,7 +234,6 @@ def test_records_that_contradict_each_other_are_refused(changes: dict[str, Any],
         flat(**changes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 10_000), max_size=30), st.sampled_from(["move", "put"]))
 def test_what_is_offered_works_and_nothing_given_is_changed(choices: list[int], wording: str) -> None:
     game = flat(wording=wording)
@@ -258,7 +257,6 @@ def check_conserved(game: Game, state: State) -> None:
         assert len(places) + (state.held == thing) == len(started)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_command(text: str) -> None:
     game = flat()

@@ -48,7 +48,6 @@ def _holders(game: Game, kind: str) -> list[str]:
 
 
 @given(KEYS)
-@settings(max_examples=250, deadline=None)
 def test_the_goal_does_not_hold_yet_and_the_shortest_plan_reaches_it(key: HouseKey) -> None:
     game = generate_house(key)
     outcome = engine.start(game)
@@ -63,7 +62,6 @@ def test_the_goal_does_not_hold_yet_and_the_shortest_plan_reaches_it(key: HouseK
 
 
 @given(KEYS)
-@settings(max_examples=250, deadline=None)
 def test_the_sentence_names_what_the_goal_checks(key: HouseKey) -> None:
     game = generate_house(key)
     target = _target(game)
@@ -76,7 +74,6 @@ def test_the_sentence_names_what_the_goal_checks(key: HouseKey) -> None:
 
 
 @given(KEYS)
-@settings(max_examples=250, deadline=None)
 def test_targets_start_neither_where_they_belong_nor_in_what_treats_them_nor_out_of_reach(key: HouseKey) -> None:
     game = generate_house(key)
     target = _target(game)
@@ -89,7 +86,6 @@ def test_targets_start_neither_where_they_belong_nor_in_what_treats_them_nor_out
 
 
 @given(KEYS)
-@settings(max_examples=150, deadline=None)
 def test_whatever_can_be_taken_can_be_put_back(key: HouseKey) -> None:
     """Else an agent could pick something up and never have a free hand again."""
     game = generate_house(key)
@@ -100,7 +96,6 @@ def test_whatever_can_be_taken_can_be_put_back(key: HouseKey) -> None:
 
 
 @given(KEYS)
-@settings(max_examples=150, deadline=None)
 def test_sizes_keep_their_bounds(key: HouseKey) -> None:
     game = generate_house(key._replace(size="tiny"))
     assert 3 <= len(game.receptacles) <= 8
@@ -110,7 +105,6 @@ def test_sizes_keep_their_bounds(key: HouseKey) -> None:
 
 
 @given(KEYS)
-@settings(max_examples=25, deadline=None)
 def test_the_same_key_gives_the_same_game(key: HouseKey) -> None:
     assert generate_house(key) == generate_house(key)
     assert generate_house(key).wording == key.wording
@@ -158,7 +152,7 @@ def test_there_are_at_least_two_wordings_per_task_type() -> None:
         assert len(forms) == len(wordings)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(KEYS)
 def test_the_goal_in_one_line_is_the_sentence_that_the_first_observation_says(key: HouseKey) -> None:
     env = open_env(ALFWorldEnv, size="tiny", split="val")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError
@@ -127,7 +127,6 @@ def test_unsolvable_games_are_refused() -> None:
 WORDS = re.findall(r"[()]|[^\s()]+", TEXT)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, len(WORDS) - 1), st.integers(0, len(WORDS) - 1), st.integers(0, 2)), max_size=4)
 )
@@ -147,7 +146,6 @@ def test_damaged_problems_are_read_or_refused_but_never_crash(damages: list[tupl
         assert str(error).startswith("here")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with pytest.raises(DataError):

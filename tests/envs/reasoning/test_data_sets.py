@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, UnknownNameError
@@ -202,7 +202,6 @@ def test_null_rows_of_a_table_are_skipped_and_counted(tmp_path: Path) -> None:
 ODD = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.lists(st.text(max_size=2), max_size=2))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_whatever_stands_in_a_row_is_a_task_or_a_counted_row(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(SOURCES)))
@@ -258,7 +257,6 @@ def test_train_and_test_of_math_can_be_merged_and_divided_anew(tmp_path: Path) -
     assert len(digests) == 4
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_every_way_of_dividing_keeps_each_task_once_and_in_order(tmp_path_factory: Any, data: st.DataObject) -> None:
     sizes = {split: data.draw(st.integers(0, 12)) for split in ("train", "val", "test")}

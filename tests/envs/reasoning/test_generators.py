@@ -10,7 +10,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.mutants import count_survivors, leave_statements_out
@@ -45,7 +45,6 @@ def asked(payload: Any) -> Any:
     return payload.statement if isinstance(payload, Program) else payload.problem
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 3000), st.integers(0, 5))
 def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
     shuffle = FeistelPermutation(size, seed, "test")

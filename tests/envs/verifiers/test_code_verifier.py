@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedagentgym  # noqa: F401 - registers the environments
@@ -150,7 +150,6 @@ def test_results_are_compared_as_plain_data(verifier: CodeVerifier, written: str
     assert verifier.verify(program, Checks("f", (Call((), expected),))).correct == same
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -178,7 +177,6 @@ def test_colliding_hashes_cost_their_reader_nothing() -> None:
     assert time.process_time() - started < 2.0
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.binary(max_size=80)
     | st.sampled_from([b'{"t": 1}', b'{"d": [[1]]}', b'{"i": "g"}', b"[" * 5000, b'{"a": 1, "b": 2}', b"{}"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.spellings import draw_spellings, grade, list_golds, list_pairs
@@ -78,7 +78,6 @@ def test_decimals_are_exact_or_six_of_a_number_without_an_end(
 
 
 @given(st.fractions(max_denominator=1000), st.fractions(max_denominator=1000))
-@settings(deadline=None, max_examples=50)
 def test_equality_is_that_of_rational_numbers(one: Fraction, other: Fraction) -> None:
     assert same_value(Exact(one), Exact(one)) and same_value(Exact(one, pi=True), Exact(one, pi=True))
     assert same_value(Exact(one), Exact(other)) == (one == other)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import FedAgentGymError
@@ -198,7 +198,6 @@ def test_the_last_answer_block_and_the_last_box_count() -> None:
     assert extract_answer(r"\boxed{1}" * 5000) == "1"
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.fractions(max_denominator=10_000), st.integers(1, 9))
 def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
     assert read_value(normalize(f"\\frac{{{value.numerator}}}{{{value.denominator}}}")) == Exact(value)
@@ -206,7 +205,6 @@ def test_rational_numbers_are_exact(value: Fraction, step: int) -> None:
     assert isinstance(near, Exact) and near.value != value
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.text(max_size=120))
 @example("\u00b2!")  # a digit to Unicode, and no number to Python
 def test_any_text_is_read_without_an_error(text: str) -> None:
@@ -447,7 +445,6 @@ _TOKENS = r"""\frac{ \sqrt{ \sqrt[ { } ( ) [ ] \{ \} | , ; : = < > \le \ne \appr
 TOKENS = _TOKENS.split()
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from(
         ["7", r"\frac12", "x^2+1", r"\{0,1\}", "(1,2)", "x=1,y=2", "x>2", "y=2x+1", "1:2", "12_5", "x+y<3", r"\sqrt2"]

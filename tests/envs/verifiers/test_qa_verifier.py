@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.envs.verifiers import Verdict
@@ -89,7 +89,6 @@ def test_a_text_that_two_options_share_chooses_neither() -> None:
     assert chosen_letter("the answer is c", twice) == "C"
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
     assert f1(one, other) == pytest.approx(f1(other, one))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.envs.webshop.analysis import analyze_text, analyze_token, stem, tokenize
@@ -57,13 +57,11 @@ def test_terms_drop_possessives_stop_words_and_bare_underscores() -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
 def test_any_text_can_be_analysed(text: str) -> None:
     assert all(isinstance(found, str) and found for found in analyze_text(text))
 
 
 @given(st.text(alphabet="abcdefgilnostuyz'9é", min_size=1, max_size=14))
-@settings(max_examples=300, deadline=None)
 def test_a_stem_is_never_longer_than_one_letter_more(word: str) -> None:
     assert 0 < len(stem(word)) <= len(word) + 1
 
@@ -75,13 +73,11 @@ def test_fuzzy_scores_are_the_originals(parity: Callable[[str], Any]) -> None:
 
 
 @given(TEXTS, TEXTS)
-@settings(max_examples=200, deadline=None)
 def test_fuzzy_scores_are_percentages_and_a_subset_of_words_scores_full(a: str, b: str) -> None:
     assert 0 <= token_set_ratio(a, b) <= 100
     assert token_set_ratio("red shoes", f"{'red shoes'} box") == 100
 
 
 @given(st.text(alphabet="ab xé'1", max_size=14), st.text(alphabet="ab xé'1", max_size=14), st.integers(1, 99))
-@settings(max_examples=400, deadline=None)
 def test_the_shortcut_agrees_with_the_score(a: str, b: str, threshold: int) -> None:
     assert exceeds(a, b, threshold) == (token_set_ratio(a, b) > threshold)

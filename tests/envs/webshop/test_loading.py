@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
@@ -164,7 +164,6 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=6), st.integers(1, 9), st.booleans(), st.sampled_from([None, 1, 4]))
-@settings(max_examples=120, deadline=None)
 def test_streaming_reads_what_json_reads(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any], window: int, ascii_only: bool, indent: int | None
 ) -> None:

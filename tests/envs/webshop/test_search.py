@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.envs.webshop import search as search_module
@@ -73,13 +73,11 @@ texts_strategy = st.lists(
 
 
 @given(texts_strategy, st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join))
-@settings(max_examples=60, deadline=None)
 def test_vectorised_scores_are_those_of_the_formula(texts: list[str], query: str) -> None:
     assert Searcher([Segment(collection(texts))]).search(query, 10) == straightforward(texts, query, 10)
 
 
 @given(texts_strategy, st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join), st.data())
-@settings(max_examples=40, deadline=None)
 def test_segments_rank_as_one_collection(texts: list[str], query: str, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(texts)))
     asin = [f"{place:05d}" for place in range(len(texts))].__getitem__

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.envs.make import open_env
@@ -167,7 +167,6 @@ def places(tiny: WebShopEnv) -> list[Episode]:
 
 
 @given(st.integers(0, len(PLACES) - 1), HOSTILE)
-@settings(max_examples=400, deadline=None)
 def test_hostile_actions_never_raise_and_change_nothing_unless_the_rules_say_so(
     tiny: WebShopEnv, places: list[Episode], place: int, action: str
 ) -> None:
@@ -190,7 +189,6 @@ def test_hostile_actions_never_raise_and_change_nothing_unless_the_rules_say_so(
 
 
 @given(st.text(alphabet="ab[]\n sc", max_size=16))
-@settings(max_examples=400, deadline=None)
 def test_actions_are_read_as_the_originals_pattern_reads_them(action: str) -> None:
     found = re.match(r"(.+)\[(.+)\]", action)
     assert parse_action(action) == ((found[1], found[2].lower()) if found else (action, None))
