@@ -62,7 +62,7 @@ def test_vector_environments_in_processes(client_split: ClientSplit) -> None:
     vector.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_vector_environment_over_clients(client_split: ClientSplit, mode: Any) -> None:
     vector = client_split.make_vec([4, 1], vectorization_mode=mode, max_turns=2)
     observations, infos = vector.reset(seed=[5, 6])

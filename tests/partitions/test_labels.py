@@ -167,7 +167,6 @@ def test_shipped_labels_fit_the_pool_that_the_environment_makes_today(name: str)
     assert 0.3 <= solved <= 0.6, f"{solved:.1%} of {name} count as solved"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_labels_are_what_their_policy_does_today(name: str) -> None:
     """The first few tasks are played again."""
