@@ -141,7 +141,7 @@ def is_clean_text(text: str) -> bool:
 def holds_halves(value: object) -> bool:
     """Return whether a text in a plain value holds half of a character (a lone surrogate), which UTF-8 cannot hold.
 
-    >>> holds_halves({"a": ["\ud800"]}), holds_halves({"a": ["\U0001f600"]})
+    >>> holds_halves({"a": ["\\ud800"]}), holds_halves({"a": ["\\U0001f600"]})
     (True, False)
     """
     if isinstance(value, str):

@@ -112,8 +112,8 @@ def _is_taken(path: str) -> bool:
 
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """What a function returns, or its error; a `PeerError` if it takes longer. It then goes on in a thread that is not waited
-    for: nothing ends a foreign function."""
+    """The value of a call, or its error; a `PeerError` if it takes longer. It then goes on in a thread that is not waited for:
+    nothing ends a foreign function."""
     found: list[T] = []
     failed: list[BaseException] = []
 
