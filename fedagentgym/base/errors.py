@@ -144,11 +144,19 @@ def holds_halves(value: object) -> bool:
     >>> holds_halves({"a": ["\\ud800"]}), holds_halves({"a": ["\\U0001f600"]})
     (True, False)
     """
-    if isinstance(value, str):
-        return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
-    if isinstance(value, Mapping):
-        return any(holds_halves(part) for item in value.items() for part in item)
-    return isinstance(value, list | tuple) and any(map(holds_halves, value))
+    waiting, seen = (
+        [value],
+        set[int](),
+    )  # a list of what is left, since a value may be nested thousands deep, or contain itself
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            if not part.isascii() and any("\ud800" <= character <= "\udfff" for character in part):
+                return True
+        elif isinstance(part, Mapping | list | tuple) and id(part) not in seen:
+            seen.add(id(part))
+            waiting += [*part, *part.values()] if isinstance(part, Mapping) else part
+    return False
 
 
 def show_invisible_characters(text: str) -> str:

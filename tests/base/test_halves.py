@@ -33,6 +33,16 @@ def test_halves_are_what_no_file_can_hold(value: Any) -> None:
     assert holds_halves(value) != is_clean_text(json.dumps(value, ensure_ascii=False))
 
 
+def test_values_that_are_deep_or_contain_themselves_are_searched() -> None:
+    deep: Any = [HALF]
+    for _ in range(5000):
+        deep = [deep, {"a": deep}]
+    assert holds_halves(deep)
+    around: dict[str, Any] = {"a": []}
+    around["a"] += [around, around["a"]]
+    assert not holds_halves(around)
+
+
 @pytest.mark.parametrize("field", ["question", "answer", "category", "id", HALF])
 def test_rows_that_a_program_gives_hold_none(field: str) -> None:
     rows = [{**row, field: f"{HALF}{number}"} for number, row in enumerate(ROWS)]
