@@ -144,10 +144,7 @@ def holds_halves(value: object) -> bool:
     >>> holds_halves({"a": ["\\ud800"]}), holds_halves({"a": ["\\U0001f600"]})
     (True, False)
     """
-    waiting, seen = (
-        [value],
-        set[int](),
-    )  # a list of what is left, since a value may be nested thousands deep, or contain itself
+    waiting, seen = [value], set[int]()  # no recursion: a value may be nested thousands deep, or contain itself
     while waiting:
         part = waiting.pop()
         if isinstance(part, str):
