@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -281,7 +281,6 @@ def test_the_interval_of_a_share_is_that_of_statsmodels_and_evalstats(solved: li
 
 
 @given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=12), st.floats(0.01, 0.5))
-@settings(deadline=None)
 def test_equality_within_a_margin_is_that_of_statsmodels(pairs: list[tuple[float, float]], margin: float) -> None:
     """Two one-sided paired tests, and the difference itself beside a paired test of means."""
     weightstats = pytest.importorskip("statsmodels.stats.weightstats")
