@@ -46,6 +46,7 @@ from pydantic import Field, model_validator
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError, join_names, require_type, unknown_name_error
 from fedagentgym.base.escape import quote_word
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
@@ -440,7 +441,7 @@ def describe_few_seeds(suite: Suite) -> str | None:
     if suite.track == "agents" or len(suite.seeds) >= FEWEST_REPLICATES:
         return None
     lacking = f"no interval, test or rank, which take {FEWEST_REPLICATES}"
-    more = f"raise `seeds` in a copy (fedagentgym bench show {suite.name} > mine.yaml) and play that"
+    more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play that"
     return f"{count_things(len(suite.seeds), 'seed')}: {lacking}; for more, {more}"
 
 
