@@ -49,7 +49,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(SPEED)
 
 leaderboard: $(VENV)/.dev
-	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --to leaderboard/verified
+	$(BIN)/fedagentgym bench verify leaderboard/results/*/* --out leaderboard/verified
 	$(BIN)/fedagentgym leaderboard build leaderboard/results --verified leaderboard/verified --out build/leaderboard --link ../../leaderboard/results
 	$(BIN)/python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md docs/experiments/worlds.md docs/experiments/real-model.md
 

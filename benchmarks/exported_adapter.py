@@ -1,6 +1,6 @@
 """The success of a run's adapter that `peft` and `transformers` alone load, beside the run's own evaluation of the same tasks.
 
-    fedagentgym export runs/small-skills adapter --adapter
+    fedagentgym export runs/small-skills --out adapter --adapter
     python -m benchmarks.exported_adapter runs/small-skills adapter
 
 Only for runs whose environment takes a reply, and whose prompts are bare observations (`template: compact`, `chat: false`).

@@ -100,7 +100,7 @@ def make_split(here: Path) -> list[str]:
 def pretrain(here: Path) -> list[str]:
     """Warm-start a tiny agent."""
     small = ["--set", "steps=2", "--set", "episodes=8"]
-    return ["pretrain", "tiny", "--env", "Guess", *small, "--output", str(here / "tiny"), "--force"]
+    return ["pretrain", "tiny", "--env", "Guess", *small, "--out", str(here / "tiny"), "--force"]
 
 
 KILLED: dict[str, tuple[Callable[[Path], list[str]], str, tuple[str, ...]]] = {

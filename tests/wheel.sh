@@ -12,9 +12,9 @@ for package in "$box"/dist/*.whl "$box"/dist/*.tar.gz; do
     (cd "$box" && "$box/venv/bin/fedagentgym" envs > "$box/envs.txt")
     grep -q "fedagentgym/Guess-v0" "$box/envs.txt"
     for agent in expert random; do
-        (cd "$box" && "$box/venv/bin/fedagentgym" eval --env Guess --agent $agent --tasks 4 --output $agent.jsonl > /dev/null)
+        (cd "$box" && "$box/venv/bin/fedagentgym" eval --env Guess --agent $agent --tasks 4 --out $agent.jsonl > /dev/null)
     done
-    (cd "$box" && "$box/venv/bin/fedagentgym" compare random.jsonl expert.jsonl --page page.html > /dev/null)
+    (cd "$box" && "$box/venv/bin/fedagentgym" compare random.jsonl expert.jsonl --out page.html > /dev/null)
     grep -q 'class="card compared"' "$box/page.html"
     rm -rf "$box/site"
     (cd "$box" && "$box/venv/bin/fedagentgym" leaderboard build "$root/leaderboard/results/agents-tiny-v1" --out site > /dev/null)

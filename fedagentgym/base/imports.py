@@ -27,7 +27,9 @@ from fedagentgym.base.errors import (
     FedAgentGymError,
     MissingExtraError,
     OptionError,
+    UnknownNameError,
     describe_error,
+    find_closest_name,
     unknown_name_error,
 )
 
@@ -246,6 +248,9 @@ class Registry:
             for known in dict.fromkeys((*self._own, *self._entries)):
                 if self._shorten(known).lower() == name.lower():
                     return known
+            by_short = {self._shorten(known): known for known in self._entries}
+            if (guess := find_closest_name(self._shorten(name[:200]), by_short)) is not None:
+                raise UnknownNameError(f"unknown {self.kind} {name[:200]!r}: did you mean {by_short[guess]!r}?")
         raise unknown_name_error(self.kind, name, self._entries)
 
     def get_target(self, name: str) -> Any:

@@ -84,11 +84,12 @@ def get_error_console() -> PlainConsole:
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
     """A table whose first columns are text and the others numbers. Where it is wider than the terminal, heads are broken at
-    spaces and text anywhere; a number stays whole."""
+    spaces and text anywhere; a number and a path stay whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
     whole = [max(map(len, cells)) for cells in columns]
-    least = [min(whole[place], 8) for place in range(text)]
+    paths = [[len(word) for cell in cells for word in cell.split() if "/" in word] for cells in columns[:text]]
+    least = [max(min(whole[place], 8), *paths[place], 0) for place in range(text)]
     least += [max(map(len, [*head.split(), *cells])) for head, *cells in columns[text:]]
     width, gaps = get_console().width, 2 * len(columns) - 2
     is_wide = sum(whole) + gaps > width

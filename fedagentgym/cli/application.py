@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fedagentgym.base.imports import resolve
+from fedagentgym.cli.completion import INSTALL, SHOW
 from fedagentgym.cli.options import Group
 from fedagentgym.version import __version__
 
@@ -71,6 +72,9 @@ COMMANDS = {
 """Module and attribute of every command, and the first paragraph of its help, so that `--help` need not import it."""
 
 
+SETTINGS = {"show_default": True, "help_option_names": ["-h", "--help"]}
+
+
 class LazyGroup(Group):
     """A group whose commands are imported when they are called, as click's documentation has it."""
 
@@ -95,7 +99,9 @@ class LazyGroup(Group):
         return self.table[name][1]
 
 
-@click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings={"show_default": True})
+@click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings=SETTINGS)
+@INSTALL
+@SHOW
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only results.")
 @click.version_option(__version__, message="fedagentgym %(version)s", help="Print the version and exit.")
 def application(quiet: bool) -> None:

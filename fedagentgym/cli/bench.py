@@ -14,6 +14,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_
 from fedagentgym.base.escape import escape_terminal, quote_word
 from fedagentgym.base.progress import get_console, get_error_console, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, format_range
+from fedagentgym.cli.completion import complete_agents, complete_suites
 from fedagentgym.cli.options import (
     AGENT_SET,
     JSON,
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
 
 ROOT = Path("runs") / "leaderboard"
 WORKERS = option("--workers", type=NOT_NEGATIVE, default=0, help="Runs played in parallel; 0: one for each core.")
-SUITE = click.argument("suite_name", metavar="SUITE", help="A suite, or the YAML file of one.")
+SUITE = click.argument(
+    "suite_name", metavar="SUITE", help="A suite, or the YAML file of one.", shell_complete=complete_suites
+)
 RUN_HELP = "Folder of a run (FOLDER/SUITE/ENTRY), or one that holds several."
 
 
@@ -78,13 +81,18 @@ def list_all(as_json: bool) -> None:
     """List the suites, grouped, each with a description and the minutes that it takes on two cores."""
     suites = [load_suite(name) for name in list_suites()]
     if as_json:
-        click.echo(json.dumps([{"name": one.name, "kind": one.track, "title": one.title} for one in suites]))
+        click.echo(
+            json.dumps(
+                [{"name": one.name, "kind": one.track, "title": one.title, "minutes": one.minutes} for one in suites]
+            )
+        )
         return
     groups: dict[str, list[Suite]] = {head: [] for head in _GROUPS}
     for suite in suites:
         groups[_choose_group(suite, [one.name for one in suites])].append(suite)
     for head, members in groups.items():
-        print_result(head)
+        if members:
+            print_result(head)
         for suite in members:
             _print_entry(suite.name, f"{suite.title}{_describe_run(suite)}")
 
@@ -263,7 +271,7 @@ def _list_costs(plans: Mapping[tuple[str, str], RunPlan]) -> list[tuple[str, ...
 @bench.command(epilog="Example: fedagentgym bench run agents-tiny-v1 --agent smollm2")
 @SUITE
 @repeated("--baseline", "baselines", help="Suites: only this one of the suite's own entries; may be repeated.")
-@option("--agent", help="Agents track: an agent, a model's folder or hub id.")
+@option("--agent", shell_complete=complete_agents, help="Agents track: an agent, a model's folder or hub id.")
 @AGENT_SET
 @repeated("--scenario", "scenarios", metavar="NAME", help="Agents track: only this scenario; may be repeated.")
 @assignments("--set", "changes", help="Methods track: a setting of your method, as for train.")
@@ -354,6 +362,9 @@ def _choose_entries(
         if suite.track != "agents":
             hint = "its agent is the same for all, a method is given by --set"
             raise OptionError(f"{suite.name} is on the methods track: {hint}")
+        if changes or baselines:
+            named = "--set" if changes else "--baseline"
+            raise OptionError(f"{named} is not about the agent that --agent names; its settings are --agent-set")
         return [make_agent_entry(parse_agent_settings(agent, agent_set), name, **about)]
     if agent_set:
         raise OptionError("--agent-set changes the agent that --agent names")
@@ -382,7 +393,7 @@ def _choose_entries(
     default=Path("results"),
     help="Folder of the trials, an archive a setting; those that are there are not played again.",
 )
-@option("--to", type=PATH, metavar="FILE", help="File of the choice; by default beside your suite's file.")
+@option("--chosen", "to", type=PATH, metavar="FILE", help="File of the choice; by default beside your suite's file.")
 @WORKERS
 @JSON
 def tune(
@@ -403,7 +414,9 @@ def tune(
     is_file = own.suffix in (".yaml", ".yml")
     suite = load_untuned(suite_name)
     if to is None and not is_file:
-        raise OptionError(f"{suite.name} belongs to the package: name the file of the choice, --to {suite.name}{TUNED}")
+        raise OptionError(
+            f"{suite.name} belongs to the package: name the file of the choice, --chosen {suite.name}{TUNED}"
+        )
     place = to or own.with_suffix(TUNED)
     choice = tune_suite(suite, out, store, workers, rows)
     if choice is None:
@@ -426,9 +439,9 @@ def tune(
     print_result(f"{place}: {suite.name} is played with these settings")
 
 
-@bench.command(epilog="Example: fedagentgym bench twin agents-v1 --to secret.json")
+@bench.command(epilog="Example: fedagentgym bench twin agents-v1 --out secret.json")
 @SUITE
-@option("--to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
+@option("--out", "to", type=PATH, required=True, metavar="FILE", help="File for the secret; do not publish it.")
 def twin(suite_name: str, to: Path) -> None:
     """Maintainers: draw the secret seed of a suite, and print its digest, which the suite publishes."""
     from fedagentgym.base.files import write_atomic
@@ -548,7 +561,9 @@ def status(run: Path, as_json: bool) -> None:
 
 @bench.command(epilog="Example: fedagentgym bench pack runs/leaderboard/smoke/zero-shot")
 @click.argument("run", type=PATH, help=RUN_HELP)
-@option("--to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: TO/SUITE/ENTRY.zip.")
+@option(
+    "--out", "to", type=PATH, metavar="FOLDER", default=Path("results"), help="Folder of results: OUT/SUITE/ENTRY.zip."
+)
 @option(
     "--weights",
     type=PATH,
@@ -597,7 +612,13 @@ def pack(run: Path, to: Path, weights: Path | None, plugins: tuple[str, ...], tr
     metavar="FOLDER",
     help="Folder of the weights that played, or of several: they must produce the same replies; may be repeated.",
 )
-@option("--to", type=PATH, metavar="FOLDER", help="Write what was found: TO/SUITE/ENTRY.json, for `leaderboard build`.")
+@option(
+    "--out",
+    "to",
+    type=PATH,
+    metavar="FOLDER",
+    help="Write what was found: OUT/SUITE/ENTRY.json, for `leaderboard build`.",
+)
 @repeated(
     "--rerun",
     type=PATH,
@@ -624,7 +645,7 @@ def verify(
 
     own = None if suite is None else load_suite(suite)
     if rerun and (len(folders) > 1 or to is None):
-        raise OptionError("--rerun is about one result, and is written down: name one, and --to")
+        raise OptionError("--rerun is about one result, and is written down: name one, and --out")
     for folder in folders:
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
@@ -638,9 +659,9 @@ def verify(
         print_result(make_table(("", "", ""), rows, text=3))
 
 
-@bench.command(epilog="Example: fedagentgym bench regrade results/smoke/zero-shot.zip --to new.zip")
+@bench.command(epilog="Example: fedagentgym bench regrade results/smoke/zero-shot.zip --out new.zip")
 @click.argument("result", type=PATH, help="A result: an archive, or a folder of runs.")
-@option("--to", type=PATH, required=True, metavar="NEW", help="The archive to write, NEW.zip.")
+@option("--out", "to", type=PATH, required=True, metavar="NEW", help="The archive to write, NEW.zip.")
 @option("--suite", metavar="FILE", help="A suite of your own, for results of suites outside the package.")
 @PLUGIN_NAMES
 @JSON

@@ -11,6 +11,7 @@ from fedagentgym.base.errors import DataError, RefusedError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things
+from fedagentgym.cli.completion import complete_environments
 from fedagentgym.cli.options import ENV_SET, NOT_NEGATIVE, PATH, PLUGIN_NAMES, PLUGINS, Group, option, parse_assignments
 from fedagentgym.envs.registry import find_env_id
 
@@ -33,7 +34,9 @@ def client() -> None:
 @client.command(epilog="Example: fedagentgym client init client.yaml --client 0 --env QA")
 @click.argument("file", type=PATH, help="The file to write, such as client.yaml; it must not exist.")
 @option("--client", "number", type=NOT_NEGATIVE, required=True, help="The client's number in the federation.")
-@option("--env", required=True, help="Environment id or short name, for example QA.")
+@option(
+    "--env", shell_complete=complete_environments, required=True, help="Environment id or short name, for example QA."
+)
 @option("--split", default="train", help="Split of the environment whose tasks are held.")
 @option("--held-out", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share that is only evaluated on.")
 @ENV_SET

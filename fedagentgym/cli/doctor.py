@@ -21,13 +21,13 @@ from fedagentgym.base.imports import EXTRAS
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.cli.options import JSON
+from fedagentgym.cli.options import JSON, command
 from fedagentgym.version import __version__
 
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
-@click.command(epilog="Example: fedagentgym doctor --json")
+@command(epilog="Example: fedagentgym doctor --json")
 @JSON
 def doctor(as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts."""

@@ -12,15 +12,16 @@ from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.imports import load_installed_plugins
 from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, open_named_env, option, parse_assignments
+from fedagentgym.cli.completion import complete_environments
+from fedagentgym.cli.options import ENV_SET, JSON, PLUGINS, command, open_named_env, option, parse_assignments
 from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.envs.registry import find_env_id
 
 SHOWN_SPLITS = ("train", "val", "test")
 
 
-@click.command(epilog="Example: fedagentgym envs WebShop")
-@click.argument("name", required=False, help="Only this environment.")
+@command(epilog="Example: fedagentgym envs WebShop")
+@click.argument("name", required=False, shell_complete=complete_environments, help="Only this environment.")
 @ENV_SET
 @PLUGINS
 @option("--markdown", is_flag=True, help="Their options, as a page of documentation.")

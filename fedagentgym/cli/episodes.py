@@ -14,7 +14,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_inv
 from fedagentgym.base.files import format_path
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, option
+from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, command, option
 
 if TYPE_CHECKING:
     from fedagentgym.learning.episodes import Line
@@ -27,7 +27,7 @@ LONGEST = 4000
 """Characters of an observation or a reply that are printed."""
 
 
-@click.command(epilog="Example: fedagentgym episodes runs/demo --failed")
+@command(epilog="Example: fedagentgym episodes runs/demo --failed")
 @click.argument("source", type=PATH, help=SOURCE_HELP)
 @click.argument("other", type=PATH, required=False, help="Another of these: the same tasks are shown side by side.")
 @option("--before", is_flag=True, help="For a run: compare the first evaluation with the last one.")
@@ -163,12 +163,12 @@ def _format(shown: ShownEpisode, actions: bool) -> str:
 # ---- conversations --------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym chats runs/demo played.jsonl --solved")
+@command(epilog="Example: fedagentgym chats runs/demo --out played.jsonl --solved")
 @click.argument("source", type=PATH, help=SOURCE_HELP)
-@click.argument("output", type=PATH, help="File to write, one conversation a line.")
+@option("--out", "output", type=PATH, required=True, metavar="FILE", help="File to write, one conversation a line.")
 @option("--solved", is_flag=True, help="Only episodes that were solved.")
 @option("--training", is_flag=True, help="For a run: its sampled training episodes, not its last evaluation.")
-@option("--set", "only", help="Only the episodes of this evaluation set.")
+@option("--only", metavar="SET", help="Only the episodes of this evaluation set.")
 @PLUGINS
 def chats(source: Path, output: Path, solved: bool, training: bool, only: str | None) -> None:
     """Write episodes as conversations: system, user and assistant messages, with task, success and score beside them."""

@@ -13,6 +13,7 @@ import click
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import format_fixed, format_range, format_share
+from fedagentgym.cli.completion import complete_agents, complete_environments
 from fedagentgym.cli.options import (
     AGENT_SET,
     CLIENT,
@@ -23,6 +24,7 @@ from fedagentgym.cli.options import (
     PLUGIN_NAMES,
     POSITIVE,
     TRUST_PLUGINS,
+    command,
     find_named_client,
     option,
     parse_agent_settings,
@@ -39,10 +41,16 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 """The columns of each category."""
 
 
-@click.command("eval", epilog="Example: fedagentgym eval --env Guess --agent smollm2 --tasks 4")
-@option("--env", help="Environment id or short name, for example WebShop; default: that of the run or exported folder.")
+@command("eval", epilog="Example: fedagentgym eval --env Guess --agent smollm2 --tasks 4")
 @option(
-    "--agent", help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder."
+    "--env",
+    shell_complete=complete_environments,
+    help="Environment id or short name, for example WebShop; default: that of the run or exported folder.",
+)
+@option(
+    "--agent",
+    shell_complete=complete_agents,
+    help="tiny (the default), expert, random, ...; a model's name, folder or hub id; an exported folder.",
 )
 @option("--run", type=PATH, help="The policy of the run in this folder.")
 @option("--best", is_flag=True, help="With --run: its best round instead of the last.")
@@ -61,9 +69,9 @@ COLUMNS = ("success", "score", "turns", "invalid", "format_broken", "tokens")
 @CLIENT_SPLIT
 @option("--suite", help="Play --agent in every scenario of this suite, as `bench run` does.")
 @repeated("--scenario", "scenarios", metavar="NAME", help="With --suite: only this scenario; may be repeated.")
-@option("--output", type=PATH, help="Folder of the evaluation: configuration, episodes, record.")
+@option("--out", "output", type=PATH, help="Folder of the evaluation: configuration, episodes, record.")
 @option("--check", type=PATH, help="Play the episodes of this file or run again: do they agree?")
-@option("--set", "only", help="With --check: only this evaluation set of the file.")
+@option("--only", metavar="SET", help="With --check: only this evaluation set of the file.")
 @ENV_SET
 @AGENT_SET
 @PLUGIN_NAMES

@@ -13,11 +13,13 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import print_result, show_progress
 from fedagentgym.base.rounding import count_things, format_share
 from fedagentgym.base.streams import derive
+from fedagentgym.cli.completion import complete_agents, complete_environments
 from fedagentgym.cli.options import (
     ENV_SET,
     PATH,
     PLUGINS,
     POSITIVE,
+    command,
     open_named_env,
     option,
     parse_agent_settings,
@@ -28,9 +30,18 @@ from fedagentgym.envs.core import TextEnv
 ONE_SIDED = 0.1
 
 
-@click.command(epilog="Example: fedagentgym label WebShop --env-set size=tiny --out labels.jsonl")
-@click.argument("env", help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
-@option("--agent", default="handicapped", help="handicapped, random, or an agent or model path.")
+@command(epilog="Example: fedagentgym label WebShop --env-set size=tiny --out labels.jsonl")
+@click.argument(
+    "env",
+    shell_complete=complete_environments,
+    help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).",
+)
+@option(
+    "--agent",
+    shell_complete=complete_agents,
+    default="handicapped",
+    help="handicapped, random, or an agent or model path.",
+)
 @option("--out", type=PATH, default=Path("labels.jsonl"), help="The label file; an unfinished one is continued.")
 @option("--split", default="train", help="Split whose tasks are labelled.")
 @option("--attempts", type=click.IntRange(1, 9), default=4, help="Episodes per task.")

@@ -14,7 +14,7 @@ from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, option, repeated
+from fedagentgym.cli.options import JSON, PATH, PLUGINS, POSITIVE, Group, command, option, repeated
 
 if TYPE_CHECKING:
     from fedagentgym.leaderboard.compare import Part
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 RESULTS = click.argument(
     "results", type=PATH, nargs=-1, required=True, help="Results, or folders with results in them."
 )
-VERIFIED = option("--verified", type=PATH, metavar="FOLDER", help="What `bench verify --to FOLDER` found about them.")
+VERIFIED = repeated(
+    "--verified",
+    type=PATH,
+    metavar="FOLDER",
+    help="What `bench verify --out FOLDER` found about them; may be repeated, the first that knows a result counts.",
+)
 
 
 @click.group(cls=Group)
@@ -35,7 +40,7 @@ def leaderboard() -> None:
 @option("--out", type=PATH, required=True, help="Folder to write; an older page in it is replaced.")
 @option("--link", help="Link from the page to the results, instead of a copy of each.")
 @VERIFIED
-def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path | None) -> None:
+def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tuple[Path, ...]) -> None:
     """Build the page: static files that need no network, the tables as Markdown and CSV, and the results themselves."""
     from fedagentgym.leaderboard.page.build import build_site
 
@@ -50,7 +55,9 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: Path
 @option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
 @repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
 @VERIFIED
-def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: Path | None) -> None:
+def top(
+    results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: tuple[Path, ...]
+) -> None:
     """Print the best entries of a suite as a Markdown table."""
     from fedagentgym.leaderboard.page.tables import write_top
     from fedagentgym.leaderboard.rank import compare_suite, rank
@@ -69,7 +76,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
 # ---- comparison -----------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym compare runs/alone runs/together")
+@command(epilog="Example: fedagentgym compare runs/alone runs/together")
 @click.argument(
     "runs",
     type=PATH,
@@ -78,7 +85,7 @@ def top(results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str
     help="Runs, folders of runs (train --seeds), results, or files of episodes.",
 )
 @option("--measure", default="success", help="success, score, invalid, turns or tokens.")
-@option("--page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File of the page.")
+@option("--out", "page", type=PATH, metavar="FILE", default=Path("comparison.html"), help="File of the page.")
 @PLUGINS
 @JSON
 def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> None:

@@ -38,7 +38,10 @@ def main(arguments: list[str]) -> int:
     def run_command() -> object:
         from fedagentgym.base.process import log_to_stderr
         from fedagentgym.cli.application import application
+        from fedagentgym.cli.completion import answer_shell
 
+        if (answered := answer_shell(application)) is not None:
+            return answered
         log_to_stderr()
         check_arguments(arguments)
         with application.make_context("fedagentgym", list(arguments)) as context:

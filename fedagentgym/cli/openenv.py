@@ -15,6 +15,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import atomic_folder
 from fedagentgym.base.progress import print_result
+from fedagentgym.cli.completion import complete_environments
 from fedagentgym.cli.options import (
     CLIENT,
     CLIENT_SPLIT,
@@ -40,7 +41,9 @@ def openenv() -> None:
 
 
 @openenv.command(epilog="Example: fedagentgym openenv init Math --env-set split=val")
-@click.argument("env", help="Environment id, for example fedagentgym/Math-v0 (or only Math).")
+@click.argument(
+    "env", shell_complete=complete_environments, help="Environment id, for example fedagentgym/Math-v0 (or only Math)."
+)
 @option("--out", type=PATH, help="The folder; by default the environment's name and `_env`.")
 @option("--wheel", type=PATH, help="A wheel of fedagentgym to install, for versions that no package index has.")
 @CLIENT_SPLIT

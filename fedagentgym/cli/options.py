@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
@@ -19,8 +20,34 @@ if TYPE_CHECKING:
 LARGEST = (1 << 63) - 1
 
 
+def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> None:
+    if quiet:
+        from fedagentgym.base.progress import set_verbosity
+
+        set_verbosity("quiet")
+
+
+class Command(click.Command):
+    """A command that takes `-q` as the program does, and refuses an option that is given twice where one value counts."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        names, about = ["--quiet", "-q"], "No progress, only results."
+        self.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_silence, help=about))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            *_, given = self.make_parser(ctx).parse_args(list(args))
+            for one, times in Counter(given).items():
+                if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
+                    raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
+        return super().parse_args(ctx, args)
+
+
 class Group(click.Group):
     """A group that lists its commands in the order of their declaration, each with the first paragraph of its help."""
+
+    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -45,6 +72,7 @@ class Option(click.Option):
         return found
 
 
+command = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 repeated = partial(option, multiple=True)
 assignments = partial(repeated, metavar="KEY=VALUE")
@@ -144,7 +172,7 @@ def parse_agent_settings(name: str, assignments: Iterable[str] = ()) -> dict[str
     if not known and (Path(name) / "config.yaml").is_file() and (Path(name) / "rounds").is_dir():
         raise OptionError(
             f"{name} is a run: evaluate its policy with --run {quote_word(name)}, or export it"
-            f" (fedagentgym export {quote_word(name)} FOLDER)"
+            f" (fedagentgym export {quote_word(name)} --out FOLDER)"
         )
     if not known and "/" not in name and not Path(name).exists() and find_model(name) is None:
         raise unknown_name_error("agent", name, [*AGENTS.names(), *(one.name for one in list_models())])

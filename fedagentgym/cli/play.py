@@ -17,11 +17,13 @@ from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.streams import stream
+from fedagentgym.cli.completion import complete_agents, complete_environments
 from fedagentgym.cli.options import (
     CLIENT,
     CLIENT_SPLIT,
     ENV_SET,
     PLUGINS,
+    command,
     find_named_client,
     open_named_env,
     option,
@@ -53,12 +55,21 @@ _GAP = 2
 _CALL = re.compile(r"\A[a-z_]{1,20}\[.*\]", re.DOTALL)
 
 
-@click.command(epilog="Example: fedagentgym play ALFWorld --env-set size=tiny")
-@click.argument("env", required=False, help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).")
+@command(epilog="Example: fedagentgym play ALFWorld --env-set size=tiny")
+@click.argument(
+    "env",
+    shell_complete=complete_environments,
+    required=False,
+    help="Environment id, for example fedagentgym/WebShop-v0 (or only WebShop).",
+)
 @option("--task", help="Task id; default: drawn with the seed.")
 @option("--split", help="Split to take the task from; default: train.")
 @option("--seed", type=int, default=0, help="Seed of the episode.")
-@option("--agent", help="Watch this agent instead: expert, random, tiny, an exported folder.")
+@option(
+    "--agent",
+    shell_complete=complete_agents,
+    help="Watch this agent instead: expert, random, tiny, an exported folder.",
+)
 @CLIENT
 @CLIENT_SPLIT
 @ENV_SET

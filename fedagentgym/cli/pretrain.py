@@ -12,6 +12,7 @@ import click
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
+from fedagentgym.cli.completion import complete_environments
 from fedagentgym.cli.options import (
     AGENT_SET,
     ENV_SET,
@@ -19,6 +20,7 @@ from fedagentgym.cli.options import (
     PATH,
     PLUGINS,
     assignments,
+    command,
     option,
     parse_agent_settings,
     parse_assignments,
@@ -33,15 +35,17 @@ if TYPE_CHECKING:
 COLUMNS = ("shown right", "misled", "own procedure", "another", "episodes")
 
 
-@click.command(epilog="Example: fedagentgym pretrain tiny --env ALFWorld --env-set size=tiny")
+@command(epilog="Example: fedagentgym pretrain tiny --env ALFWorld --env-set size=tiny")
 @click.argument("model", help="tiny (made from scratch), an agent such as smollm2, or a model: name, folder or hub id.")
-@option("--env", help="Environment id or short name, for example ALFWorld.")
+@option("--env", shell_complete=complete_environments, help="Environment id or short name, for example ALFWorld.")
 @ENV_SET
 @AGENT_SET
 @PLUGINS
 @assignments("--set", "settings", help="Warm-start setting as key=value, for example steps=200.")
 @option("--seed", type=int, default=0, help="Seed of weights, demonstrations and batches.")
-@option("--output", type=PATH, help="Folder; default: in the cache, for 'tiny' the folder that this agent loads.")
+@option(
+    "--out", "output", type=PATH, help="Folder; default: in the cache, for 'tiny' the folder that this agent loads."
+)
 @option("--force", is_flag=True, help="Make it again even if it exists.")
 @option("--check", is_flag=True, help="tiny: make the package's agents again (or those of --env), and compare.")
 @option("--ship", is_flag=True, help="tiny: make the package's agents (or those of --env) and write them there.")

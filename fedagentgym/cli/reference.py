@@ -16,7 +16,8 @@ from fedagentgym.cli.application import load_application
 _HEAD = """# Commands
 
 Written by `python -m fedagentgym.cli.reference > docs/reference/commands.md`; a test compares. Every command says the same
-with `--help`. An error ends with exit code 2 and one sentence, an interruption with 130.
+with `--help` or `-h`; `-q` may stand before a command or among its options. An error ends with exit code 2 and one sentence,
+an interruption with 130.
 """
 
 
@@ -45,7 +46,8 @@ def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
 
 def _list_parameters(command: click.Command) -> str:
     listed = command.get_params(click.Context(command))
-    rows = [_write_row(one) for one in listed if not getattr(one, "hidden", False) and "--help" not in one.opts]
+    everywhere = {"--help"} if isinstance(command, click.Group) else {"--help", "--quiet"}
+    rows = [_write_row(one) for one in listed if not getattr(one, "hidden", False) and not everywhere & set(one.opts)]
     return "\n".join(["| | | default |", "|---|---|---|", *rows, ""]) if rows else ""
 
 

@@ -19,6 +19,7 @@ from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
+from fedagentgym.cli.completion import complete_environments
 from fedagentgym.cli.options import (
     ENV_SET,
     JSON,
@@ -26,6 +27,7 @@ from fedagentgym.cli.options import (
     PATH,
     PLUGINS,
     POSITIVE,
+    Command,
     Group,
     assignments,
     option,
@@ -59,7 +61,7 @@ def split() -> None:
     """Divide tasks among clients; show, verify, plot and compare such splits."""
 
 
-class SamplerCommand(click.Command):
+class SamplerCommand(Command):
     """A command that has an option for every parameter of every sampler."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -80,7 +82,7 @@ class SamplerCommand(click.Command):
 
 @split.command(cls=SamplerCommand, epilog="Example: fedagentgym split make --preset fedagent-alfworld-hardness-1")
 @click.argument("sampler", required=False, help="Name of a partition, for example preference; or use --preset.")
-@option("--env", help="Environment id or short name, for example WebShop.")
+@option("--env", shell_complete=complete_environments, help="Environment id or short name, for example WebShop.")
 @option("--clients", type=POSITIVE, help="How many clients.")
 @option("--tasks-per-client", type=POSITIVE, help="Tasks of every client (or their mean).")
 @option("--omega", type=float, help="Preference: 0.1 mild, 0.9 strong.")
@@ -233,11 +235,11 @@ def verify(file: Path, tasks: Path | None, env_set: tuple[str, ...], as_json: bo
         raise click.exceptions.Exit(UNVERIFIED)
 
 
-@split.command(epilog="Example: fedagentgym split export split.json --client 3 --to client-3")
+@split.command(epilog="Example: fedagentgym split export split.json --client 3 --out client-3")
 @FILE
 @option("--client", type=NOT_NEGATIVE, help="The client whose tasks are written.")
 @option("--all", "every_client", is_flag=True, help="All clients, each in a folder of its own.")
-@option("--to", "folder", type=PATH, required=True, help="Folder to write; it must not exist.")
+@option("--out", "folder", type=PATH, required=True, help="Folder to write; it must not exist.")
 @ENV_SET
 @PLUGINS
 def export(file: Path, client: int | None, every_client: bool, folder: Path, env_set: tuple[str, ...]) -> None:
@@ -280,7 +282,7 @@ def plot(file: Path, out: Path, tasks: Path | None, env_set: tuple[str, ...]) ->
 )
 @option("--out", type=PATH, help="Draw them side by side, as .png or .svg.")
 @option("--unit", default="share", help="What bars show: share of the client's tasks, or tasks.")
-@option("--env", help="Environment whose tasks the samplers divide.")
+@option("--env", shell_complete=complete_environments, help="Environment whose tasks the samplers divide.")
 @option("--clients", type=POSITIVE, help="Clients of the samplers.")
 @option("--seed", type=int, default=0, help="Seed of the samplers.")
 @ENV_SET

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
@@ -22,9 +22,10 @@ from fedagentgym.base.devices import find_place
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
 from fedagentgym.base.escape import escape_terminal, quote_word
-from fedagentgym.base.files import atomic_folder
-from fedagentgym.base.progress import get_console, print_result
+from fedagentgym.base.files import atomic_folder, parse_yaml
+from fedagentgym.base.progress import get_console, make_table, print_result
 from fedagentgym.base.rounding import count_things, format_fixed
+from fedagentgym.cli.completion import complete_presets
 from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import (
     JSON,
@@ -35,7 +36,9 @@ from fedagentgym.cli.options import (
     TRUST_PLUGINS,
     Group,
     assignments,
+    command,
     option,
+    repeated,
 )
 from fedagentgym.version import __version__
 
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 POSITIVE_NUMBER = click.FloatRange(1e-3)
 CONFIG_HELP = "A YAML file or a preset (see fedagentgym presets), with :VARIANT,... after it."
-CONFIG = click.argument("config", help=CONFIG_HELP)
+CONFIG = click.argument("config", help=CONFIG_HELP, shell_complete=complete_presets)
 CHANGES = assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
 RECORD = option("--json", "as_json", is_flag=True, help="Print the run's record instead of the table.")
 
@@ -54,6 +57,35 @@ def _parse_seeds(text: str) -> list[int]:
     if not all(part.strip().isdecimal() and len(part) < 20 for part in parts):
         raise OptionError(f"--seeds: numbers from 0 on, separated by commas, such as 0,1,2, got {text[:80]!r}")
     return [int(part) for part in parts]
+
+
+def _parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each key, which are separated by commas as in a list of YAML."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, listed = text.partition("=")
+        values = parse_yaml(f"[{listed}]", f"--sweep {text[:80]}") if equals else None
+        if not key or not values or key in found:
+            raise OptionError(f"--sweep: KEY=V,V,... is expected, each key once, got {text[:80]!r}")
+        found[key] = values
+    return found
+
+
+def _print_sweep(found: Mapping[tuple[str, ...], RunResult], as_json: bool) -> None:
+    """A line for each combination, the best last evaluation first."""
+    if as_json:
+        plain = [
+            {"changes": list(given), "folder": str(one.folder), "record": one.record} for given, one in found.items()
+        ]
+        click.echo(canonical_json(plain))
+        return
+    ordered = sorted(found.items(), key=lambda item: -1.0 if item[1].success is None else item[1].success, reverse=True)
+    rows = []
+    for given, one in ordered:
+        numbers = [] if one.success is None else [one.success, *(one.interval or ())]
+        cells = [format_fixed(number, 3) for number in numbers] or ["not evaluated", "", ""]
+        rows.append([" ".join(given), str(one.folder), *cells])
+    print_result(make_table(["setting", "run", "success", "from", "to"], rows, text=2))
 
 
 @contextlib.contextmanager
@@ -100,23 +132,43 @@ def _print_run(result: RunResult, as_json: bool) -> None:
         print_summary(result.folder)
 
 
-@click.command(epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2")
+@command(epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2")
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
 @option("--seeds", type=_parse_seeds, metavar="N,N,...", help="A run for each of these seeds, such as 0,1,2.")
+@repeated(
+    "--sweep",
+    "sweeps",
+    metavar="KEY=V,V,...",
+    help="A run for each of these values, such as learning.learning_rate=1e-3,3e-3; if repeated, for each combination.",
+)
 @option("--force", is_flag=True, help="Begin although the first batch has nothing to learn from.")
 @RECORD
 @_speak_for_all_ranks()
 def train(
-    config: str, changes: tuple[str, ...], plugins: tuple[str, ...], seeds: list[int] | None, force: bool, as_json: bool
+    config: str,
+    changes: tuple[str, ...],
+    plugins: tuple[str, ...],
+    seeds: list[int] | None,
+    sweeps: tuple[str, ...],
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Train agents, federated or not, with a configuration; writes report.html.
 
-    An interrupted run goes on with `fedagentgym resume`; runs of several seeds go on with the same command.
+    An interrupted run goes on with `fedagentgym resume`; runs of several seeds or values go on with the same command.
     """
     from fedagentgym.experiment import run as running
 
+    if sweeps and seeds is not None:
+        raise OptionError("--sweep and --seeds are not for one command: --sweep seed=0,1 sweeps over seeds too")
+    if sweeps:
+        values = _parse_sweeps(sweeps)
+        with _watch(as_json) as watch:
+            swept = running.sweep(config, values, changes, plugins=plugins, force=force, **watch)
+        _print_sweep(swept, as_json)
+        return
     with _watch(as_json) as watch:
         if seeds is None:
             results = [running.train(config, changes, plugins=plugins, force=force, **watch)]
@@ -131,7 +183,7 @@ def train(
         )
 
 
-@click.command(epilog="Example: fedagentgym resume runs/tiny-alfworld --set federation.rounds=20")
+@command(epilog="Example: fedagentgym resume runs/tiny-alfworld --set federation.rounds=20")
 @click.argument("run", type=PATH, help="Folder of a run.")
 @CHANGES
 @PLUGIN_NAMES
@@ -155,7 +207,7 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
 # ---- before a run ---------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym plan paper-webshop:lora --device-memory 80")
+@command(epilog="Example: fedagentgym plan paper-webshop:lora --device-memory 80")
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
@@ -191,7 +243,7 @@ def plan(
     print_result("\n".join(lines))
 
 
-@click.command("first-batch", epilog="Example: fedagentgym first-batch small-skills")
+@command("first-batch", epilog="Example: fedagentgym first-batch small-skills")
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
@@ -246,8 +298,8 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
 # ---- presets --------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym presets tiny-skills:iid")
-@click.argument("config", required=False, help=CONFIG_HELP)
+@command(epilog="Example: fedagentgym presets tiny-skills:iid")
+@click.argument("config", required=False, help=CONFIG_HELP, shell_complete=complete_presets)
 @CHANGES
 @PLUGIN_NAMES
 def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...]) -> None:
@@ -314,7 +366,7 @@ def _extract_headline(text: str) -> str:
 # ---- settings -------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym settings learning.kl")
+@command(epilog="Example: fedagentgym settings learning.kl")
 @click.argument("key", required=False, help="A key such as learning.kl, or the last part of one; without it all keys.")
 @PLUGINS
 @option("--markdown", is_flag=True, help="As a page of documentation.")
@@ -344,9 +396,9 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
 # ---- export ---------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: fedagentgym export runs/demo model --best")
+@command(epilog="Example: fedagentgym export runs/demo --out model --best")
 @click.argument("run", type=PATH, help="Folder of a run.")
-@click.argument("output", type=PATH, help="Folder to write; it must not exist.")
+@option("--out", "output", type=PATH, required=True, metavar="FOLDER", help="Folder to write; it must not exist.")
 @option("--best", is_flag=True, help="The best evaluated round instead of the last.")
 @option("--round", "number", type=int, help="This round instead of the last.")
 @option("--adapter", is_flag=True, help="Only the LoRA adapter, not merged into its base.")

@@ -151,7 +151,7 @@ def load_agent(folder: str | Path, env: TextEnv | None = None) -> TokenAgent:
     from fedagentgym.agents.presets import make_agent
 
     if not has_agent_file(folder):
-        raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN FOLDER`")
+        raise DataError(f"there is no {AGENT_FILE} in {folder}: it comes with `fedagentgym export RUN --out FOLDER`")
     settings = read_agent_file(folder).agent
     set_threads(settings.threads)
     agent: Any = make_agent(settings, env)

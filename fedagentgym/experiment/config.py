@@ -20,6 +20,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from fedagentgym.agents.presets import require_model, starts_from_nothing
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.base import get_algorithm_class
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import EnvSettings, ExperimentSpec, PartitionSettings
@@ -230,6 +231,10 @@ def load_config(
         chosen = [*filter(None, named.split(","))]
         for variant in chosen:
             if variant not in variants or JOINT in variant:
+                if variant in ALGORITHMS:
+                    raise OptionError(
+                        f"{where} has no variant {variant!r}, which is a method: --set algorithm={variant}"
+                    )
                 raise unknown_name_error(f"variant of {where}", variant, [one for one in variants if JOINT not in one])
             plain = merge(plain, variants[variant])
         for names, settings in variants.items():

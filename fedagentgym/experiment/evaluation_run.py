@@ -108,11 +108,9 @@ def prepare_folder(folder: Path, config: EvaluationConfig) -> RunFolder:
     lies there is kept, and refused."""
     run = RunFolder(folder)
     if folder.exists() and not (folder.is_dir() and (run.is_run or not any(folder.iterdir()))):
-        raise OptionError(
-            f"{format_path(folder)} holds other files than an evaluation's: name another folder (--output)"
-        )
+        raise OptionError(f"{format_path(folder)} holds other files than an evaluation's: name another folder (--out)")
     if run.is_run and ("partition" in run.config or "evaluation" not in run.config):
-        raise OptionError(f"{format_path(folder)} holds a training run: name another folder (--output)")
+        raise OptionError(f"{format_path(folder)} holds a training run: name another folder (--out)")
     if run.is_run and (run.is_finished or canonical_json(run.config) != canonical_json(config.plain())):
         with lock_folder(folder):
             for entry in folder.iterdir():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, overload
 
@@ -105,13 +107,65 @@ def train(
             )
         if not seeds or len(set(seeds)) != len(seeds):
             raise OptionError(f"seeds are different numbers, at least one, got {list(seeds)}")
-        folders = {seed: json.dumps(str(Path(chosen.output.folder) / f"seed{seed}")) for seed in seeds}
-        runs = [load_config(chosen, [f"seed={seed}", f"output.folder={place}"]) for seed, place in folders.items()]
-        for run in runs:  # before any of them begins
-            if RunFolder(Path(run.output.folder)).is_run:
-                check_same(run)
-        return [finish_or_read(run, observers, on_progress, force) for run in runs]
+        configs = {f"seed{seed}": load_config(chosen, [f"seed={seed}"]) for seed in seeds}
+        return _train_several(configs, observers, on_progress, force)
     return _train_once(chosen, observers, on_progress, force)
+
+
+def sweep(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    values: Mapping[str, Sequence[Any]],
+    changes: Sequence[str] = (),
+    *,
+    plugins: Sequence[str] = (),
+    observers: Sequence[Observer] = (),
+    on_progress: ProgressCallback | None = None,
+    force: bool = False,
+) -> dict[tuple[str, ...], RunResult]:
+    """Run a configuration under every combination of some values.
+
+    Args:
+        config: As for `train`.
+        values: The values of each key, such as `{"learning.learning_rate": [0.001, 0.003]}`.
+        changes: Assignments that hold for every run.
+        plugins: Modules or files of your own to import.
+        observers: As for `train`; they see the rounds of one run after another.
+        on_progress: As for `train`.
+        force: As for `train`.
+
+    Returns:
+        The results by their assignments. Each run is in a folder below the configuration's that is named after them; finished
+        ones are not repeated.
+
+    Raises:
+        OptionError: If a key is unknown, has no value or one twice, or some combination is no valid configuration: nothing has
+            begun then.
+    """
+    chosen = load_config(config, changes, plugins)
+    for key, tried in values.items():
+        if not tried or len({json.dumps(value, default=str) for value in tried}) < len(tried):
+            raise OptionError(f"the values of {key} are different ones, at least one, got {list(tried)}")
+    named: dict[str, tuple[str, ...]] = {}
+    for combination in product(*values.values()):
+        texts = [value if isinstance(value, str) else json.dumps(value) for value in combination]
+        given = tuple(f"{key}={text}" for key, text in zip(values, texts, strict=True))
+        name = re.sub(r"[^\w.]+", "-", "-".join(given)).strip("-")[:100]
+        named[name if name not in named else f"{name}-{len(named)}"] = given
+    configs = {name: load_config(chosen, given) for name, given in named.items()}
+    return dict(zip(named.values(), _train_several(configs, observers, on_progress, force), strict=True))
+
+
+def _train_several(
+    configs: Mapping[str, RunConfig], observers: Sequence[Observer], on_progress: ProgressCallback | None, force: bool
+) -> list[RunResult]:
+    """Runs in folders of these names below their own; a folder with another run is refused before any of them begins."""
+    runs = []
+    for name, config in configs.items():
+        place = json.dumps(str(Path(config.output.folder) / name))
+        runs.append(load_config(config, [f"output.folder={place}"]))
+        if RunFolder(Path(runs[-1].output.folder)).is_run:
+            check_same(runs[-1])
+    return [finish_or_read(run, observers, on_progress, force) for run in runs]
 
 
 def finish_or_read(

@@ -46,7 +46,7 @@ def write_comparison(found: Comparison, page: Path = Path("comparison.html")) ->
     parts = {"Scenarios": found.scenarios, "Categories": found.categories}
     paths = {name: one.path for name, one in found.played.items() if one.path is not None}
     sources = {name: (path, *_describe_source(path)) for name, path in paths.items()}
-    again = ["fedagentgym", "compare", *paths.values(), "--measure", found.measure, "--page", page]
+    again = ["fedagentgym", "compare", *paths.values(), "--measure", found.measure, "--out", page]
     lines = [(f"{name}: {what}", command) for name, (_, _, what, command) in sources.items()]
     return render(
         "comparison.html",

@@ -89,7 +89,7 @@ def regrade_result(path: Path, to: Path, *, suite: Suite | None = None, plugins:
     """Grade a result again, and write the new one, an archive. `suite` is a definition outside of the package, `plugins` the
     loaded code of the entry, if it has some."""
     if to.suffix != ".zip":
-        raise OptionError(f"--to {format_path(to)}: a result is an archive, NEW.zip")
+        raise OptionError(f"--out {format_path(to)}: a result is an archive, NEW.zip")
     result = Result(path)
     own = find_definition(result.suite.name, suite)
     if own is None:

@@ -5,8 +5,8 @@
     SCENARIO-seedN         a run for each scenario and seed, as `train` or `eval` wrote it (`runs.folder`)
 
 A folder holds the runs as folders; `pack` makes the archive, ENTRY.zip (`runs.archive`), the same bytes from the same runs. On
-the agents track a result may hold some of the scenarios. What a verifier found is no part of a result: `bench verify --to FOLDER`
-writes FOLDER/SUITE/ENTRY.json.
+the agents track a result may hold some of the scenarios. What a verifier found is no part of a result: `bench verify --out
+FOLDER` writes FOLDER/SUITE/ENTRY.json.
 """
 
 from __future__ import annotations
@@ -93,12 +93,13 @@ class Verification(Settings):
 class Result:
     """A result on disk. Its parts are read when they are asked for; nothing here trusts or verifies them.
 
-    `verified` is a folder of what its reader found about results: a result's own files have no say in it. `only` is the run that
+    `verified` are folders of what its reader found about results, of which the first one that knows this archive counts: a
+    result's own files have no say in it. `only` is the run that
     counts, if the others do not.
     """
 
     path: Path
-    verified: Path | None = None
+    verified: Sequence[Path] = ()
     only: RunKey | None = None
 
     @cached_property
@@ -189,20 +190,17 @@ class Result:
         """The numbers of the entry, from the records of its runs."""
         return measure_entry(self.suite, self.records, self.read_groups)
 
-    @property
-    def verification_file(self) -> Path:
-        """The reader's file with what was found about this result."""
-        if self.verified is None:
-            raise DataError(f"{format_path(self.path)}: no folder of findings was named")
-        return self.verified / self.suite.name / f"{self.name}.json"
+    def list_findings(self) -> list[Path]:
+        """The reader's files with what was found about this result, whether they are there or not."""
+        return [folder / self.suite.name / f"{self.name}.json" for folder in self.verified]
 
     @cached_property
     def verification(self) -> Verification | None:
         """The findings about this archive, if the reader keeps them."""
-        if self.verified is None or self.archive is None or not self.verification_file.is_file():
-            return None
-        found = read_document(Verification, self.verification_file)
-        return found if found.result == self.digest else None
+        for file in self.list_findings() if self.archive is not None else ():
+            if file.is_file() and (found := read_document(Verification, file)).result == self.digest:
+                return found
+        return None
 
 
 def pack(result: Result, path: Path) -> str:
@@ -275,8 +273,8 @@ def find_results(place: Path) -> list[Path]:
     return sorted({*folders, *archives})
 
 
-def read_suites(places: Iterable[Path], verified: Path | None = None) -> list[SuiteEntries]:
-    """The results in these places, by suite; agents first, then methods, each by name. `verified` is the folder of what the
+def read_suites(places: Iterable[Path], verified: Sequence[Path] = ()) -> list[SuiteEntries]:
+    """The results in these places, by suite; agents first, then methods, each by name. `verified` are folders of what the
     reader found about them."""
     groups: dict[str, list[Result]] = {}
     for path in dict.fromkeys(path.resolve() for place in places for path in find_results(place)):

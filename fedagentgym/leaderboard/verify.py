@@ -557,12 +557,12 @@ def _list_claims(held: Held, spoke: Spoken | None) -> list[Claim]:
 
 def write_verification(found: Verification, path: Path, verified: Path, rerun: Rerun | None) -> None:
     """Write what was found into the verifier's own folder; an earlier rerun of the same result is kept."""
-    result = Result(path, verified)
+    result = Result(path, [verified])
     if result.archive is None:
         raise OptionError(f"{format_path(path)} is a folder of runs: findings are kept of archives (`bench pack`)")
     before = result.verification
     rerun = rerun or (None if before is None else before.rerun)
-    write_atomic(result.verification_file, format_document(found.model_copy(update={"rerun": rerun})))
+    write_atomic(result.list_findings()[0], format_document(found.model_copy(update={"rerun": rerun})))
 
 
 def describe_rerun(path: Path, again: Sequence[Path], by: str) -> Rerun:

@@ -315,7 +315,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 def _read_metadata(folder: Path) -> dict[str, Any]:
     """The inputs recorded in a folder; a folder that `pretrain` did not make is not touched."""
     if not (folder / PRETRAIN_NOTE).is_file():
-        raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --output")
+        raise DataError(f"{folder} exists and was not made by `fedagentgym pretrain`: choose another --out")
     note = read_json(folder / PRETRAIN_NOTE)
     return note if isinstance(note, dict) else {}
 

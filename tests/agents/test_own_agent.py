@@ -170,8 +170,7 @@ def test_attributes_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text("")
     fedagentgym.register_agent("client", Client)
     assert (
-        main(["-q", "eval", "--env", "Guess", "--agent", "client", "--tasks", "3", "--output", str(tmp_path / "e")])
-        == 0
+        main(["-q", "eval", "--env", "Guess", "--agent", "client", "--tasks", "3", "--out", str(tmp_path / "e")]) == 0
     )
 
 
@@ -190,7 +189,7 @@ def test_an_evaluation_is_recorded_and_its_episodes_are_played_again(
     plugin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["eval", "--env", "Guess", "--agent", "listing", "--agent-set", "options.first=2", "--plugin", str(plugin)]
-    assert main([*line, "--tasks", "8", "--output", "played"]) == 0
+    assert main([*line, "--tasks", "8", "--out", "played"]) == 0
     record = json.loads(Path("played/result.json").read_text())
     assert record["agent"]["settings"] == {"name": "listing", "options": {"first": 2}}
     assert json.loads(Path("played/evaluation/ranked.jsonl").read_text().splitlines()[0])["agent"] == "listing"
@@ -207,7 +206,7 @@ def test_a_suite_is_played_packed_and_verified(plugin: Path, capsys: pytest.Capt
     Path("suite.yaml").write_text(yaml.safe_dump(AGENTS_SUITE.model_dump(mode="json", exclude_unset=True)))
     with_plugin = ["--plugin", str(plugin)]
     assert main(["-q", "bench", "run", "suite.yaml", "--agent", "listing", *with_plugin, "--out", "runs"]) == 0
-    assert main(["-q", "bench", "pack", f"runs/{AGENTS_SUITE.name}/listing", "--to", "results", *with_plugin]) == 0
+    assert main(["-q", "bench", "pack", f"runs/{AGENTS_SUITE.name}/listing", "--out", "results", *with_plugin]) == 0
     del AGENTS._entries["listing"]
     (archive,) = Path("results").rglob("listing.zip")
     capsys.readouterr()
@@ -281,7 +280,7 @@ def test_a_wrong_agent_is_told_what_is_wrong(wrong: str, capsys: pytest.CaptureF
         fedagentgym.evaluate("wrong", open_env(GUESS, split="train"), tasks=2)
     with pytest.raises(AssertionError, match=told):
         check_agent("wrong")
-    line = ["-q", "eval", "--env", "Guess", "--agent", "wrong", "--tasks", "1", "--output", str(tmp_path / "out")]
+    line = ["-q", "eval", "--env", "Guess", "--agent", "wrong", "--tasks", "1", "--out", str(tmp_path / "out")]
     assert main(line) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

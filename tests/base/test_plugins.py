@@ -90,7 +90,7 @@ COMMANDS = (
     ("split", "plot", "nowhere.json"),
     ("split", "diff", "nowhere.json", "nowhere.json"),
     ("train", "nowhere"),
-    ("export", "nowhere", "out"),
+    ("export", "nowhere", "--out", "out"),
     ("flower", "init", "out", "--config", "nowhere.yaml"),
     ("bench", "run", "nothing"),
 )

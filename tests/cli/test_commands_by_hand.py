@@ -173,8 +173,8 @@ def test_a_clients_world_is_played_and_judged(
     assert main([*made, "--tasks-per-client", "5", "--variant", "wording", "--out", "split.json"]) == 0
     client = ["--client", "2", "--client-split", "split.json"]
     assert main(["play", *client, "--agent", "expert"]) == 0
-    assert main(["-q", "eval", *client, "--agent", "expert", "--output", "own"]) == 0
-    assert main(["-q", "eval", *client, "--agent", "expert", "--split", "val", "--tasks", "7", "--output", "val"]) == 0
+    assert main(["-q", "eval", *client, "--agent", "expert", "--out", "own"]) == 0
+    assert main(["-q", "eval", *client, "--agent", "expert", "--split", "val", "--tasks", "7", "--out", "val"]) == 0
     for name, count in (("own", 5), ("val", 7)):
         lines = [json.loads(line) for line in Path(name, RANKED).read_text().splitlines()]
         assert len(lines) == count and lines[0]["client"] == 2 and lines[0]["variant"]

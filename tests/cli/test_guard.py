@@ -140,7 +140,7 @@ def test_an_interrupted_player_is_told_that_nothing_is_kept() -> None:
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_end_no_command(closed: str, tmp_path: Path) -> None:
     """The evaluation is finished, and its files hold nothing that was meant for the terminal."""
-    words = f"-m fedagentgym eval --agent random --env Guess --tasks 2 --output {tmp_path / 'found'}"
+    words = f"-m fedagentgym eval --agent random --env Guess --tasks 2 --out {tmp_path / 'found'}"
     done = subprocess.run(["bash", "-c", f"{sys.executable} {words} {closed}"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "found/result.json").is_file()
@@ -154,7 +154,7 @@ def test_a_printed_command_is_one_that_a_shell_takes_as_it_is(
     from fedagentgym.experiment.report.terminal import print_summary
 
     folder = tmp_path / "a  %s{x} $(touch made); [b] it's"
-    assert main(["eval", "--agent", "random", "--env", "Guess", "--tasks", "2", "--output", str(folder)]) == 0
+    assert main(["eval", "--agent", "random", "--env", "Guess", "--tasks", "2", "--out", str(folder)]) == 0
     capsys.readouterr()
     print_summary(folder)
     said = capsys.readouterr().out.partition("play it again: ")[2].splitlines()[0]

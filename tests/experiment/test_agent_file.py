@@ -54,7 +54,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def exported(run: Path) -> Path:
     folder = run.with_name(f"{run.name}-model")
-    assert main(["-q", "export", str(run), str(folder)]) == 0
+    assert main(["-q", "export", str(run), "--out", str(folder)]) == 0
     return folder
 
 
@@ -65,7 +65,7 @@ def read_episodes(file: Path) -> list[dict[str, Any]]:
 
 
 def judge(*words: str, output: Path) -> list[dict[str, Any]]:
-    assert main(["-q", "eval", *words, "--output", str(output), "--json"]) == 0
+    assert main(["-q", "eval", *words, "--out", str(output), "--json"]) == 0
     return read_episodes(output / RANKED)
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_was_changed_or_is_an_adapter_alone_says_so(run: Path, tmp
             load_agent(tmp_path)
         return
     adapter = tmp_path / "adapter"
-    assert main(["-q", "export", str(run), str(adapter), "--adapter"]) == 0
+    assert main(["-q", "export", str(run), "--out", str(adapter), "--adapter"]) == 0
     with pytest.raises(DataError, match="export the whole model"):
         load_agent(adapter)
     (adapter / "agent.yaml").write_text("agent: {name: tiny, contxt: session}\nenv: {id: fedagentgym/Guess-v0}\n")

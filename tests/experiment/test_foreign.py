@@ -172,13 +172,13 @@ def reseal(run: Path, plugin: str) -> None:
 
 READING: dict[str, Callable[[Path], list[str]]] = {
     "compare": lambda run: ["compare", str(run), str(run)],
-    "chats": lambda run: ["chats", str(run), str(run.parent / "chats.jsonl")],
+    "chats": lambda run: ["chats", str(run), "--out", str(run.parent / "chats.jsonl")],
     "episodes": lambda run: ["episodes", str(run)],
     "replay": lambda run: ["eval", "--check", str(run / "evaluation" / "0001.jsonl")],
 }
 RUNNING: dict[str, Callable[[Path], list[str]]] = {
-    "export": lambda run: ["export", str(run), str(run.parent / "exported")],
-    "eval": lambda run: ["eval", "--run", str(run), "--tasks", "1", "--output", str(run.parent / "played.jsonl")],
+    "export": lambda run: ["export", str(run), "--out", str(run.parent / "exported")],
+    "eval": lambda run: ["eval", "--run", str(run), "--tasks", "1", "--out", str(run.parent / "played.jsonl")],
     "resume": lambda run: ["resume", str(run)],
 }
 
@@ -225,7 +225,7 @@ def test_modules_that_are_installed_are_not_imported_either(foreign: tuple[Path,
     for name in ("antigravity", "fedagentgym.cli.main.x", "this"):
         shutil.copytree(run, run.parent / name)
         reseal(run.parent / name, name)
-        assert main(["-q", "export", str(run.parent / name), str(run.parent / "out")]) == 2
+        assert main(["-q", "export", str(run.parent / name), "--out", str(run.parent / "out")]) == 2
         assert name not in sys.modules
 
 

@@ -25,6 +25,6 @@ def test_pack(tmp_path: Path) -> None:
     assert main(["-q", "bench", "run", "agents-v1", "--agent", "random", "--scenario", "shop", "--out", str(runs)]) == 0
 
     def line(here: Path) -> list[str]:
-        return ["bench", "pack", str(runs), "--to", str(here)]
+        return ["bench", "pack", str(runs), "--out", str(here)]
 
     assert kill_everywhere(line, "agents-v1/random.zip", tmp_path) >= 3

@@ -125,9 +125,9 @@ def test_the_policy_is_exported_as_a_folder_that_transformers_loads(finished: Pa
 
 
 def test_episodes_of_a_run_are_exported_as_conversations(finished: Path, tmp_path: Path) -> None:
-    assert main(["-q", "chats", str(finished), str(tmp_path / "judged.jsonl")]) == 0
-    assert main(["-q", "chats", str(finished), str(tmp_path / "played.jsonl"), "--training"]) == 0
-    assert main(["-q", "chats", str(finished), str(tmp_path / "none.jsonl"), "--set", "none"]) == 2
+    assert main(["-q", "chats", str(finished), "--out", str(tmp_path / "judged.jsonl")]) == 0
+    assert main(["-q", "chats", str(finished), "--out", str(tmp_path / "played.jsonl"), "--training"]) == 0
+    assert main(["-q", "chats", str(finished), "--out", str(tmp_path / "none.jsonl"), "--only", "none"]) == 2
     judged = [json.loads(line) for line in (tmp_path / "judged.jsonl").read_text().splitlines()]
     played = [json.loads(line) for line in (tmp_path / "played.jsonl").read_text().splitlines()]
     assert len(judged) == 4 and {line["round"] for line in judged} == {2}
@@ -161,7 +161,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "success on held-out tasks" in shown
     assert main(["-q", "resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rounds"] == 1
-    assert main(["-q", "export", str(folder), str(tmp_path / "model"), "--best"]) == 0
+    assert main(["-q", "export", str(folder), "--out", str(tmp_path / "model"), "--best"]) == 0
     assert main(["presets"]) == 0
     assert "centralized, local-3" in capsys.readouterr().out
     assert main(["presets", "tiny-skills:iid"]) == 0
@@ -179,8 +179,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["train", "demo", "--set", "federation.backend=flour"], "flower"),
         (["train", "demo:nothing"], "unknown variant"),
         (["resume", "nowhere"], "config.yaml is missing"),
-        (["export", "nowhere", "out"], "config.yaml is missing"),
-        (["export", "nowhere", "out", "--best", "--round", "3"], "exclude each other"),
+        (["export", "nowhere", "--out", "out"], "config.yaml is missing"),
+        (["export", "nowhere", "--out", "out", "--best", "--round", "3"], "exclude each other"),
         (["flower", "init", "app", "--config", "nowhere.yaml"], "no such file"),
     ],
 )

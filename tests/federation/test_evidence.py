@@ -269,7 +269,7 @@ def test_an_edited_configuration_is_refused(
     file.write_text(yaml.safe_dump(plain))
     assert main(["-q", "resume", str(run_copy)]) == 2
     assert "round 0: it was played with another" in capsys.readouterr().err
-    assert main(["-q", "export", str(run_copy), str(run_copy / "model")]) == 2
+    assert main(["-q", "export", str(run_copy), "--out", str(run_copy / "model")]) == 2
     with pytest.raises(DataError):
         read_result(run_copy)
 

@@ -318,7 +318,7 @@ def test_a_plugin_reaches_worker_processes(tmp_path: Path) -> None:
 
 def test_an_agent_plays_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = plugin(tmp_path, AGENT)
-    about = ["--env", "Guess", "--tasks", "3", "--output", str(tmp_path / "episodes.jsonl"), "--json"]
+    about = ["--env", "Guess", "--tasks", "3", "--out", str(tmp_path / "episodes.jsonl"), "--json"]
     chosen = ["--agent", "careless", "--agent-set", "options.noise=0.25", "--plugin", str(file)]
     assert main(["eval", *about, *chosen]) == 0
     assert json.loads(capsys.readouterr().out)["overall"]["success"]["mean"] >= 0.0

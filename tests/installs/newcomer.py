@@ -177,7 +177,7 @@ def try_training() -> None:
     result = fedagentgym.train(own)
     assert result.success is not None and result.interval is not None and len(result.curve) == 2
     assert len(result.episodes()) == 5 and len(repr(result)) < 200
-    check("export", "run", "exported")
+    check("export", "run", "--out", "exported")
     assert (Path("exported") / "config.json").is_file()
 
 

@@ -20,12 +20,12 @@ RESULTS = sorted((PLACE / "results").glob("*/*.zip"))
 @pytest.mark.slow
 @pytest.mark.parametrize("archive", RESULTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_committed_result_is_verified(archive: Path) -> None:
-    found, written = verify(archive), Result(archive, PLACE / "verified").verification
+    found, written = verify(archive), Result(archive, [PLACE / "verified"]).verification
     assert found.replayed and written is not None and written.claims == found.claims
 
 
 def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
-    written = {Result(archive, PLACE / "verified").verification_file for archive in RESULTS}
+    written = {Result(archive, [PLACE / "verified"]).list_findings()[0] for archive in RESULTS}
     assert written == set((PLACE / "verified").rglob("*.json"))
 
 

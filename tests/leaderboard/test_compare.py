@@ -45,7 +45,7 @@ def test_results_are_compared(results: Path, tmp_path: Path, capsys: pytest.Capt
     assert found.pairing == "paired on 16 tasks; intervals are about other tasks"
     assert "<table>" in write_comparison(found)
     page = tmp_path / "page.html"
-    assert main(["compare", str(results / "random"), str(results / "expert"), "--page", str(page), "--json"]) == 0
+    assert main(["compare", str(results / "random"), str(results / "expert"), "--out", str(page), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["differences"]["expert"]["mean"] == pytest.approx(more.mean) and page.is_file()
     assert set(told["scenarios"]) == {"guess", "other"} and set(told["categories"]) == set(found.categories) != set()
@@ -274,7 +274,7 @@ def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
     file = run / "evaluation" / "0000.jsonl"
     found = compare([load_played(file), load_played(run / "evaluation" / f"{ROUNDS:04d}.jsonl")])
     page = html.unescape(write_comparison(found, page=Path("out.html")))
-    assert f"fedagentgym compare '{file}' '" in page and "--measure success --page out.html" in page
+    assert f"fedagentgym compare '{file}' '" in page and "--measure success --out out.html" in page
     assert f"fedagentgym episodes '{file}'" in page and "file of episodes" in page
 
 
@@ -296,7 +296,7 @@ def test_runs_are_compared_in_a_table_and_described_on_the_page(
             f"{{env: {{id: fedagentgym/Guess-v0}}, partition: {{sampler: uniform, clients: 2}}, federation: {{}}, seed: {seed}}}"
         )
     page = tmp_path / "out.html"
-    assert main(["compare", str(alone), str(several), "--page", str(page)]) == 0
+    assert main(["compare", str(alone), str(several), "--out", str(page)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "0.500" in told and "0.750" in told and "+0.250 [" in told and "difference to alone" in told
     text = html.unescape(page.read_text("utf-8"))
@@ -304,9 +304,9 @@ def test_runs_are_compared_in_a_table_and_described_on_the_page(
     assert f"fedagentgym train {alone}/config.yaml" in text and "the first of its 2 runs again" in text
     assert "One run of each does not show whether other runs would differ" in text
     (alone / "config.yaml").write_text((alone / "config.yaml").read_text().replace("seed: 0", "seed: 7"))
-    assert main(["compare", str(alone), str(several), "--page", str(page)]) == 2
+    assert main(["compare", str(alone), str(several), "--out", str(page)]) == 2
     assert "no seed in common" in " ".join(capsys.readouterr().err.split())
     (alone / "config.yaml").write_text((alone / "config.yaml").read_text().replace("seed: 7", "seed: 0"))
     (alone / "result.json").write_text("[3]")
-    assert main(["compare", str(alone), str(several), "--page", str(page)]) == 2
+    assert main(["compare", str(alone), str(several), "--out", str(page)]) == 2
     assert "result.json: malformed, not what this version reads" in " ".join(capsys.readouterr().err.split())

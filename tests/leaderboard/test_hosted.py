@@ -57,10 +57,10 @@ def test_three_commands_make_a_verified_result(server: Server, suite: str, tmp_p
     """The cost cap stops the first try; what was paid for is kept, and counts when it goes on."""
     run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
     assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=0.008")) == 2
-    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "early")]) == 2
+    assert main(["bench", "pack", str(run), "--out", str(tmp_path / "early")]) == 2
     before = len(server.requests)
     assert main(arguments(server, suite, tmp_path / "runs", "options.cost_cap=100")) == 0
-    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    assert main(["bench", "pack", str(run), "--out", str(tmp_path / "results")]) == 0
     packed = tmp_path / "results" / "sample-agents-v1" / "endpoint-guesser.zip"
     assert main(["bench", "verify", str(packed), "--suite", suite]) == 0
     made = Result(packed)
@@ -95,7 +95,7 @@ def test_a_killed_run_goes_on(server: Server, suite: str, tmp_path: Path) -> Non
     played.write_text(json.dumps(before))  # as after a kill between the record and the end
     assert main(line) == 0
     run = tmp_path / "runs" / "sample-agents-v1" / "endpoint-guesser"
-    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    assert main(["bench", "pack", str(run), "--out", str(tmp_path / "results")]) == 0
     assert (
         main(["bench", "verify", str(tmp_path / "results/sample-agents-v1/endpoint-guesser.zip"), "--suite", suite])
         == 0

@@ -67,7 +67,7 @@ def test_exactly_what_a_broken_rule_grades_otherwise_is_listed(
 
     monkeypatch.setattr(math_env, "grade_math", broken)
     to = tmp_path / "new.zip"
-    assert main(["bench", "regrade", str(one_run), "--to", str(to), "--json"]) == 0
+    assert main(["bench", "regrade", str(one_run), "--out", str(to), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     ranked = [one for one in told["changes"] if one["file"] == RANKED]
     assert {(one["task"], one["sample"]) for one in ranked} == expected

@@ -89,7 +89,7 @@ def test_two_workers_and_a_kill_change_nothing(honest_method: Path, tmp_path: Pa
         load_entry(run).check_finished()
     done = subprocess.run(command("bench", "resume", str(run)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert main(["bench", "pack", str(run), "--to", str(tmp_path / "results")]) == 0
+    assert main(["bench", "pack", str(run), "--out", str(tmp_path / "results")]) == 0
     assert list_content(tmp_path / "results" / "smoke" / "fedagent.zip") == list_content(honest_method)
 
 
@@ -104,7 +104,7 @@ def test_a_run_of_a_suite_that_is_killed_anywhere_ends_alike(honest_method: Path
         process.kill()
         process.wait()
     assert subprocess.run(command(*arguments), check=False).returncode == 0
-    assert main(["bench", "pack", str(tmp_path / "runs"), "--to", str(tmp_path / "results")]) == 0
+    assert main(["bench", "pack", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]) == 0
     assert list_content(tmp_path / "results" / "smoke" / "fedagent.zip") == list_content(honest_method)
 
 
@@ -427,9 +427,9 @@ def test_a_plan_of_the_agents_track_tells_tokens_and_price(capsys: pytest.Captur
 
 def test_a_secret_is_drawn_once_and_opens_only_its_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = str(tmp_path / "secret.json")
-    assert main(["bench", "twin", "smoke", "--to", secret]) == 0
+    assert main(["bench", "twin", "smoke", "--out", secret]) == 0
     assert "sha256:" in capsys.readouterr().out and (tmp_path / "secret.json").stat().st_mode & 0o77 == 0
-    assert main(["bench", "twin", "smoke", "--to", secret]) == 2
+    assert main(["bench", "twin", "smoke", "--out", secret]) == 2
     assert main(["bench", "run", "agents-tiny-v1", "--agent", "random", "--secret", secret]) == 2
     assert "not the secret" in capsys.readouterr().err
 
@@ -437,7 +437,7 @@ def test_a_secret_is_drawn_once_and_opens_only_its_suite(tmp_path: Path, capsys:
 def test_an_agent_is_evaluated_on_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "suite.yaml"
     path.write_text(to_yaml(AGENTS_SUITE))
-    line = ["--suite", str(path), "--agent", "expert", "--output", str(tmp_path), "--json"]
+    line = ["--suite", str(path), "--agent", "expert", "--out", str(tmp_path), "--json"]
     assert main(["-q", "eval", *line]) == 0
     assert json.loads(capsys.readouterr().out)[0]["overall"]["success"]["mean"] == 1.0
     assert main(["eval", *line, "--env", "Guess"]) == 2
@@ -469,7 +469,7 @@ def test_a_result_is_read_episode_by_episode_as_folder_and_as_archive(
     written = []
     for place in (smoke.folder, honest_method):
         assert main(["episodes", str(place), "--list"]) == 0
-        assert main(["-q", "chats", str(place), str(tmp_path / "chats.jsonl")]) == 0
+        assert main(["-q", "chats", str(place), "--out", str(tmp_path / "chats.jsonl")]) == 0
         written.append((capsys.readouterr().out, (tmp_path / "chats.jsonl").read_text()))
     assert written[0] == written[1]
     chats = [json.loads(line) for line in written[0][1].splitlines()]

@@ -81,11 +81,11 @@ def test_what_maintainers_found_on_a_twin_is_kept(
         play_and_pack(twin, make_agent_entry({"name": agent}), tmp_path / "runs", tmp_path / f"{agent}.zip")
     line = ["bench", "verify", str(result), "--suite", str(definition)]
     verified = tmp_path / "verified"
-    write = [*line, "--to", str(verified)]
+    write = [*line, "--out", str(verified)]
     assert main([*write, "--rerun", str(tmp_path / "expert.zip"), "--rerun", str(honest_agent)]) == 0
     assert main(write) == 0
-    found = Result(result, verified)
-    text = found.verification_file.read_text()
+    found = Result(result, [verified])
+    text = found.list_findings()[0].read_text()
     assert found.verification is not None and (rerun := found.verification.rerun) is not None
     assert rerun.secret == Result(tmp_path / "expert.zip").numbers.overall and rerun.secret_suite == twin.digest
     assert rerun.public == found.numbers.overall
@@ -93,4 +93,4 @@ def test_what_maintainers_found_on_a_twin_is_kept(
     assert main([*line, "--rerun", str(tmp_path / "expert.zip")]) == 2
     assert main([*write, "--rerun", str(tmp_path / "random.zip")]) == 2
     assert "was not played by the entry 'expert'" in capsys.readouterr().err
-    assert found.verification_file.read_text() == text
+    assert found.list_findings()[0].read_text() == text

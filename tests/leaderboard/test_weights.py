@@ -292,7 +292,7 @@ def test_weights_are_refused_before_anything_is_packed(smoke: SuiteRun, policies
         "bench",
         "pack",
         str(smoke.folder),
-        "--to",
+        "--out",
         str(tmp_path / "results"),
         "--weights",
         str(tmp_path / "weights"),

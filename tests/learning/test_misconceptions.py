@@ -180,11 +180,11 @@ def test_the_commands_tell_beliefs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["steps=2", "episodes=40", "batch_size=4", "context_length=128", "misconceptions={share: 0.25}"]
-    command = ["pretrain", "tiny", "--env", "Skills", "--output", str(tmp_path / "model")]
+    command = ["pretrain", "tiny", "--env", "Skills", "--out", str(tmp_path / "model")]
     assert main([*command, *(part for one in settings for part in ("--set", one))]) == 0
     told = capsys.readouterr().out
     assert "shown right" in told and told.count(" yes ") == 2
-    command = ["eval", "--env", "Skills", "--agent", "expert", "--tasks", "16", "--output", str(tmp_path / "out.jsonl")]
+    command = ["eval", "--env", "Skills", "--agent", "expert", "--tasks", "16", "--out", str(tmp_path / "out.jsonl")]
     assert main(command) == 0
     assert "other" not in capsys.readouterr().out, "an expert follows no other procedure"
     assert main([*command, "--json"]) == 0

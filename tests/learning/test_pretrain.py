@@ -146,7 +146,7 @@ def test_pretrain_and_eval_take_a_model_by_name(base: Path, capsys: pytest.Captu
         "--agent-set",
         "decoding.max_new_tokens=16",
     ]
-    chosen = ["--set", "steps=3", "--set", "episodes=10", "--agent-set", "adapter.rank=2", "--output", "made"]
+    chosen = ["--set", "steps=3", "--set", "episodes=10", "--agent-set", "adapter.rank=2", "--out", "made"]
     assert main(["--quiet", "pretrain", "mine", "--env", "Guess", *words, *chosen]) == 0
     assert "made made" in capsys.readouterr().out and Path("made/config.json").is_file()
     assert main(["--quiet", "eval", "--env", "Guess", "--agent", "mine", "--tasks", "2", *words]) == 0

@@ -186,14 +186,14 @@ def write_texts_of_results(folder: Path, results: Path, text: str) -> tuple[Path
         digest = pack(Result(copy), archive)
         claims = (Claim(name="who", status="not provable", about=text),)
         found = Verification(result=digest, version=text, claims=claims)
-        write_atomic(Result(archive, verified).verification_file, format_document(found))
+        write_atomic(Result(archive, [verified]).list_findings()[0], format_document(found))
     return folder / "results", verified
 
 
 def build(folder: Path, results: Path, text: str) -> Path:
     """The page of such results."""
     written, verified = write_texts_of_results(folder, results, text)
-    build_site([written], folder / "site", verified=verified)
+    build_site([written], folder / "site", verified=[verified])
     return folder / "site"
 
 

@@ -43,14 +43,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         change_entry(made / "hostile", title=HOSTILE, note=HOSTILE, link="javascript:alert(1)", submitted_by=HOSTILE),
         place / "methods" / "hostile.zip",
     )
-    found = Result(place / "methods" / "learns.zip", place / "verified").verification_file
-    shutil.copyfile(found, Result(place / "methods" / "stays.zip", place / "verified").verification_file)
+    found = Result(place / "methods" / "learns.zip", [place / "verified"]).list_findings()[0]
+    shutil.copyfile(found, Result(place / "methods" / "stays.zip", [place / "verified"]).list_findings()[0])
     return place
 
 
 def build(results: Path, out: Path, *parts: str) -> list[SuiteEntries]:
     """The page of results, or of those in some folders, with what was found about them."""
-    return build_site([results / part for part in parts or (".",)], out, verified=results / "verified")
+    return build_site([results / part for part in parts or (".",)], out, verified=[results / "verified"])
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def add_verification(place: Path, archive: Path) -> None:
     )
     rerun = Rerun(date="2026-01-02", by="maintainers", secret={"success": found})
     verified = Verification(result=Result(archive).digest, version="1", claims=claims, rerun=rerun)
-    write_atomic(Result(archive, place / "verified").verification_file, format_document(verified))
+    write_atomic(Result(archive, [place / "verified"]).list_findings()[0], format_document(verified))
 
 
 def read_all(folder: Path) -> dict[str, bytes]:

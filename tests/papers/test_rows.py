@@ -124,7 +124,7 @@ def look_up(plain: Any, path: str) -> Any:
 def test_episodes_of_a_row_are_exported_as_chat_messages(kind: list[str], workshop: Workshop, tmp_path: Path) -> None:
     name = "paper-pubswap:qwen3-4b,deepmath,fedprox-0.01,tau-90"
     folder = workshop.run(ROWS[name]).folder
-    assert main(["chats", str(folder), str(tmp_path / "chats.jsonl"), *kind]) == 0
+    assert main(["chats", str(folder), "--out", str(tmp_path / "chats.jsonl"), *kind]) == 0
     said = [json.loads(line)["messages"] for line in (tmp_path / "chats.jsonl").read_text().splitlines()]
     assert said and all([message["role"] for message in one][-2:] == ["user", "assistant"] for one in said)
     assert any("What is" in one[-2]["content"] for one in said)

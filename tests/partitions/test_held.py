@@ -113,12 +113,12 @@ def test_an_environment_of_ones_own_names_the_type_of_its_payloads(
 
 def test_the_command_writes_one_client_or_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(split_of("fedagentgym/Guess-v0").save(tmp_path / "split.json"))
-    assert main(["split", "export", file, "--client", "2", "--to", str(tmp_path / "one")]) == 0
-    assert main(["split", "export", file, "--all", "--to", str(tmp_path / "all")]) == 0
+    assert main(["split", "export", file, "--client", "2", "--out", str(tmp_path / "one")]) == 0
+    assert main(["split", "export", file, "--all", "--out", str(tmp_path / "all")]) == 0
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["client-0", "client-1", "client-2"]
     same = [(tmp_path / place / "tasks.jsonl").read_text() for place in ("one", "all/client-2")]
     assert same[0] == same[1] and "12 tasks of `fedagentgym/Guess-v0`" in (tmp_path / "one/README.md").read_text()
-    assert main(["split", "export", file, "--to", str(tmp_path / "two")]) == 2
-    assert main(["split", "export", file, "--client", "2", "--to", str(tmp_path / "one")]) == 2
-    assert main(["split", "export", file, "--client", "7", "--to", str(tmp_path / "two")]) == 2
+    assert main(["split", "export", file, "--out", str(tmp_path / "two")]) == 2
+    assert main(["split", "export", file, "--client", "2", "--out", str(tmp_path / "one")]) == 2
+    assert main(["split", "export", file, "--client", "7", "--out", str(tmp_path / "two")]) == 2
     assert not (tmp_path / "two").exists() and "exists already" in capsys.readouterr().err

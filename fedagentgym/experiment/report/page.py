@@ -154,7 +154,7 @@ def _list_commands(run: RunFiles) -> list[tuple[str, str]]:
         if evaluation is not None:
             words += ["--split", evaluation["split"], "--temperature", str(evaluation["temperature"])]
         commands += [
-            ("write the policy as a model folder", f"fedagentgym export {place} ./exported-policy"),
+            ("write the policy as a model folder", f"fedagentgym export {place} --out exported-policy"),
             ("evaluate that policy", shlex.join([*words, "--agent", "./exported-policy"])),
         ]
     else:

@@ -31,9 +31,9 @@ MOST_EPISODE_CHARACTERS = 400_000
 
 
 def build_site(
-    places: Sequence[Path], out: Path, *, link: str | None = None, verified: Path | None = None
+    places: Sequence[Path], out: Path, *, link: str | None = None, verified: Sequence[Path] = ()
 ) -> list[SuiteEntries]:
-    """Write the page of these results; returns them by suite. `link` is their address relative to the page, `verified` the folder
+    """Write the page of these results; returns them by suite. `link` is their address relative to the page, `verified` folders
     of what was found about them."""
     found = read_suites(places, verified)
     if not found:
