@@ -49,7 +49,7 @@ __getattr__, __dir__, __all__ = attach(
         ".experiment.agent_file": ("load_agent",),
         ".experiment.config": ("RunConfig", "load_config"),
         ".experiment.result": ("RunResult",),
-        ".experiment.run": ("train",),
+        ".experiment.run": ("sweep", "train"),
         ".learning.evaluation": ("evaluate",),
         ".learning.rollouts": ("collect",),
         ".partitions.client_split": ("federate", "load_client_split"),

@@ -46,6 +46,7 @@ COMMANDS = {
         "train:settings",
         "Print the settings of a run: every key with its default, its type and its meaning.",
     ),
+    "report": ("train:report", "Write the page of a run, report.html, again or for the first time."),
     "export": (
         "train:export",
         "Write the trained policy: model and tokenizer in one folder that transformers and vLLM load, or the adapter alone.",

@@ -393,6 +393,21 @@ def settings(key: str | None, markdown: bool, as_json: bool) -> None:
             print_result(f"    {line}")
 
 
+# ---- after a run ----------------------------------------------------------------------------------------------------
+
+
+@command(epilog="Example: fedagentgym report runs/tiny-skills")
+@click.argument("run", type=PATH, help="Folder of a run, also of one that is not finished.")
+def report(run: Path) -> None:
+    """Write the page of a run, report.html, again or for the first time."""
+    from fedagentgym.experiment.report.page import write_report
+    from fedagentgym.runs.folder import RunFolder
+
+    if not RunFolder(run).is_run:
+        raise DataError(f"{run} is no run: config.yaml is missing")
+    print_result(f"report {write_report(run)}")
+
+
 # ---- export ---------------------------------------------------------------------------------------------------------
 
 
@@ -469,14 +484,14 @@ as a deployment, on the server's machine:
   export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
   flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
     --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation
-for each client's machine (one SuperNode may serve several clients), a key made there:
+for each client's machine{several}, a key made there:
   ssh-keygen -t ecdsa -b 384 -N "" -f node.key
 registered on the server's, with the connection in $FLWR_HOME/config.toml:
   flwr supernode register node.key.pub CONNECTION
 and then the node:
   flower-supernode --superlink SERVER:8000 --root-certificates ca.crt \\
     --auth-supernode-private-key node.key \\
-    --node-config 'clients="0,1" workplace="/var/lib/fedagentgym"'
+    --node-config '{node} workplace="/var/lib/fedagentgym"'
 finally:  flwr run {place} CONNECTION"""
 """The commands that start a deployment."""
 
@@ -505,4 +520,8 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
         text = PROJECT.format(version=__version__, run=run, plugins=loaded)
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
-    print_result(DEPLOYMENT.format(folder=folder, place=quote_word(folder)), soft_wrap=True)
+    is_held = chosen.partition.sampler == "held"
+    node = 'tasks="/the/owner/client.yaml"' if is_held else 'clients="0,1"'
+    several = "" if is_held else " (one SuperNode may serve several clients)"
+    place = quote_word(folder)
+    print_result(DEPLOYMENT.format(folder=folder, place=place, node=node, several=several), soft_wrap=True)

@@ -14,8 +14,10 @@ from typing import Any
 
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
 from fedagentgym.base.imports import require
+from fedagentgym.base.progress import get_console
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
 from fedagentgym.federation.backends.flower_deployment import use_grid
+from fedagentgym.runs.folder import RunFolder
 
 BACKEND_CHANGE = "federation.backend=flower"
 RUN_CONFIG = {"rounds": "federation.rounds", "seed": "seed", "folder": "output.folder"}
@@ -29,7 +31,7 @@ def make_server_app() -> Any:
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
         from fedagentgym.experiment.config import load_config
-        from fedagentgym.experiment.report.terminal import watch_run
+        from fedagentgym.experiment.report.terminal import print_summary, watch_run
         from fedagentgym.experiment.run import resume_own, train
 
         source = str(context.run_config["run"])
@@ -38,10 +40,18 @@ def make_server_app() -> Any:
         config = load_config(source, changes, plugins=plugins)
         with use_grid(grid), watch_run() as watch:
             watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
-            if (Path(config.output.folder) / "config.yaml").exists():
+            folder = RunFolder(Path(config.output.folder))
+            if folder.is_finished and folder.record.rounds >= config.federation.rounds:
+                longer, other = f"'rounds={config.federation.rounds + 1}'", "'folder=\"/another\"'"
+                told = (
+                    f"this run is finished already; --run-config {longer} makes it longer, {other} begins another one"
+                )
+                get_console().print(told, highlight=False)
+            elif folder.is_run:
                 resume_own(config, [BACKEND_CHANGE], **watching)
             else:
                 train(source, changes, plugins=plugins, **watching)
+        print_summary(folder.path)
 
     return app
 

@@ -91,6 +91,7 @@ def test_a_whole_session_without_network(tmp_path: Path) -> None:
     lines = [
         ["train", "run.yaml", "--set", "federation.workers=1"],
         ["eval", "--run", "run", "--tasks", "2"],
+        ["report", "run"],
         ["export", "run", "--out", "exported"],
         ["eval", "--agent", "exported", "--tasks", "2"],
         ["eval", *guess, "--agent", "tiny", "--tasks", "4"],

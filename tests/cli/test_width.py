@@ -50,6 +50,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "label": ("Guess --split val --out labels.jsonl --attempts 2 --turns 1",),
     "eval": (f"{SHOP} --agent random --tasks 8", "--env Skills --agent expert --tasks 8", "--run run"),
     "settings": ("", "learning"),
+    "report": ("run",),
     "export": ("run --out exported",),
     "episodes": ("run --list", "run --limit 1"),
     "chats": ("run --out chats.jsonl",),

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.opened import open_data, resolve_agent
 from fedagentgym.experiment.record import read_result
-from fedagentgym.experiment.run import resume, train
+from fedagentgym.experiment.run import resume, sweep, train
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 CONFIG: dict[str, Any] = merge(
@@ -95,6 +95,40 @@ def test_the_same_configuration_gives_the_same_run(finished: Path, tmp_path: Pat
     stored = yaml.safe_load((finished / "config.yaml").read_text())
     again = train(stored, [f"output.folder={tmp_path / 'again'}"])
     assert again.digest == json.loads((finished / "result.json").read_text())["state"]
+
+
+def test_a_sweep_is_a_run_for_each_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = f"output.folder={tmp_path}"
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(CONFIG))
+    rates, rounds = "learning.learning_rate", "federation.rounds"
+    line = ["-q", "train", str(file), "--set", place, "--sweep", f"{rates}=1e-3,0.01", "--sweep", f"{rounds}=1,2"]
+    assert main(line) == 0
+    told = capsys.readouterr().out
+    found = sweep(CONFIG, {rates: ["1e-3", 0.01], rounds: [1, 2]}, [place])  # what is finished is read
+    assert next(iter(found)) == (f"{rates}=1e-3", f"{rounds}=1") and len(found) == 4
+    assert len({one.digest for one in found.values()}) == 4
+    for given, one in found.items():
+        assert one.folder.is_relative_to(tmp_path) and str(one.folder) in told and one.success is not None
+        alone = train(CONFIG, [*given, f"output.folder={tmp_path / 'alone' / one.folder.name}"])
+        assert alone.digest == one.digest
+    before = sorted(tmp_path.rglob("*"))
+    for wrong, message in (
+        ({rates: [1, 1]}, "different ones"),
+        ({rates: []}, "at least one"),
+        ({rates: [0.1, -1]}, "learning_rate"),
+        ({"learning.learnin_rate": [1]}, "did you mean"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            sweep(CONFIG, wrong, [place])
+    for wrong_line in (
+        ["--sweep", rates],
+        ["--sweep", f"{rates}=1", "--sweep", f"{rates}=2"],
+        ["--sweep", "seed=0", "--seeds", "0"],
+    ):
+        assert main(["train", str(file), "--set", place, *wrong_line]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_finished_run_can_be_resumed_and_a_new_one_never_overwrites(finished: Path) -> None:

@@ -37,6 +37,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "resume": ("run",),
     "eval": ("--env", "Guess", "--agent", "random", "--tasks", "2", "--out", "played"),
     "settings": ("learning",),
+    "report": ("run",),
     "export": ("run", "--out", "out"),
     "episodes": ("run",),
     "leaderboard build": ("folder", "--out", "site"),
@@ -123,7 +124,11 @@ def command_lines(draw: st.DrawFn, name: str) -> list[str]:
     for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
         if options and draw(st.integers(0, 4)):
             option = draw(st.sampled_from(options))
-            line += [option.opts[0], *([] if option.is_flag else [draw(choose_values(option))])]
+            value = [] if option.is_flag else [draw(choose_values(option))]
+            if value and not option.multiple and option.opts[0] in line[:-1]:  # given twice it would not be read
+                line[line.index(option.opts[0]) + 1] = value[0]
+            else:
+                line += [option.opts[0], *value]
         elif line:
             line[draw(st.integers(0, len(line) - 1))] = draw(st.one_of(nasty.values, nasty.files))
         else:

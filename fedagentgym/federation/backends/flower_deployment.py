@@ -110,7 +110,8 @@ def find_nodes(
             unknown = join_names(map(str, sorted(search.unknown)))
             raise FedAgentGymError(
                 f"no SuperNode for the clients {join_names(map(str, missing))} after {wait:g} s: start one for each"
-                ' (--node-config \'clients="0,1" workplace="/a/folder"\')'
+                ' (--node-config \'clients="0,1" workplace="/a/folder"\'; where clients hold their tasks, tasks="/a/client.yaml"'
+                " in place of clients)"
                 + (f"; other nodes stand for the clients {unknown}, which this run does not have" if unknown else "")
             )
         search.read_answers()
