@@ -1,6 +1,6 @@
 """inspect_ai: our environments as one of its tasks, with our scores.
 
-    inspect eval fedagentgym/play -T env=math -T split=test --model ... --limit 50
+    inspect eval fedagentgym/play -T env=math -T size=tiny -T split=test --model ... --limit 50
 
 The package registers the task, so that the command finds it. Tested with inspect_ai 0.3.285. One sample is one task of the
 environment, of one client or all; the environment plays the user, turn by turn.
@@ -8,7 +8,6 @@ environment, of one client or all; the environment plays the user, turn by turn.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from fedagentgym.agents.players.conversation import Conversation
@@ -34,9 +33,9 @@ def play(
     split: str = "test",
     client_split: str | None = None,
     client: int | None = None,
-    options: str | dict[str, Any] | None = None,
     think: bool = False,
-    seed: int = 0,
+    episode_seed: int = 0,
+    **options: Any,
 ) -> Any:
     """Make an inspect task of an environment.
 
@@ -45,9 +44,9 @@ def play(
         split: The split whose tasks are played; a client's is the one that was divided.
         client_split: A client split's file, of which one client is played.
         client: The client's number.
-        options: Further options of the environment, as a mapping or as JSON.
         think: Whether thoughts are asked for before an action.
-        seed: Seed of the episodes.
+        episode_seed: Seed of the episodes.
+        options: Further options of the environment by their names, such as `size="tiny"`.
 
     Returns:
         The task, for `inspect eval` or `inspect_ai.eval`.
@@ -63,12 +62,12 @@ def play(
     template = Template(think=think)
     samples = []
     for name in opened.pool.ids:
-        chat = Conversation(opened, name, seed, template)
+        chat = Conversation(opened, name, episode_seed, template)
         about = {"category": chat.episode.task.category}
         samples.append(_dataset.Sample(id=name, input=chat.messages[-1]["content"], metadata=about))
     return inspect_ai.Task(
         dataset=_dataset.MemoryDataset(samples, name=opened.id),
-        solver=_play_episode(opened, template, seed),
+        solver=_play_episode(opened, template, episode_seed),
         scorer=_read_score(),
         name=opened.id.replace("/", "-"),
     )
@@ -101,13 +100,8 @@ def _read_score() -> Any:
     return score
 
 
-def _open(
-    env: str, split: str, client_split: str | None, client: int | None, options: str | dict[str, Any] | None
-) -> TextEnv:
-    found = json.loads(options) if isinstance(options, str) else dict(options or {})
-    if not isinstance(found, dict):
-        raise OptionError('options are a mapping, such as {"size": "tiny"}')
+def _open(env: str, split: str, client_split: str | None, client: int | None, options: dict[str, Any]) -> TextEnv:
     if (client_split is None) != (client is None):
         raise OptionError("client_split and client together name a client")
     where = {"split": split} if client_split is None else {"client_split": client_split, "client": client}
-    return open_env(find_env_id(env), **found, **where)
+    return open_env(find_env_id(env), **options, **where)

@@ -194,6 +194,7 @@ class ${title}(GenericEnvClient):
     "server/app.py": '''\
 """The server of ${env} by OpenEnv's protocol."""
 
+import os
 from pathlib import Path
 
 import uvicorn
@@ -206,7 +207,8 @@ app = make_app(open_env("${env}"${options}), hosts=["*"])
 
 
 def main() -> None:
-    uvicorn.run(app, host="0.0.0.0", port=8000)
+    """Serve this machine alone, or the network of the address in HOST."""
+    uvicorn.run(app, host=os.environ.get("HOST", "127.0.0.1"), port=8000)
 
 
 if __name__ == "__main__":

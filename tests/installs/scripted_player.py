@@ -138,7 +138,7 @@ def play_inspect(cases: list[Case]) -> list[float]:
     scores = []
     for case in cases:
         model = get_model("mockllm/model", custom_outputs=[say(reply) for reply in case["replies"]], memoize=False)
-        arguments = {"env": case["env"], "options": case["options"], "split": case["options"].pop("split")}
+        arguments = {"env": case["env"], **case["options"]}
         with tempfile.TemporaryDirectory() as folder:
             (log,) = inspect_ai.eval(
                 "fedagentgym/play",
