@@ -136,7 +136,7 @@ def find_results(quick: bool) -> Findings:
     rows: dict[str, tuple[float | str, ...]] = {}
     for suite in sorted(path for path in (BOARD / "results").iterdir() if path.is_dir()):
         archives = sorted(suite.glob("*.zip"))[: 2 if quick else None]
-        results = [Result(path, BOARD / "verified") for path in archives]
+        results = [Result(path, [BOARD / "verified"]) for path in archives]
         verified = [
             one.verification
             for one in results

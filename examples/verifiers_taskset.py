@@ -1,8 +1,8 @@
 r"""Our environments as a taskset of verifiers, which finds it by the name of this file.
 
     cd examples
-    PYTHONPATH=. vf-eval verifiers_taskset --env.taskset.env math --env.player.harness.id null --env.player.runtime.type subprocess \
-        --client.base-url https://HOST/v1 --client.api-key-var OPENAI_API_KEY -m MODEL
+    PYTHONPATH=. vf-eval verifiers_taskset --env.taskset.env math --env.player.harness.id null \
+        --env.player.runtime.type subprocess --client.base-url https://HOST/v1 --client.api-key-var OPENAI_API_KEY -m MODEL
 
 verifiers has pins of its own: pip install 'fedagentgym[verifiers]' in an environment of its own.
 """

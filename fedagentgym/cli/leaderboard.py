@@ -115,7 +115,7 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         }
         parts = {"scenarios": _describe_parts(found.scenarios), "categories": _describe_parts(found.categories)}
         plain["runs"] = {name: asdict(one) for name, one in found.spreads.items()}
-        plain["optimizer_steps"] = found.steps
+        plain |= {"optimizer_steps": found.steps, "settings": found.settings}
         click.echo(json.dumps({**plain, "measured": measured, "differences": differences, **parts}))
         return
     heads = ["run", f"{measure}, 95 %", f"difference to {found.names[0]}", "p", "corrected"]
@@ -135,6 +135,9 @@ def compare(runs: tuple[Path, ...], measure: str, page: Path, as_json: bool) -> 
         print_result(
             make_table(("runs", *RUN_HEADS), [(name, *one.list_cells()) for name, one in found.spreads.items()])
         )
+    if found.settings:
+        listed = [(key, *values) for key, values in found.settings.items()]
+        print_result(make_table(("settings that differ", *found.names), listed, text=1 + len(found.names)))
     print_result(f"{found.pairing}; page: {page}")
 
 

@@ -8,10 +8,11 @@ which are about these two policies only. p-values are corrected for the number o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,9 +34,11 @@ from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import tabulate_measures
 from fedagentgym.learning.trajectory import Group, Trajectory
 from fedagentgym.runs.archive import is_archive
-from fedagentgym.runs.folder import find_runs
+from fedagentgym.runs.folder import CONFIG, find_runs
 from fedagentgym.runs.record import CurvePoint
 
+NOT_COMPARED = ("name", "output")
+"""Sections of a configuration that change nothing of what is computed."""
 MEASURES = ("success", "score", "invalid", "turns", "tokens")
 STEPS = METRICS["optimizer_steps"]
 Tasks = dict[str, Group]
@@ -56,6 +59,8 @@ class Played:
     trained: bool = False
     path: Path | None = None
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The configuration of the first run, if there are runs."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ class Comparison:
     """Every entry with its intervals, and the differences to the first; `pairing` describes how they are paired, and `runs` is
     the number of training runs that are compared of each, 0 if nothing was trained. `values` are the runs' own numbers; from as
     many on as give an interval, `spreads` has what a mean does not show. `steps` are the optimizer steps of a run, in the mean
-    over the finished runs of an entry that was trained.
+    over the finished runs of an entry that was trained; `settings` are those in which the configurations differ, with the value
+    of each entry.
 
     `scenarios` and `categories` are the same comparison on parts of the tasks. The p-values of each of the two are corrected
     for the number of comparisons in it.
@@ -108,6 +114,7 @@ class Comparison:
     seeds: Mapping[str, tuple[int, ...]]
     spreads: Mapping[str, RunSpread]
     steps: Mapping[str, float]
+    settings: Mapping[str, tuple[str, ...]]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,7 +143,9 @@ def load_played(path: Path, name: str | None = None) -> Played:
         for (scenario, _), record in result.records.items():
             if record.curve:
                 curves.setdefault(scenario, []).append(record.curve)
-        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves)
+        with result.open_run(result.keys[0], CONFIG) as first:
+            config = first.config
+        return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config)
     if path.is_file():
         return Played(name or path.name, read_file(path, 0), False, path)
     runs = find_runs(path)
@@ -157,7 +166,8 @@ def load_played(path: Path, name: str | None = None) -> Played:
         found |= more
         if run.is_finished and run.record.curve:
             curves.setdefault("", []).append(run.record.curve)
-    return Played(name or path.name, found, any("partition" in run.config for run in runs), path, curves)
+    trained = any("partition" in run.config for run in runs)
+    return Played(name or path.name, found, trained, path, curves, runs[0].config)
 
 
 def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
@@ -223,12 +233,38 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         scenarios=_compare_parts(names, picked, scenarios, measure, runs),
         categories=_compare_parts(names, picked, dict(sorted(categories.items())), measure, runs),
         seeds={name: tuple(own) for name, own in zip(names, seeds, strict=True)},
+        settings=list_differing([one.config for one in played]),
         steps={
             name: mean([float(curve[-1].spent.optimizer_steps) for curves in one.curves.values() for curve in curves])
             for name, one in zip(names, played, strict=True)
             if one.trained and one.curves
         },
     )
+
+
+def list_differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The settings in which configurations differ, with the value of each; nothing if one is not known.
+
+    >>> list_differing([{"seed": 0, "env": {"id": "A"}}, {"seed": 0, "env": {"id": "B"}}])
+    {'env.id': ('A', 'B')}
+    """
+    if not all(configs):
+        return {}
+    flat = [_flatten({key: config[key] for key in config if key not in NOT_COMPARED}) for config in configs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    values = {key: tuple(one.get(key, "") for one in flat) for key in keys}
+    return {key: each for key, each in values.items() if len(set(each)) > 1}
+
+
+def _flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """The values of nested mappings by their keys, joined by dots."""
+    found: dict[str, str] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
 
 
 def _pair_seeds(played: Sequence[Played], scenarios: Sequence[str]) -> tuple[int, list[list[int]]]:

@@ -278,6 +278,29 @@ def test_the_page_tells_how_to_make_it_again(tmp_path: Path) -> None:
     assert f"fedagentgym episodes '{file}'" in page and "file of episodes" in page
 
 
+def test_settings_that_differ_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [write_run(tmp_path / name) for name in ("one", "other")]
+    same = "env: {id: fedagentgym/Guess-v0}, partition: {sampler: uniform, clients: 2}, seed: 0"
+    for place, rounds in zip(places, (4, 2), strict=True):
+        algorithm = "{name: feddyn, alpha: 0.1}" if rounds == 2 else "{name: fedagent}"
+        own = f"federation: {{rounds: {rounds}}}, algorithm: {algorithm}, output: {{folder: {rounds}}}, name: n{rounds}"
+        (place / "config.yaml").write_text(f"{{{same}, {own}}}")
+    page = tmp_path / "out.html"
+    line = ["compare", *map(str, places), "--out", str(page)]
+    assert main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["settings"]
+    assert found == {
+        "federation.rounds": ["4", "2"],
+        "algorithm.name": ["fedagent", "feddyn"],
+        "algorithm.alpha": ["", "0.1"],
+    }
+    assert main(line) == 0
+    assert re.search(r"settings that differ\s+one\s+other\s+federation.rounds\s+4\s+2\s", capsys.readouterr().out)
+    assert "Settings that differ" in page.read_text() and "<code>federation.rounds</code>" in page.read_text()
+    file = places[0] / "evaluation" / "0000.jsonl"
+    assert compare([load_played(file), load_played(places[1])]).settings == {}
+
+
 def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run, a folder"):
         load_played(tmp_path)
