@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.config import RunConfig as RunConfig
     from fedagentgym.experiment.config import load_config as load_config
     from fedagentgym.experiment.result import RunResult as RunResult
+    from fedagentgym.experiment.run import sweep as sweep
     from fedagentgym.experiment.run import train as train
     from fedagentgym.learning.evaluation import evaluate as evaluate
     from fedagentgym.learning.rollouts import collect as collect
