@@ -73,9 +73,6 @@ COMMANDS = {
 """Module and attribute of every command, and the first paragraph of its help, so that `--help` need not import it."""
 
 
-SETTINGS = {"show_default": True, "help_option_names": ["-h", "--help"]}
-
-
 class LazyGroup(Group):
     """A group whose commands are imported when they are called, as click's documentation has it."""
 
@@ -100,7 +97,7 @@ class LazyGroup(Group):
         return self.table[name][1]
 
 
-@click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings=SETTINGS)
+@click.group("fedagentgym", cls=LazyGroup, table=COMMANDS, context_settings={"show_default": True})
 @INSTALL
 @SHOW
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only results.")

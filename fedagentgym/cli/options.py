@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.evaluation import NamedClient
 
 LARGEST = (1 << 63) - 1
+HELP = ("-h", "--help")
 
 
 def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> None:
@@ -35,6 +36,9 @@ class Command(click.Command):
         names, about = ["--quiet", "-q"], "No progress, only results."
         self.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_silence, help=about))
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return list(HELP)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             *_, given = self.make_parser(ctx).parse_args(list(args))
@@ -48,6 +52,9 @@ class Group(click.Group):
     """A group that lists its commands in the order of their declaration, each with the first paragraph of its help."""
 
     command_class = Command
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return list(HELP)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -93,7 +93,7 @@ def test_an_episode_with_a_reply_that_was_cut_is_read_as_it_was(tmp_path: Path) 
         "        return 'guess 5 ' + chr(0xD83D)\n\n\nregister_agent('halved', Halved, replace=True)\n"
     )
     place, plugin = str(tmp_path / "played"), ["--plugin", str(tmp_path / "own.py")]
-    line = ["eval", "--agent", "halved", "--env", "Guess", "--tasks", "2", "--output", place, *plugin]
+    line = ["eval", "--agent", "halved", "--env", "Guess", "--tasks", "2", "--out", place, *plugin]
     assert main(line) == 0
     (first, *_) = read_lines(tmp_path / "played" / "evaluation" / "ranked.jsonl")
     assert first.trajectory.turns[0].reply == f"guess 5 {HALF}"

@@ -170,7 +170,7 @@ def test_a_printed_command_is_one_that_a_shell_takes_as_it_is(
     [
         ("envs", 0),
         ("bench list --json", 0),
-        ("eval --agent random --env Guess --tasks 2 --output found", 0),
+        ("eval --agent random --env Guess --tasks 2 --out found", 0),
         ("--help", 0),
         ("client", 2),
         ("envs --no-such-option", 2),
