@@ -100,7 +100,7 @@ def test_an_episode_with_a_reply_that_was_cut_is_read_as_it_was(tmp_path: Path) 
     for again in (
         ["eval", "--check", place, *plugin],
         ["episodes", place],
-        ["chats", place, str(tmp_path / "out.jsonl")],
+        ["chats", place, "--out", str(tmp_path / "out.jsonl")],
     ):
         assert main(again) == 0, again
 
