@@ -1,0 +1,1 @@
+"""Questions over a site's SQLite database: domains and their rows, questions and queries, guarded execution, grading."""

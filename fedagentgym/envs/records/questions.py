@@ -1,0 +1,422 @@
+"""Questions by template: a sentence in the words of a domain, and the plan that answers it in a site's house.
+
+A *house* is a site's convention, which no schema shows: what makes a person `active`, and which column is meant by the amount of an
+event. Questions are the same in all houses; plans differ where a question names one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
+
+from fedagentgym.base.errors import DataError, show_value
+from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
+from fedagentgym.envs.reasoning.pools import Cell
+from fedagentgym.envs.records.domains import DOMAINS, Domain, Schema, Table
+from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan, write_query
+
+HOUSES = 3
+Size = Literal["tiny", "default"]
+THRESHOLDS = (3, 6, 9, 12, 15, 18, 21)
+"""The places of a column's numbers that questions compare with; every volume of rows has numbers there."""
+OPERATORS = {"above": ">", "below": "<", "at least": ">=", "at most": "<="}
+YEARS = (2021, 2022, 2023, 2024)
+AGGREGATES = {"average": "avg", "total": "sum", "largest": "max", "smallest": "min"}
+LATE = "2023-07-01"
+
+
+class RecordsTask(NamedTuple):
+    """A task's payload: the database (a domain, or the name of a file), the kind of query, the question, and the gold.
+
+    The gold of a generated question is its `template` with the `values` in it; that of a loaded one is `query`, whose rows are
+    compared in their order if `ordered`.
+    """
+
+    database: str
+    kind: str
+    question: str
+    template: str = ""
+    values: tuple[Value, ...] = ()
+    query: str = ""
+    ordered: bool = False
+    hint: str = ""
+
+
+class Asked(NamedTuple):
+    """The words and the plan of a question."""
+
+    text: str
+    plan: Plan
+
+
+class Template(NamedTuple):
+    """One sentence with gaps: `ranges` gives what fills each gap, `ask` the question and its plan in a house."""
+
+    kind: str
+    ranges: Callable[[Domain, Size], tuple[Sequence[Value], ...]]
+    ask: Callable[..., Asked]
+
+
+# ---- parts of questions -----------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A condition in words and as conditions of a plan."""
+
+    text: str
+    conditions: tuple[Condition, ...]
+
+
+def _choose(table: Table, column: str, value: Value) -> Part:
+    return Part(f"with {table.get(column).phrase} {value}", (Condition(f"{table.name}.{column}", "=", value),))
+
+
+def _compare(table: Table, column: str, comparison: Value, place: Value) -> Part:
+    found = table.get(column)
+    least, step = found.values
+    value = least + step * int(place)
+    condition = Condition(f"{table.name}.{column}", OPERATORS[str(comparison)], value)
+    return Part(f"with {found.phrase} {comparison} {value}", (condition,))
+
+
+def _in_year(table: Table, column: str, year: Value) -> Part:
+    path, first = f"{table.name}.{column}", int(year)
+    conditions = (Condition(path, ">=", f"{first}-01-01"), Condition(path, "<", f"{first + 1}-01-01"))
+    return Part(f"with {table.get(column).phrase} in {year}", conditions)
+
+
+def _join_parts(*parts: Part) -> Part:
+    return Part(" and ".join(part.text for part in parts), tuple(one for part in parts for one in part.conditions))
+
+
+def _is_active(domain: Domain, house: int) -> Condition:
+    people = domain.people.name
+    return (
+        Condition(f"{people}.status", "=", "active"),
+        Condition(f"{people}.left_on", "IS NULL"),
+        Condition(f"{people}.last_seen", ">=", LATE),
+    )[house]
+
+
+def _meet(domain: Domain, table: Table) -> Join:
+    """Join the people or the things of events."""
+    events = domain.events.name
+    return Join(table.name, f"{events}.{table.noun}_id", f"{table.name}.id")
+
+
+def _first(table: Table, kind: str) -> str:
+    """The column of a kind that questions are about."""
+    return next(column.name for column in table.columns if column.kind == kind and not column.nullable)
+
+
+def _grade(people: Table) -> str:
+    """The second column of people with choices."""
+    return people.columns[3].name
+
+
+COUNT = Term("*", "count")
+
+
+# ---- templates --------------------------------------------------------------------------------------------------------
+
+
+def _list_comparisons(size: Size) -> Sequence[str]:
+    return tuple(OPERATORS)[:2] if size == "tiny" else tuple(OPERATORS)
+
+
+def _range_choice_and_number(role: str, choice: int) -> Callable[[Domain, Size], tuple[Sequence[Value], ...]]:
+    def find(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+        return _find_choice(getattr(domain, role), choice).values, _list_comparisons(size), THRESHOLDS
+
+    return find
+
+
+def _find_choice(table: Table, number: int) -> Any:
+    return table.list_kind("choice")[number]
+
+
+def _describe(table: Table, choice: int, value: Value, comparison: Value, place: Value) -> Part:
+    """A choice and a number."""
+    return _join_parts(
+        _choose(table, _find_choice(table, choice).name, value),
+        _compare(table, _first(table, "number"), comparison, place),
+    )
+
+
+def _ask_filter(role: str, choice: int, domain: Domain, house: int, *values: Value) -> Asked:
+    table = getattr(domain, role)
+    part, name = _describe(table, choice, *values), _first(table, "name")
+    text = f"List the {table.get(name).phrase} of each {table.noun} {part.text} ."
+    return Asked(text, Plan(table.name, (Term(f"{table.name}.{name}"),), where=part.conditions))
+
+
+def _ask_count(role: str, choice: int, domain: Domain, house: int, *values: Value) -> Asked:
+    table = getattr(domain, role)
+    part = _describe(table, choice, *values)
+    return Asked(f"How many {table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions))
+
+
+def _ask_nulls(role: str, choice: int, domain: Domain, house: int, has: Value, *values: Value) -> Asked:
+    table = getattr(domain, role)
+    part, empty = _describe(table, choice, *values), table.list_kind("date", nullable=True)[0]
+    condition = Condition(f"{table.name}.{empty.name}", "IS NULL" if has == "no" else "IS NOT NULL")
+    text = f"How many {table.name} {part.text} have {has} {empty.phrase} ?"
+    return Asked(text, Plan(table.name, (COUNT,), where=(*part.conditions, condition)))
+
+
+def _ask_dates(role: str, choice: int, domain: Domain, house: int, year: Value, *values: Value) -> Asked:
+    table = getattr(domain, role)
+    part = _join_parts(_describe(table, choice, *values), _in_year(table, _first(table, "date"), year))
+    return Asked(f"How many {table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions))
+
+
+def _ask_distinct(domain: Domain, house: int, year: Value, *values: Value) -> Asked:
+    people = domain.people
+    part = _join_parts(_describe(people, 1, *values), _in_year(people, "joined_on", year))
+    text = f"Which different towns do the {people.name} {part.text} have ?"
+    return Asked(text, Plan(people.name, (Term(f"{people.name}.town"),), where=part.conditions, distinct=True))
+
+
+def _ask_join(role: str, domain: Domain, house: int, value: Value, *values: Value) -> Asked:
+    table, events = getattr(domain, role), domain.events
+    theirs = _choose(table, _find_choice(table, 0).name, value)
+    own = _compare(events, _first(events, "number"), *values)
+    text = f"How many {events.name} {own.text} belong to {table.name} {theirs.text} ?"
+    where = (*own.conditions, *theirs.conditions)
+    return Asked(text, Plan(events.name, (COUNT,), (_meet(domain, table),), where))
+
+
+def _ask_group(domain: Domain, house: int, aggregate: Value, town: Value, *values: Value) -> Asked:
+    people, events = domain.people, domain.events
+    channel, number = _find_choice(events, 0), events.get(_first(events, "number"))
+    theirs, own = _choose(people, "town", town), _compare(events, number.name, *values)
+    text = (
+        f"For each {channel.phrase} of the {events.name} {own.text} of {people.name} {theirs.text} , give the {channel.phrase} and"
+        f" the {aggregate} {number.phrase} ."
+    )
+    path = f"{events.name}.{channel.name}"
+    select = (Term(path), Term(f"{events.name}.{number.name}", AGGREGATES[str(aggregate)]))
+    where = (*own.conditions, *theirs.conditions)
+    return Asked(text, Plan(events.name, select, (_meet(domain, people),), where, (path,)))
+
+
+def _ask_having(role: str, domain: Domain, house: int, least: Value, *values: Value) -> Asked:
+    table = getattr(domain, role)
+    choice, part = _find_choice(table, 0), _compare(table, _first(table, "number"), *values)
+    path = f"{table.name}.{choice.name}"
+    text = f"Which {choice.phrase} is that of more than {least} {table.name} {part.text} ?"
+    having = (Having(COUNT, ">", least),)
+    return Asked(text, Plan(table.name, (Term(path),), where=part.conditions, group=(path,), having=having))
+
+
+def _ask_top(
+    role: str, choice: int, domain: Domain, house: int, count: Value, most: Value, value: Value, year: Value
+) -> Asked:
+    table = getattr(domain, role)
+    name, number = table.get(_first(table, "name")), table.get(_first(table, "number"))
+    date = _first(table, "date")
+    part = _join_parts(_choose(table, _find_choice(table, choice).name, value), _in_year(table, date, year))
+    text = (
+        f"Of the {table.name} {part.text} , list the {name.phrase} of the {count} with the {most} {number.phrase} , the {most}"
+        f" first and equal ones by {name.phrase} ."
+    )
+    order = (Order(Term(f"{table.name}.{number.name}"), most == "largest"), Order(Term(f"{table.name}.{name.name}")))
+    select = (Term(f"{table.name}.{name.name}"),)
+    return Asked(text, Plan(table.name, select, where=part.conditions, order=order, limit=int(count)))
+
+
+def _ask_nested(
+    domain: Domain, house: int, comparison: Value, value: Value, status: Value, inner: Value
+) -> Asked:
+    people = domain.people
+    number, grade = people.get(_first(people, "number")), _grade(people)
+    part = _join_parts(_choose(people, "town", value), _choose(people, "status", status))
+    path, others = f"{people.name}.{number.name}", _choose(people, grade, inner)
+    text = (
+        f"List the name of each {people.noun} {part.text} and with {number.phrase} {comparison} the average {number.phrase} of all"
+        f" {people.name} {others.text} ."
+    )
+    average = Plan(people.name, (Term(path, "avg"),), where=others.conditions)
+    condition = Condition(path, OPERATORS[str(comparison)], inner=average)
+    return Asked(text, Plan(people.name, (Term(f"{people.name}.name"),), where=(*part.conditions, condition)))
+
+
+def _ask_missing(domain: Domain, house: int, has: Value, kind: Value, *values: Value) -> Asked:
+    things, events = domain.things, domain.events
+    part, own = _choose(things, _find_choice(things, 0).name, kind), _describe(events, 0, *values)
+    text = f"List the title of each {things.noun} {part.text} that has {has} {events.noun} {own.text} ."
+    inner = Plan(events.name, (Term(f"{events.name}.{things.noun}_id"),), where=own.conditions)
+    condition = Condition(f"{things.name}.id", "NOT IN" if has == "no" else "IN", inner=inner)
+    return Asked(text, Plan(things.name, (Term(f"{things.name}.title"),), where=(*part.conditions, condition)))
+
+
+def _ask_active(choice: int, domain: Domain, house: int, *values: Value) -> Asked:
+    people = domain.people
+    part = _describe(people, choice, *values)
+    text = f"How many active {people.name} {part.text} are there ?"
+    return Asked(text, Plan(people.name, (COUNT,), where=(*part.conditions, _is_active(domain, house))))
+
+
+def _ask_amount(domain: Domain, house: int, aggregate: Value, *values: Value) -> Asked:
+    events = domain.events
+    part = _describe(events, 0, *values)
+    text = f"What is the {aggregate} {domain.amount} of the {events.name} {part.text} ?"
+    term = Term(f"{events.name}.{domain.amounts[house]}", AGGREGATES[str(aggregate)])
+    return Asked(text, Plan(events.name, (term,), where=part.conditions))
+
+
+def _ask_active_amount(domain: Domain, house: int, aggregate: Value, channel: Value, town: Value) -> Asked:
+    events, people = domain.events, domain.people
+    own, theirs = _choose(events, _find_choice(events, 0).name, channel), _choose(people, "town", town)
+    text = f"What is the {aggregate} {domain.amount} of the {events.name} {own.text} of active {people.name} {theirs.text} ?"
+    term = Term(f"{events.name}.{domain.amounts[house]}", AGGREGATES[str(aggregate)])
+    where = (*own.conditions, *theirs.conditions, _is_active(domain, house))
+    return Asked(text, Plan(events.name, (term,), (_meet(domain, people),), where))
+
+
+def _put_before(
+    first: Sequence[Value], find: Callable[[Domain, Size], tuple[Sequence[Value], ...]]
+) -> Callable[[Domain, Size], tuple[Sequence[Value], ...]]:
+    return lambda domain, size: (first, *find(domain, size))
+
+
+def _list_templates() -> Iterator[tuple[str, Template]]:
+    roles = (("people", 0), ("people", 1), ("things", 0), ("events", 0))
+    for role, choice in roles:
+        both = _range_choice_and_number(role, choice)
+        if role != "events":
+            yield f"filter-{role}-{choice}", Template("filter", both, partial(_ask_filter, role, choice))
+            top = partial(_ask_top, role, choice)
+            yield f"top-{role}-{choice}", Template("top", partial(_range_top, role, choice), top)
+        yield f"count-{role}-{choice}", Template("count", both, partial(_ask_count, role, choice))
+        if role != "things":
+            nulls = partial(_ask_nulls, role, choice)
+            yield f"nulls-{role}-{choice}", Template("nulls", _put_before(("a", "no"), both), nulls)
+        yield f"dates-{role}-{choice}", Template("dates", _put_before(YEARS, both), partial(_ask_dates, role, choice))
+    yield "distinct", Template("distinct", _put_before(YEARS, _range_choice_and_number("people", 1)), _ask_distinct)
+    for role in ("people", "things"):
+        yield f"join-{role}", Template("join", _range_choice_and_number(role, 0), partial(_ask_join, role))
+    grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
+    yield "group", Template("group", grouped, _ask_group)
+    for role, least in (("people", (4, 6, 8, 10, 12)), ("events", (8, 12, 16, 20, 24))):
+        yield f"having-{role}", Template("having", _put_before(least, _range_number), partial(_ask_having, role))
+    yield "nested", Template("nested", _range_nested, _ask_nested)
+    yield "missing", Template("missing", _range_missing, _ask_missing)
+    for choice in (0, 1):
+        active = _range_choice_and_number("people", choice)
+        yield f"active-{choice}", Template("rule", active, partial(_ask_active, choice))
+    amounts = _put_before(("average", "total"), _range_choice_and_number("events", 0))
+    yield "amount", Template("rule", amounts, _ask_amount)
+    yield "active-amount", Template("rule", _range_active_amount, _ask_active_amount)
+
+
+def _range_number(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    return _list_comparisons(size), THRESHOLDS
+
+
+def _range_top(role: str, choice: int, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    return (2, 3, 5), ("largest", "smallest"), _find_choice(getattr(domain, role), choice).values, YEARS
+
+
+def _range_nested(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    people = domain.people
+    return ("above", "below"), *(people.get(name).values for name in ("town", "status", _grade(people)))
+
+
+def _range_missing(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    return ("a", "no"), _find_choice(domain.things, 0).values, *_range_choice_and_number("events", 0)(domain, size)
+
+
+def _range_active_amount(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    return ("average", "total"), _find_choice(domain.events, 0).values, domain.people.get("town").values
+
+
+TEMPLATES: Mapping[str, Template] = dict(_list_templates())
+KINDS = tuple(dict.fromkeys(template.kind for template in TEMPLATES.values()))
+DOMAINS_OF: Mapping[Size, tuple[str, ...]] = {"default": tuple(DOMAINS), "tiny": ("clinic", "library", "shop")}
+TINY_KINDS = ("filter", "count", "nulls", "join", "group", "rule")
+
+
+def list_kinds(size: Size) -> tuple[str, ...]:
+    return TINY_KINDS if size == "tiny" else KINDS
+
+
+# ---- from templates to tasks ------------------------------------------------------------------------------------------
+
+
+def make_task(domain: str, name: str, *values: Value) -> RecordsTask:
+    template = TEMPLATES[name]
+    text = template.ask(DOMAINS[domain], 0, *values).text
+    return RecordsTask(domain, template.kind, text, name, values)
+
+
+def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"]) -> list[Cell]:
+    """A cell for each domain and kind of question, each with a part of the templates' sentences."""
+    cells = []
+    kinds = list_kinds(size)
+    for number, kind in enumerate(kinds):
+        for domain in DOMAINS_OF[size]:
+            deck = ProblemSequence(list_forms(domain, kind, size), seed, "records", size, domain, kind)
+            cells.append(Cell(domain if categories == "domain" else kind, 1 + number, deck))
+    return cells
+
+
+def list_forms(domain: str, kind: str, size: Size) -> list[Form[RecordsTask]]:
+    chosen = {name: template for name, template in TEMPLATES.items() if template.kind == kind}
+    return [
+        Form(template.ranges(DOMAINS[domain], size), partial(make_task, domain, name))
+        for name, template in chosen.items()
+    ]
+
+
+@lru_cache(maxsize=20_000)
+def find_plan(task: RecordsTask, house: int) -> Plan:
+    """The plan of a generated question in a house."""
+    return TEMPLATES[task.template].ask(DOMAINS[task.database], house, *task.values).plan
+
+
+def find_query(task: RecordsTask, schema: Schema, house: int) -> str:
+    """The query that answers a generated question at a site."""
+    return write_query(find_plan(task, house), schema)
+
+
+MOST_POINTS = 8
+
+
+def rate_task(task: RecordsTask) -> float:
+    """Hardness in 0..1 by the structure of the query."""
+    return min(1.0, rate_plan(find_plan(task, 0)) / MOST_POINTS)
+
+
+def parse_task(payload: Any) -> RecordsTask:
+    """The record of a payload, also of a plain mapping with `database`, `question` and `query`."""
+    if isinstance(payload, RecordsTask):
+        return payload
+    if isinstance(payload, Mapping) and isinstance(payload.get("question"), str):
+        known = {name: payload[name] for name in RecordsTask._fields if name in payload}
+        task = RecordsTask(**{"database": "", "kind": "own", **known, "values": tuple(known.get("values", ()))})
+        texts = (task.database, task.kind, task.question, task.template, task.query, task.hint)
+        if all(isinstance(text, str) for text in texts) and isinstance(task.ordered, bool) and _can_ask(task):
+            return task
+    raise DataError(
+        "a payload of fedagentgym/Records-v0 has texts 'database', 'question' and 'query', or a template with its values, got "
+        f"{show_value(payload)}"
+    )
+
+
+def _can_ask(task: RecordsTask) -> bool:
+    if not task.template:
+        return not task.values
+    if task.template not in TEMPLATES or task.database not in DOMAINS:
+        return False
+    try:
+        find_plan(task, 0)
+    except (KeyError, TypeError, ValueError, IndexError):
+        return False
+    return True
+
+
+def strip_task(payload: Any) -> RecordsTask:
+    """The task without its gold."""
+    return parse_task(payload)._replace(template="", values=(), query="", ordered=False)
