@@ -321,7 +321,7 @@ def _range_top(role: str, choice: int, domain: Domain, size: Size) -> tuple[Sequ
 
 def _range_nested(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
     people = domain.people
-    return ("above", "below"), *(people.get(name).values for name in ("town", "status", _grade(people)))
+    return tuple(OPERATORS), *(people.get(name).values for name in ("town", "status", _grade(people)))
 
 
 def _range_missing(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:

@@ -1,0 +1,79 @@
+"""Comparison of query results, as graders of SQL compare them.
+
+Rows are compared as a multiset, and in their order only if the question asks for one. Numbers are equal within a tolerance, whether
+integer or not; texts are equal as they are; an empty value equals an empty value. Columns may come in another order, the same on
+every database: a question does not say which column is the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from typing import Any
+
+from fedagentgym.envs.records.guard import Result
+
+RECORDS_VERIFIER_VERSION = "records/1"
+TOLERANCE = 1e-6
+MOST_PERMUTED = 4
+"""Columns up to which their order is free."""
+Row = tuple[Any, ...]
+
+
+def match_results(golds: Sequence[Result], given: Sequence[Result], *, ordered: bool) -> bool:
+    """Return whether the given results are those of the gold on every database, with one order of the columns for all.
+
+    >>> gold, given = Result(("a", "b"), [(1, "x"), (2.0, None)]), Result(("b", "a"), [(None, 2), ("x", 1)])
+    >>> match_results([gold], [given], ordered=False), match_results([gold], [given], ordered=True)
+    (True, False)
+    """
+    return any(
+        all(_match(gold.rows, _pick(one, order), ordered) for gold, one in zip(golds, given, strict=True))
+        for order in list_column_orders(golds, given)
+    )
+
+
+def list_column_orders(golds: Sequence[Result], given: Sequence[Result]) -> Iterable[tuple[int, ...]]:
+    """The orders of the given columns that can be meant."""
+    widths = {len(result.columns) for result in (*golds, *given)}
+    if len(widths) != 1:
+        return ()
+    columns = range(widths.pop())
+    return permutations(columns) if len(columns) <= MOST_PERMUTED else (tuple(columns),)
+
+
+def _pick(result: Result, order: Sequence[int]) -> list[Row]:
+    return [tuple(row[place] for place in order) for row in result.rows]
+
+
+def _match(gold: list[Row], given: list[Row], ordered: bool) -> bool:
+    if len(gold) != len(given):
+        return False
+    if not ordered:
+        gold, given = sorted(gold, key=_sort_key), sorted(given, key=_sort_key)
+    return all(_equal_values(one, other) for rows in zip(gold, given, strict=True) for one, other in zip(*rows, strict=True))
+
+
+def _sort_key(row: Row) -> tuple[Any, ...]:
+    """Rows that differ in nothing but inexact numbers come next to each other: numbers are compared last."""
+    kinds = tuple(_find_kind(value) for value in row)
+    return kinds, tuple(_plain(value) for value in row if not _is_number(value)), tuple(filter(_is_number, row))
+
+
+def _find_kind(value: Any) -> int:
+    return 0 if value is None else 1 if _is_number(value) else 2 if isinstance(value, str) else 3
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def _equal_values(one: Any, other: Any) -> bool:
+    if _is_number(one) and _is_number(other):
+        return one == other or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,273 @@
+"""Queries of strangers on a SQLite database: read-only, within limits of work, time, memory and rows, one sentence for every fault.
+
+1. The text is looked at first: its length, and how often its common table expressions expand when SQLite prepares it, which nothing
+   can interrupt.
+2. SQLite's authorizer lets a statement read the tables of this database and call functions of a list, and nothing else.
+3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor time beside it
+   is for statements whose steps are slow.
+4. Texts and rows have a limited length, and what does not fit into a small cache goes to temporary files, so memory is limited too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.errors import DataError, is_clean_text
+
+MOST_STEPS, MOST_SECONDS = 2_000_000, 0.1
+MOST_ROWS, MOST_TEXT = 5_000, 4_000
+LONGEST_CELL = {"generated": 2_000, "own": 60_000}
+"""Bytes of a value or row, in generated databases and in files of one's own."""
+MOST_EXPANDED = 60
+"""References to tables and common table expressions when all of these are written out."""
+CALL_EVERY = 1_000
+CACHE_KIB = 4_000
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 4 * MOST_TEXT,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 60,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 12,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 1,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+FUNCTIONS = frozenset(
+    """abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank first_value floor glob group_concat hex
+    ifnull iif instr julianday lag last_value lead length like lower ltrim max min mod nth_value ntile nullif percent_rank pow power
+    rank replace round row_number rtrim sign sqrt strftime string_agg substr substring sum time total trim typeof unicode
+    upper""".split()
+)
+_NAMES = {
+    getattr(sqlite3, name): text
+    for name, text in {
+        "SQLITE_ATTACH": "attach a database",
+        "SQLITE_DETACH": "detach a database",
+        "SQLITE_PRAGMA": "read or set a pragma",
+        "SQLITE_INSERT": "insert rows",
+        "SQLITE_UPDATE": "change rows",
+        "SQLITE_DELETE": "delete rows",
+        "SQLITE_TRANSACTION": "begin or end a transaction",
+        "SQLITE_SAVEPOINT": "set a savepoint",
+    }.items()
+}
+_MASTER = frozenset(("sqlite_master", "sqlite_schema"))
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL
+)
+_NOW = re.compile(
+    r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)", re.IGNORECASE
+)
+
+
+class QueryError(Exception):
+    """A query that was refused, stopped, or is wrong; its text is the sentence for the agent."""
+
+
+class Result(NamedTuple):
+    """The names of the columns, and the rows."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+class Budget:
+    """What one action may spend, over all databases that it reads."""
+
+    def __init__(self, steps: int = MOST_STEPS, seconds: float = MOST_SECONDS) -> None:
+        self.steps, self.end = steps, time.thread_time() + seconds
+
+    def spend(self) -> bool:
+        """Take a portion of steps; True if nothing is left."""
+        self.steps -= CALL_EVERY
+        return self.steps < 0 or time.thread_time() > self.end
+
+
+class Database:
+    """A database that strangers query."""
+
+    def __init__(self, connection: sqlite3.Connection, longest: int) -> None:
+        self._connection, self._lock, self._process = connection, threading.Lock(), os.getpid()
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA temp.cache_size = -{CACHE_KIB}")
+        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY rowid")
+        self.statements = {name: sql or "" for name, sql in rows if not name.startswith("sqlite_")}
+        self._readable = frozenset(name.lower() for name in self.statements) | _MASTER
+        for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: longest}.items():
+            connection.setlimit(limit, value)
+        self._refused = ""
+        connection.set_authorizer(self._authorize)
+
+    @classmethod
+    def build(cls, statements: Iterable[str], inserts: Iterable[tuple[str, Sequence[Any]]]) -> Database:
+        """A database in memory."""
+        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        for statement in statements:
+            connection.execute(statement)
+        for statement, rows in inserts:
+            connection.executemany(statement, rows)
+        return cls(connection, LONGEST_CELL["generated"])
+
+    @classmethod
+    def open(cls, path: Path) -> Database:
+        """A file, which is not changed, nor anything beside it."""
+        try:
+            connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False, isolation_level=None
+            )
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            return cls(connection, LONGEST_CELL["own"])
+        except sqlite3.Error as error:
+            raise DataError(f"cannot read {path} as a SQLite database: {error}") from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def query(self, text: str, budget: Budget | None = None, most: int = MOST_ROWS) -> Result:
+        """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
+        sql = check_text(text)
+        with self._lock:
+            self._refused = ""
+            spent = Budget() if budget is None else budget
+            self._connection.set_progress_handler(spent.spend, CALL_EVERY)
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute(sql)
+                if cursor.description is None:
+                    raise QueryError("There is no SELECT statement .")
+                rows = cursor.fetchmany(most + 1)
+                columns = tuple(str(column[0]) for column in cursor.description)
+            except MemoryError:
+                raise QueryError("The query takes too much memory .") from None
+            except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError, ValueError) as error:
+                raise QueryError(self._explain(error)) from None
+            finally:
+                with suppress(sqlite3.Error):
+                    cursor.close()
+        if len(rows) > most:
+            raise QueryError(f"The query has more than {most} rows .")
+        return Result(columns, rows)
+
+    def _authorize(self, action: int, first: str | None, second: str | None, database: str | None, by: str | None) -> int:
+        if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_READ and (first or "").lower() in self._readable:
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_READ and not second:  # a common table expression or subquery of which no column is read
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_FUNCTION:
+            if (second or "").lower() in FUNCTIONS:
+                return sqlite3.SQLITE_OK
+            self._refused = f"The function {shorten(second or '', 40)} is not available ."
+        elif action == sqlite3.SQLITE_READ:
+            self._refused = f"The table {shorten(first or '', 40)} cannot be read ."
+        else:
+            does = "change the database" if first in _MASTER else _NAMES.get(action, "change the database")
+            self._refused = f"A query only reads : this one would {does} ."
+        return sqlite3.SQLITE_DENY
+
+    def _explain(self, error: Exception) -> str:
+        said = " ".join(str(error).split())
+        if self._refused:
+            return self._refused
+        if "interrupted" in said:
+            return "The query takes too long ."
+        if "one statement" in said:
+            return "Only one statement at a time is run ."
+        if "too big" in said:
+            return "A text in the query is too long ."
+        return f"SQL error : {shorten(said, 160)}"
+
+
+def shorten(text: str, most: int) -> str:
+    """A text on one line, cut, without signs that cannot be seen."""
+    shown = "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
+    return shown if len(shown) <= most else shown[:most] + "..."
+
+
+def check_text(text: str) -> str:
+    """The text of a query, without a semicolon at its end, if it can be given to SQLite."""
+    if len(text) > MOST_TEXT:
+        raise QueryError(f"The query is longer than {MOST_TEXT} signs .")
+    sql = text.strip().rstrip(";").rstrip()
+    if not is_clean_text(sql):
+        raise QueryError("The query has signs that are no text .")
+    if not sql:
+        raise QueryError("There is no SELECT statement .")
+    if sql[:7].lower() == "explain":
+        raise QueryError("A query begins with SELECT or WITH .")
+    if _NOW.search(sql):
+        raise QueryError("The present day and time are not available .")
+    if count_expanded(sql) > MOST_EXPANDED:
+        raise QueryError("The query refers to too many tables .")
+    return sql
+
+
+def count_expanded(sql: str) -> int:
+    """The places at which tables may be named when every common table expression is written out: an upper limit, found without
+    preparing the statement.
+
+    >>> count_expanded("SELECT * FROM a JOIN b"), count_expanded("WITH c AS (SELECT 1 FROM a, b) SELECT * FROM c, c")
+    (2, 7)
+    """
+    tokens = [_unquote(token) for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*", "'"))]
+    bodies = _find_bodies(tokens)
+    names = {name for name, _, _ in bodies}
+    weights = dict.fromkeys(names, 1)
+    for _ in range(len(bodies) + 1):
+        found = dict.fromkeys(names, 1)
+        for name, start, end in bodies:
+            found[name] = max(found[name], 1 + _weigh(tokens[start:end], weights, name))
+        if found == weights or max(found.values(), default=0) > MOST_EXPANDED:
+            break
+        weights = found
+    return max([_weigh(tokens, found if bodies else weights, ""), *(found.values() if bodies else ())])
+
+
+def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
+    """The weight of a part: a place for every `from` and `join`, and the whole expression where one is named."""
+    return sum(
+        weights.get(token, 0) if token in weights and token != own else token in ("from", "join", "select") for token in tokens
+    )
+
+
+def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The common table expressions: name, and first and last token of what stands in the brackets."""
+    found, opened = [], []
+    names: dict[int, str] = {}
+    for place, token in enumerate(tokens):
+        if token == "(":
+            before = place - 1
+            while before > 0 and tokens[before] in ("not", "materialized"):
+                before -= 1
+            if before > 0 and tokens[before] == "as":
+                name = before - 1
+                if tokens[name] == ")":
+                    while name > 0 and tokens[name] != "(":
+                        name -= 1
+                    name -= 1
+                names[place] = tokens[max(name, 0)]
+            opened.append(place)
+        elif token == ")" and opened:
+            start = opened.pop()
+            if start in names:
+                found.append((names[start], start + 1, place))
+    return found + [(names[start], start + 1, len(tokens)) for start in opened if start in names]
+
+
+def _unquote(token: str) -> str:
+    if token[0] in "\"`[":
+        return token[1:-1].replace(token[0] * 2, token[0]).lower()
+    return token.lower()
