@@ -18,6 +18,7 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
         "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
         "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
+        "fedagentgym/Records-v0": "fedagentgym.envs.records.env:RecordsEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",
         "fedagentgym/QA-v0": "fedagentgym.envs.reasoning.qa:QAEnv",
         "fedagentgym/Skills-v0": "fedagentgym.envs.skills.env:SkillsEnv",

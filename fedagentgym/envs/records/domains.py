@@ -1,8 +1,8 @@
 """The generated domains: which tables and columns a site has, under which names it keeps them, and rows for them.
 
-All domains have one shape: `people`, `things`, and `events`, each of one of the people with one of the things. So every template of
-a question exists in every domain, and only names and values differ. A site may keep the same data otherwise: its `Naming`
-renames tables and columns and may keep a part of a table's columns in a table of its own.
+All domains have one shape: `people`, `things`, and `events`, each of one of the people with one of the things. So every
+template of a question exists in every domain, and only names and values differ. A site may keep the same data
+otherwise: its `Naming` renames tables and columns and may keep a part of a table's columns in a table of its own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TYPES: Mapping[Kind, str] = {
 
 
 class Column(NamedTuple):
-    """A column: `phrase` is what questions call it; `values` are its choices, or the smallest number and the step between two
-    numbers; a `nullable` one is empty in a part of the rows; a reference leads to the table `to`."""
+    """A column: `phrase` is what questions call it; `values` are its choices, or the smallest number and the step
+    between two numbers; a `nullable` one is empty in a part of the rows; a reference leads to the table `to`."""
 
     name: str
     kind: Kind
@@ -79,7 +79,7 @@ LEVELS = 24
 """Different numbers of a column."""
 TOWNS = split_words("Arle Bost Cray Dorn Elde Fenn")
 STATUSES = ("active", "paused", "closed")
-FIRST_DAY = 2021 * 12
+FIRST_YEAR, LAST_YEAR = 2020, 2026
 
 
 def _make_people(name: str, noun: str, grade: tuple[str, str, str], number: tuple[str, str, int, int]) -> Table:
@@ -155,7 +155,9 @@ DOMAINS: Mapping[str, Domain] = {
     for domain in (
         _make_domain(
             "clinic",
-            _make_people("patients", "patient", ("insurance", "insurance", "none basic full state"), ("age", "age", 2, 4)),
+            _make_people(
+                "patients", "patient", ("insurance", "insurance", "none basic full state"), ("age", "age", 2, 4)
+            ),
             _make_things(
                 "doctors", "doctor", ("field", "field", "heart skin bones eyes ears"), ("years", "years of work", 1, 2)
             ),
@@ -170,7 +172,10 @@ DOMAINS: Mapping[str, Domain] = {
             "library",
             _make_people("members", "member", ("card", "card", "child adult student senior"), ("age", "age", 6, 3)),
             _make_things(
-                "books", "book", ("genre", "genre", "crime poetry travel history science"), ("pages", "number of pages", 60, 20)
+                "books",
+                "book",
+                ("genre", "genre", "crime poetry travel history science"),
+                ("pages", "number of pages", 60, 20),
             ),
             ("loans", "loan"),
             ("branch", "branch", "north south east west centre"),
@@ -196,11 +201,12 @@ DOMAINS: Mapping[str, Domain] = {
         ),
         _make_domain(
             "school",
-            _make_people(
-                "students", "student", ("house", "house", "oak elm ash birch"), ("credits", "credits", 0, 10)
-            ),
+            _make_people("students", "student", ("house", "house", "oak elm ash birch"), ("credits", "credits", 0, 10)),
             _make_things(
-                "courses", "course", ("subject", "subject", "music algebra biology drama latin"), ("seats", "seats", 4, 2)
+                "courses",
+                "course",
+                ("subject", "subject", "music algebra biology drama latin"),
+                ("seats", "seats", 4, 2),
             ),
             ("enrolments", "enrolment"),
             ("term", "term", "autumn winter spring summer holiday"),
@@ -212,7 +218,10 @@ DOMAINS: Mapping[str, Domain] = {
         _make_domain(
             "bank",
             _make_people(
-                "clients", "client", ("segment", "segment", "private business public young"), ("score", "score", 100, 25)
+                "clients",
+                "client",
+                ("segment", "segment", "private business public young"),
+                ("score", "score", 100, 25),
             ),
             _make_things(
                 "branches", "branch", ("region", "region", "coast hills plain valley islands"), ("staff", "staff", 2, 2)
@@ -326,7 +335,8 @@ def _insert(table: str, columns: int) -> str:
 
 
 class Volume(NamedTuple):
-    """The number of rows of each table, and the different numbers, choices and days that occur in them."""
+    """The number of rows of each table, of different numbers in a column, the share of empty values where there can be
+    some, how unequally frequent choices are, and the days of a year that occur."""
 
     people: int
     things: int
@@ -334,6 +344,7 @@ class Volume(NamedTuple):
     levels: int = LEVELS
     empty: float = 0.3
     skew: float = 0.0
+    days: tuple[str, ...] = ("01-01", "02-17", "03-09", "05-28", "07-01", "08-20", "10-11", "12-31")
 
 
 NAME_STARTS = split_words("Ab Bel Cor Da El Fa Go Hal Il Jo Ka Lu Mi Na Or Pe Ra Su Ti Ve")
@@ -363,7 +374,9 @@ def _draw_column(column: Column, count: int, referred: int, volume: Volume, draw
         return list(range(1, count + 1))
     if column.kind == "name":
         parts = len(NAME_STARTS), len(NAME_MIDDLES), len(NAME_ENDS)
-        return [_write_name(number, *parts) for number in draw.permutation(parts[0] * parts[1] * parts[2])[:count].tolist()]
+        return [
+            _write_name(number, *parts) for number in draw.permutation(parts[0] * parts[1] * parts[2])[:count].tolist()
+        ]
     if column.kind == "choice":
         drawn: list[Any] = [column.values[place] for place in _draw_places(len(column.values), count, volume, draw)]
     elif column.kind == "reference":
@@ -373,9 +386,11 @@ def _draw_column(column: Column, count: int, referred: int, volume: Volume, draw
         stride = LEVELS // volume.levels
         drawn = [least + step * stride * place for place in draw.integers(volume.levels, count).tolist()]
     else:
-        months = draw.integers(48, count).tolist()
-        days = draw.integers(4, count).tolist()
-        drawn = [f"{(FIRST_DAY + m) // 12}-{m % 12 + 1:02d}-{(1, 9, 17, 28)[d]:02d}" for m, d in zip(months, days, strict=True)]
+        years, days = (
+            draw.integers(LAST_YEAR - FIRST_YEAR, count).tolist(),
+            draw.integers(len(volume.days), count).tolist(),
+        )
+        drawn = [f"{FIRST_YEAR + year}-{volume.days[day]}" for year, day in zip(years, days, strict=True)]
     if column.nullable:
         missing = draw.uniform(count) < volume.empty
         drawn = [None if none else value for value, none in zip(drawn, missing.tolist(), strict=True)]
@@ -385,10 +400,10 @@ def _draw_column(column: Column, count: int, referred: int, volume: Volume, draw
 def _draw_places(choices: int, count: int, volume: Volume, draw: Stream) -> list[int]:
     """Numbers below `choices`; with a skew the ones that come first in an order of their own are more frequent."""
     if not volume.skew:
-        return draw.integers(choices, count).tolist()
+        return list(draw.integers(choices, count).tolist())
     order = draw.permutation(choices)
     places = (choices * draw.uniform(count) ** (1.0 + volume.skew)).astype(int)
-    return order[places].tolist()
+    return list(order[places].tolist())
 
 
 def _write_name(number: int, starts: int, middles: int, ends: int) -> str:

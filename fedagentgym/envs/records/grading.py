@@ -1,14 +1,14 @@
 """Comparison of query results, as graders of SQL compare them.
 
-Rows are compared as a multiset, and in their order only if the question asks for one. Numbers are equal within a tolerance, whether
-integer or not; texts are equal as they are; an empty value equals an empty value. Columns may come in another order, the same on
-every database: a question does not say which column is the first.
+Rows are compared as a multiset, and in their order only if the question asks for one. Numbers are equal within a
+tolerance, whether integer or not; texts are equal as they are; an empty value equals an empty value. Columns may come
+in another order, the same on every database: a question does not say which column is the first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -19,6 +19,7 @@ TOLERANCE = 1e-6
 MOST_PERMUTED = 4
 """Columns up to which their order is free."""
 Row = tuple[Any, ...]
+ColumnOrders = tuple[tuple[int, ...], ...]
 
 
 def match_results(golds: Sequence[Result], given: Sequence[Result], *, ordered: bool) -> bool:
@@ -28,19 +29,20 @@ def match_results(golds: Sequence[Result], given: Sequence[Result], *, ordered: 
     >>> match_results([gold], [given], ordered=False), match_results([gold], [given], ordered=True)
     (True, False)
     """
-    return any(
-        all(_match(gold.rows, _pick(one, order), ordered) for gold, one in zip(golds, given, strict=True))
-        for order in list_column_orders(golds, given)
-    )
+    orders: ColumnOrders | None = None
+    for gold, one in zip(golds, given, strict=True):
+        orders = keep_orders(orders, gold, one, ordered=ordered)
+    return orders is None or bool(orders)
 
 
-def list_column_orders(golds: Sequence[Result], given: Sequence[Result]) -> Iterable[tuple[int, ...]]:
-    """The orders of the given columns that can be meant."""
-    widths = {len(result.columns) for result in (*golds, *given)}
-    if len(widths) != 1:
+def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ordered: bool) -> ColumnOrders:
+    """Those of the orders of columns in which a result is the gold's; `None` stands for all that there are."""
+    if len(gold.columns) != len(given.columns):
         return ()
-    columns = range(widths.pop())
-    return permutations(columns) if len(columns) <= MOST_PERMUTED else (tuple(columns),)
+    if orders is None:
+        columns = range(len(gold.columns))
+        orders = tuple(permutations(columns)) if len(columns) <= MOST_PERMUTED else (tuple(columns),)
+    return tuple(order for order in orders if _match(gold.rows, _pick(given, order), ordered))
 
 
 def _pick(result: Result, order: Sequence[int]) -> list[Row]:
@@ -52,7 +54,9 @@ def _match(gold: list[Row], given: list[Row], ordered: bool) -> bool:
         return False
     if not ordered:
         gold, given = sorted(gold, key=_sort_key), sorted(given, key=_sort_key)
-    return all(_equal_values(one, other) for rows in zip(gold, given, strict=True) for one, other in zip(*rows, strict=True))
+    return all(
+        _equal_values(one, other) for rows in zip(gold, given, strict=True) for one, other in zip(*rows, strict=True)
+    )
 
 
 def _sort_key(row: Row) -> tuple[Any, ...]:

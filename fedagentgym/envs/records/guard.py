@@ -1,34 +1,41 @@
-"""Queries of strangers on a SQLite database: read-only, within limits of work, time, memory and rows, one sentence for every fault.
+"""Queries of strangers on a SQLite database: read-only, within limits of work, time, memory and rows, one sentence for
+every fault.
 
-1. The text is looked at first: its length, and how often its common table expressions expand when SQLite prepares it, which nothing
-   can interrupt.
+1. The text is looked at first: its length, and how often its common table expressions expand when SQLite prepares it,
+   which nothing can interrupt.
 2. SQLite's authorizer lets a statement read the tables of this database and call functions of a list, and nothing else.
-3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor time beside it
-   is for statements whose steps are slow.
-4. Texts and rows have a limited length, and what does not fit into a small cache goes to temporary files, so memory is limited too.
+3. A budget of virtual machine steps ends what runs too long. It is the same on every machine; the limit of processor
+   time beside it is for statements whose steps are slow.
+4. Texts and rows have a limited length, and what does not fit into a small cache goes to temporary files, so memory is
+   limited too.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import DataError, is_clean_text
+from fedagentgym.base.files import format_path
+from fedagentgym.base.streams import Stream
+from fedagentgym.envs.reasoning.generators.problems import split_words
 
-MOST_STEPS, MOST_SECONDS = 2_000_000, 0.1
+MOST_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
+MOST_GOLD_STEPS, MOST_GOLDS = 2_000_000_000, 512
 MOST_ROWS, MOST_TEXT = 5_000, 4_000
 LONGEST_CELL = {"generated": 2_000, "own": 60_000}
 """Bytes of a value or row, in generated databases and in files of one's own."""
 MOST_EXPANDED = 60
 """References to tables and common table expressions when all of these are written out."""
 CALL_EVERY = 1_000
+ALLOWED: int = sqlite3.SQLITE_OK
+REFUSED: int = sqlite3.SQLITE_DENY
 CACHE_KIB = 4_000
 LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 4 * MOST_TEXT,
@@ -44,31 +51,23 @@ LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 FUNCTIONS = frozenset(
-    """abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank first_value floor glob group_concat hex
-    ifnull iif instr julianday lag last_value lead length like lower ltrim max min mod nth_value ntile nullif percent_rank pow power
-    rank replace round row_number rtrim sign sqrt strftime string_agg substr substring sum time total trim typeof unicode
-    upper""".split()
+    split_words(
+        """
+    abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank first_value floor glob
+    group_concat hex ifnull iif instr julianday lag last_value lead length like lower ltrim max min mod
+    nth_value ntile nullif percent_rank pow power rank replace round row_number rtrim sign sqrt strftime
+    string_agg substr substring sum time total trim typeof unicode upper
+    """
+    )
 )
-_NAMES = {
-    getattr(sqlite3, name): text
-    for name, text in {
-        "SQLITE_ATTACH": "attach a database",
-        "SQLITE_DETACH": "detach a database",
-        "SQLITE_PRAGMA": "read or set a pragma",
-        "SQLITE_INSERT": "insert rows",
-        "SQLITE_UPDATE": "change rows",
-        "SQLITE_DELETE": "delete rows",
-        "SQLITE_TRANSACTION": "begin or end a transaction",
-        "SQLITE_SAVEPOINT": "set a savepoint",
-    }.items()
-}
-_MASTER = frozenset(("sqlite_master", "sqlite_schema"))
-_TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL
-)
-_NOW = re.compile(
-    r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)", re.IGNORECASE
-)
+_NAMES = { getattr(sqlite3,
+    name): text for name, text in { "SQLITE_ATTACH": "attach a database", "SQLITE_DETACH": "detach a database",
+    "SQLITE_PRAGMA": "read or set a pragma", "SQLITE_INSERT": "insert rows", "SQLITE_UPDATE": "change rows",
+    "SQLITE_DELETE": "delete rows", "SQLITE_TRANSACTION": "begin or end a transaction", "SQLITE_SAVEPOINT": "set a
+    savepoint", }.items() } _MASTER = frozenset(("sqlite_master", "sqlite_schema")) _TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL )
+    _NOW = re.compile( r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)",
+    re.IGNORECASE )
 
 
 class QueryError(Exception):
@@ -83,22 +82,31 @@ class Result(NamedTuple):
 
 
 class Budget:
-    """What one action may spend, over all databases that it reads."""
+    """The steps and the processor time that one action may spend, over all databases that it reads."""
 
-    def __init__(self, steps: int = MOST_STEPS, seconds: float = MOST_SECONDS) -> None:
-        self.steps, self.end = steps, time.thread_time() + seconds
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self.steps, self.seconds, self._end = steps, steps / STEPS_PER_SECOND, 0.0
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Count the time of what is done inside."""
+        self._end = time.thread_time() + self.seconds
+        try:
+            yield
+        finally:
+            self.seconds = self._end - time.thread_time()
 
     def spend(self) -> bool:
         """Take a portion of steps; True if nothing is left."""
         self.steps -= CALL_EVERY
-        return self.steps < 0 or time.thread_time() > self.end
+        return self.steps < 0 or time.thread_time() > self._end
 
 
 class Database:
     """A database that strangers query."""
 
     def __init__(self, connection: sqlite3.Connection, longest: int) -> None:
-        self._connection, self._lock, self._process = connection, threading.Lock(), os.getpid()
+        self._connection, self._lock = connection, threading.Lock()
         connection.execute("PRAGMA query_only = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA temp.cache_size = -{CACHE_KIB}")
@@ -108,12 +116,13 @@ class Database:
         for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: longest}.items():
             connection.setlimit(limit, value)
         self._refused = ""
+        self._golds: dict[str, Result] = {}
         connection.set_authorizer(self._authorize)
 
     @classmethod
     def build(cls, statements: Iterable[str], inserts: Iterable[tuple[str, Sequence[Any]]]) -> Database:
         """A database in memory."""
-        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        connection = connect_memory()
         for statement in statements:
             connection.execute(statement)
         for statement, rows in inserts:
@@ -124,13 +133,36 @@ class Database:
     def open(cls, path: Path) -> Database:
         """A file, which is not changed, nor anything beside it."""
         try:
-            connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False, isolation_level=None
-            )
-            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            return cls(connect_file(path), LONGEST_CELL["own"])
+        except sqlite3.Error as error:
+            raise DataError(f"cannot read {format_path(path)} as a SQLite database: {error}") from error
+
+    @classmethod
+    def copy(cls, path: Path, share: float, draw: Stream, most: int) -> Database | None:
+        """A copy of a file in memory in which each row is kept with a probability; None if it has more than `most` rows."""
+        try:
+            file, connection = connect_file(path), connect_memory()
+            with closing(file):
+                tables = [
+                    name.replace('"', '""')
+                    for (name,) in file.execute(
+                        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+                    )
+                    if not name.startswith("sqlite_")
+                ]
+                if sum(file.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in tables) > most:
+                    return None
+                file.backup(connection)
+            connection.execute("PRAGMA foreign_keys = OFF")
+            for table in tables:
+                with suppress(sqlite3.OperationalError):  # a table without row numbers stays as it is
+                    rows = [row for (row,) in connection.execute(f'SELECT rowid FROM "{table}" ORDER BY rowid')]
+                    dropped = draw.uniform(len(rows)) >= share
+                    gone = [(row,) for row, drop in zip(rows, dropped.tolist(), strict=True) if drop]
+                    connection.executemany(f'DELETE FROM "{table}" WHERE rowid = ?', gone)
             return cls(connection, LONGEST_CELL["own"])
         except sqlite3.Error as error:
-            raise DataError(f"cannot read {path} as a SQLite database: {error}") from error
+            raise DataError(f"cannot copy the SQLite database {format_path(path)}: {error}") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -144,10 +176,11 @@ class Database:
             self._connection.set_progress_handler(spent.spend, CALL_EVERY)
             cursor = self._connection.cursor()
             try:
-                cursor.execute(sql)
+                with spent.spending():
+                    cursor.execute(sql)
+                    rows = cursor.fetchmany(most + 1)
                 if cursor.description is None:
                     raise QueryError("There is no SELECT statement .")
-                rows = cursor.fetchmany(most + 1)
                 columns = tuple(str(column[0]) for column in cursor.description)
             except MemoryError:
                 raise QueryError("The query takes too much memory .") from None
@@ -160,23 +193,35 @@ class Database:
             raise QueryError(f"The query has more than {most} rows .")
         return Result(columns, rows)
 
-    def _authorize(self, action: int, first: str | None, second: str | None, database: str | None, by: str | None) -> int:
+    def query_trusted(self, text: str) -> Result:
+        """The rows of a gold query, which may take long; the last ones are remembered."""
+        if text not in self._golds:
+            if len(self._golds) >= MOST_GOLDS:
+                self._golds.pop(next(iter(self._golds)))
+            self._golds[text] = self.query(text, Budget(MOST_GOLD_STEPS))
+        return self._golds[text]
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, database: str | None, by: str | None
+    ) -> int:
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
-            return sqlite3.SQLITE_OK
+            return ALLOWED
         if action == sqlite3.SQLITE_READ and (first or "").lower() in self._readable:
-            return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_READ and not second:  # a common table expression or subquery of which no column is read
-            return sqlite3.SQLITE_OK
+            return ALLOWED
+        if (
+            action == sqlite3.SQLITE_READ and not second
+        ):  # a common table expression or subquery of which no column is read
+            return ALLOWED
         if action == sqlite3.SQLITE_FUNCTION:
             if (second or "").lower() in FUNCTIONS:
-                return sqlite3.SQLITE_OK
+                return ALLOWED
             self._refused = f"The function {shorten(second or '', 40)} is not available ."
         elif action == sqlite3.SQLITE_READ:
             self._refused = f"The table {shorten(first or '', 40)} cannot be read ."
         else:
             does = "change the database" if first in _MASTER else _NAMES.get(action, "change the database")
             self._refused = f"A query only reads : this one would {does} ."
-        return sqlite3.SQLITE_DENY
+        return REFUSED
 
     def _explain(self, error: Exception) -> str:
         said = " ".join(str(error).split())
@@ -189,6 +234,18 @@ class Database:
         if "too big" in said:
             return "A text in the query is too long ."
         return f"SQL error : {shorten(said, 160)}"
+
+
+def connect_memory() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+
+
+def connect_file(path: Path) -> sqlite3.Connection:
+    """A connection that reads a file and leaves it, and what is beside it, as they are."""
+    address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return connection
 
 
 def shorten(text: str, most: int) -> str:
@@ -216,8 +273,8 @@ def check_text(text: str) -> str:
 
 
 def count_expanded(sql: str) -> int:
-    """The places at which tables may be named when every common table expression is written out: an upper limit, found without
-    preparing the statement.
+    """The places at which tables may be named when every common table expression is written out: an upper limit, found
+    without preparing the statement.
 
     >>> count_expanded("SELECT * FROM a JOIN b"), count_expanded("WITH c AS (SELECT 1 FROM a, b) SELECT * FROM c, c")
     (2, 7)
@@ -239,7 +296,8 @@ def count_expanded(sql: str) -> int:
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
     """The weight of a part: a place for every `from` and `join`, and the whole expression where one is named."""
     return sum(
-        weights.get(token, 0) if token in weights and token != own else token in ("from", "join", "select") for token in tokens
+        weights.get(token, 0) if token in weights and token != own else token in ("from", "join", "select")
+        for token in tokens
     )
 
 
@@ -268,6 +326,6 @@ def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _unquote(token: str) -> str:
-    if token[0] in "\"`[":
+    if token[0] in '"`[':
         return token[1:-1].replace(token[0] * 2, token[0]).lower()
     return token.lower()

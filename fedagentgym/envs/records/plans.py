@@ -1,7 +1,7 @@
 """Queries as plain values: written for the names of any site, clause by clause, and changed into wrong ones.
 
-A `Plan` names columns by their paths in the domain (`loans.branch`). `write_clauses` gives its clauses in the order in which they
-are written, with the joins that the site's tables need; `write_query` joins them into one statement.
+A `Plan` names columns by their paths in the domain (`loans.branch`). `write_clauses` gives its clauses in the order in
+which they are written, with the joins that the site's tables need; `write_query` joins them into one statement.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _list_columns(plan: Plan) -> Iterator[str]:
 
 
 def rate_plan(plan: Plan) -> int:
-    """Hardness by structure: a point for each join, further condition, group, having, order and distinct, two for an inner plan."""
+    """Hardness by structure: a point for each join, further condition, group, having, order and distinct, two for an
+    inner plan."""
     inner = sum(2 + rate_plan(one.inner) for one in plan.where if one.inner is not None)
     return (
         len(plan.joins)
@@ -169,7 +170,8 @@ AGGREGATES = ("sum", "avg", "max", "min")
 
 
 def mutate_plan(plan: Plan, domain: Domain) -> list[Plan]:
-    """Plans with one change in a join, condition, aggregate, order, limit, distinct, column or group; each differs from the plan."""
+    """Plans with one change in a join, condition, aggregate, order, limit, distinct, column or group; each differs from
+    the plan."""
     made: list[Plan] = []
     for at, join in enumerate(plan.joins):
         made.append(plan._replace(joins=_put(plan.joins, at, misjoin(join))))
@@ -225,7 +227,9 @@ def _change_condition(condition: Condition, domain: Domain) -> list[Condition]:
     if column.kind == "number" and isinstance(condition.value, int):
         changed += [condition._replace(value=condition.value + way * column.values[1]) for way in (1, -1)]
     if condition.inner is not None:
-        changed += [condition._replace(inner=inner) for inner in mutate_plan(condition.inner, domain) if _keeps_shape(inner)]
+        changed += [
+            condition._replace(inner=inner) for inner in mutate_plan(condition.inner, domain) if _keeps_shape(inner)
+        ]
     return changed
 
 

@@ -1,7 +1,7 @@
 """Questions by template: a sentence in the words of a domain, and the plan that answers it in a site's house.
 
-A *house* is a site's convention, which no schema shows: what makes a person `active`, and which column is meant by the amount of an
-event. Questions are the same in all houses; plans differ where a question names one of the two.
+A *house* is a site's convention, which no schema shows: what makes a person `active`, and which column is meant by the
+amount of an event. Questions are the same in all houses; plans differ where a question names one of the two.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 from fedagentgym.base.errors import DataError, show_value
-from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
+from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.records.domains import DOMAINS, Domain, Schema, Table
+from fedagentgym.envs.records.domains import DOMAINS, Domain, Naming, Schema, Table
 from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan, write_query
 
 HOUSES = 3
 Size = Literal["tiny", "default"]
-THRESHOLDS = (3, 6, 9, 12, 15, 18, 21)
+THRESHOLDS = (3, 6, 9, 12, 15, 18)
 """The places of a column's numbers that questions compare with; every volume of rows has numbers there."""
 OPERATORS = {"above": ">", "below": "<", "at least": ">=", "at most": "<="}
 YEARS = (2021, 2022, 2023, 2024)
@@ -29,8 +29,8 @@ LATE = "2023-07-01"
 class RecordsTask(NamedTuple):
     """A task's payload: the database (a domain, or the name of a file), the kind of query, the question, and the gold.
 
-    The gold of a generated question is its `template` with the `values` in it; that of a loaded one is `query`, whose rows are
-    compared in their order if `ordered`.
+    The gold of a generated question is its `template` with the `values` in it; that of a loaded one is `query`, whose
+    rows are compared in their order if `ordered`.
     """
 
     database: str
@@ -187,18 +187,17 @@ def _ask_join(role: str, domain: Domain, house: int, value: Value, *values: Valu
     return Asked(text, Plan(events.name, (COUNT,), (_meet(domain, table),), where))
 
 
-def _ask_group(domain: Domain, house: int, aggregate: Value, town: Value, *values: Value) -> Asked:
+def _ask_group(domain: Domain, house: int, aggregate: Value, *values: Value) -> Asked:
     people, events = domain.people, domain.events
     channel, number = _find_choice(events, 0), events.get(_first(events, "number"))
-    theirs, own = _choose(people, "town", town), _compare(events, number.name, *values)
+    theirs = _describe(people, 0, *values)
     text = (
-        f"For each {channel.phrase} of the {events.name} {own.text} of {people.name} {theirs.text} , give the {channel.phrase} and"
-        f" the {aggregate} {number.phrase} ."
+        f"For each {channel.phrase} of the {events.name} of {people.name} {theirs.text} , give the {channel.phrase} and the"
+        f" {aggregate} {number.phrase} ."
     )
     path = f"{events.name}.{channel.name}"
     select = (Term(path), Term(f"{events.name}.{number.name}", AGGREGATES[str(aggregate)]))
-    where = (*own.conditions, *theirs.conditions)
-    return Asked(text, Plan(events.name, select, (_meet(domain, people),), where, (path,)))
+    return Asked(text, Plan(events.name, select, (_meet(domain, people),), theirs.conditions, (path,)))
 
 
 def _ask_having(role: str, domain: Domain, house: int, least: Value, *values: Value) -> Asked:
@@ -226,9 +225,7 @@ def _ask_top(
     return Asked(text, Plan(table.name, select, where=part.conditions, order=order, limit=int(count)))
 
 
-def _ask_nested(
-    domain: Domain, house: int, comparison: Value, value: Value, status: Value, inner: Value
-) -> Asked:
+def _ask_nested(domain: Domain, house: int, comparison: Value, value: Value, status: Value, inner: Value) -> Asked:
     people = domain.people
     number, grade = people.get(_first(people, "number")), _grade(people)
     part = _join_parts(_choose(people, "town", value), _choose(people, "status", status))
@@ -420,3 +417,28 @@ def _can_ask(task: RecordsTask) -> bool:
 def strip_task(payload: Any) -> RecordsTask:
     """The task without its gold."""
     return parse_task(payload)._replace(template="", values=(), query="", ordered=False)
+
+
+SQL_WORDS = """SELECT DISTINCT FROM JOIN ON WHERE AND GROUP BY HAVING ORDER DESC LIMIT IS NOT NULL IN count avg sum max
+    min active"""
+
+
+@lru_cache(maxsize=2)
+def list_words(size: Size) -> tuple[str, ...]:
+    """Texts with every word of the questions, and of the names and clauses at every site."""
+    texts: dict[str, None] = dict.fromkeys(
+        ["SELECT", "DISTINCT", "FROM", "JOIN", "ON", "WHERE", "AND", "GROUP", "BY", "HAVING", "ORDER", "DESC", "LIMIT",
+        "IS", "NOT", "NULL", "IN", "count", "avg", "sum", "max", "min", "active"] ) texts |= dict.fromkeys((*AGGREGATES,
+        *" ".join(OPERATORS).split())) for name in DOMAINS_OF[size]: domain = DOMAINS[name] texts |=
+        dict.fromkeys((name, domain.amount)) for table in domain.tables.values(): texts |= dict.fromkeys((table.noun,
+        *table.noun.split())) for column in table.columns: texts |= dict.fromkeys((column.phrase, *(value for value in
+        column.values if isinstance(value, str)))) for style in ("plain", "short", "long"): schema = Schema(domain,
+        Naming(style, True)) texts |= dict.fromkeys(schema.make_statements()) for kind in
+        list_kinds(size): texts |= dict.fromkeys(_take_first(form).question for form in list_forms(name, kind, size))
+        return tuple(texts)
+
+
+def _take_first(form: Form[RecordsTask]) -> RecordsTask:
+    task = form.make_problem(0)
+    assert task is not None
+    return task

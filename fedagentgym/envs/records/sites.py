@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable
 from threading import RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedagentgym.envs.records.domains import DOMAINS, LEVELS, Domain, Naming, Schema, Volume, draw_rows
+from fedagentgym.envs.records.domains import DOMAINS, LEVELS, Naming, Schema, Volume, draw_rows
 from fedagentgym.envs.records.guard import Database
 from fedagentgym.envs.records.questions import Size
 
 OWN_VOLUME = {"default": Volume(800, 240, 4000), "tiny": Volume(60, 30, 240, 8)}
-CHECKS = {"default": 24, "tiny": 8}
+CHECKS = {"default": 60, "tiny": 24}
 """The number of other databases on which an answer is compared with the gold."""
 MOST_SITES = 64
-_sites: OrderedDict[tuple[int, Site], tuple[Database, ...]] = OrderedDict()
-_lock = RLock()
+"""Sites and sets of checks that are kept."""
 
 
 class Site(NamedTuple):
@@ -34,22 +33,36 @@ class Site(NamedTuple):
         return Schema(DOMAINS[self.domain], self.naming)
 
 
-def open_databases(site: Site) -> tuple[Database, ...]:
-    """The site's own database, and after it those on which answers are checked, which do not depend on the population."""
-    key = os.getpid(), site  # a connection belongs to the process that opened it
+_databases: OrderedDict[tuple[Any, ...], tuple[Database, ...]] = OrderedDict()
+_lock = RLock()
+
+
+def remember(key: tuple[Any, ...], make: Callable[[], tuple[Database, ...]]) -> tuple[Database, ...]:
+    """Databases that were made under this key in this process: a connection belongs to the process that opened it."""
+    own = os.getpid(), *key
     with _lock:
-        if key not in _sites:
-            own = DOMAINS[site.domain]
-            made = [_build(own, site, find_volume(site), site.seed, "site", site.population)]
-            made += [
-                _build(own, site, find_check_volume(site.size, number), site.seed, "check", number)
-                for number in range(CHECKS[site.size])
-            ]
-            _sites[key] = tuple(made)
-            while len(_sites) > MOST_SITES:
-                _sites.popitem(last=False)
-        _sites.move_to_end(key)
-        return _sites[key]
+        if own not in _databases:
+            _databases[own] = make()
+            while len(_databases) > MOST_SITES:
+                _databases.popitem(last=False)
+        _databases.move_to_end(own)
+        return _databases[own]
+
+
+def open_site(site: Site) -> Database:
+    """The site's own database."""
+    return remember(("site", site), lambda: (build_database(site, find_volume(site), "site", site.population),))[0]
+
+
+def open_checks(site: Site) -> tuple[Database, ...]:
+    """The databases on which answers are checked, which do not depend on the population."""
+    same = site._replace(population=0)
+
+    def make() -> tuple[Database, ...]:
+        numbers = range(CHECKS[site.size])
+        return tuple(build_database(same, find_check_volume(site.size, number), "check", number) for number in numbers)
+
+    return remember(("checks", same), make)
 
 
 def find_volume(site: Site) -> Volume:
@@ -61,32 +74,23 @@ def find_volume(site: Site) -> Volume:
 
 
 def find_check_volume(size: Size, number: int) -> Volume:
-    """The volume of a database for checks: small ones of many shapes, so that bounds, ties and empty groups are met.
+    """The volume of a database for checks: of many shapes, so that bounds, ties and empty groups are met.
 
-    In some of them all numbers are equal, in others a few numbers occur again and again.
+    Two of three are small, with few different numbers, and days around the turn of the year; in some of them all
+    numbers are equal. The third is larger, and has every number.
     """
-    scale = 1 if size == "default" else 2
-    people = (24, 40, 60, 90, 16, 130)[number % 6] // scale + 8
-    events = (60, 140, 90, 260, 40, 200)[number % 6] // scale + 16
-    levels = (8, LEVELS, 8, 4, 8, 2)[number % 6] if number % 8 != 7 else 1
-    skew = (0.0, 1.0, 0.0, 2.0)[number // 2 % 4]
-    return Volume(people, people // 2 + 10, events, levels, (0.3, 0.6, 0.15)[number % 3], skew)
+    round_, which = divmod(number, 3)
+    skew, empty = (0.0, 1.0, 0.0, 2.0)[round_ % 4], (0.3, 0.6, 0.15)[round_ % 3]
+    if which == 2:
+        shrink = round_ % 3 + (1 if size == "default" else 3)
+        return Volume(500 // shrink, 200 // shrink, 2000 // shrink, LEVELS, empty, skew / 2)
+    people, events = (32, 48, 68, 98, 130)[round_ % 5], (60, 140, 90, 260, 200)[round_ % 5]
+    levels = (8, LEVELS, LEVELS, 4, 8, LEVELS, 1, LEVELS)[(2 * round_ + which) % 8]
+    return Volume(people, people // 2 + 10, events, levels, empty, skew, ("01-01", "01-01", "07-01", "12-31"))
 
 
-def _build(domain: Domain, site: Site, volume: Volume, *path: int | str) -> Database:
-    rows = draw_rows(domain, volume, site.seed, "records", domain.name, *path)
-    return Database.build(site.schema.make_statements(), site.schema.make_inserts(rows))
-
-
-def close_sites() -> None:
-    """Forget the databases of this process."""
-    with _lock:
-        for databases in _sites.values():
-            for database in databases:
-                database.close()
-        _sites.clear()
-
-
-def describe_database(database: Database) -> Sequence[str]:
-    """The names of the tables."""
-    return tuple(database.statements)
+def build_database(site: Site, volume: Volume, *path: int | str) -> Database:
+    """A database with a site's tables; the path names its rows."""
+    schema = site.schema
+    rows = draw_rows(schema.domain, volume, site.seed, "records", site.domain, *path)
+    return Database.build(schema.make_statements(), schema.make_inserts(rows))

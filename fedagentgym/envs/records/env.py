@@ -1,0 +1,454 @@
+"""`fedagentgym/Records-v0`: questions over a site's SQLite database, in several turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.streams import derive
+from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
+from fedagentgym.envs.options import EnvOptions, local, play, task
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.protocols import Expert, Handicap
+from fedagentgym.envs.reasoning.pools import PoolGenerator
+from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
+from fedagentgym.envs.records.domains import Naming, Schema
+from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
+from fedagentgym.envs.records.guard import MOST_STEPS, Budget, Database, QueryError, Result, shorten
+from fedagentgym.envs.records.loading import load_records, open_copies, open_file
+from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, join_clauses, write_clauses, write_query
+from fedagentgym.envs.records.questions import (
+    DOMAINS_OF,
+    HOUSES,
+    RecordsTask,
+    find_plan,
+    list_words,
+    make_cells,
+    parse_task,
+    rate_task,
+    strip_task,
+)
+from fedagentgym.envs.records.sites import Site, open_checks, open_site
+from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.variants import ChosenVariant, ClientVariant, Variant
+from fedagentgym.envs.view import Episode, View
+
+GENERATOR_VERSION = 1
+SIZES: Mapping[str, Mapping[str, int]] = {
+    "default": {"train": 8_000, "val": 500, "test": 1_000, "warmup": 2_000},
+    "tiny": {"train": 1_200, "val": 180, "test": 300, "warmup": 600},
+}
+MOST_CELL, MOST_SHOWN = 60, 4_000
+DESCRIBE, QUERY, ANSWER = "describe", "query", "answer"
+CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
+_CALL = re.compile(r"\s*(describe|query|answer)\s*\[(.*)\]\s*", re.DOTALL)
+RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
+UNKNOWN, NOTHING = "That is not understood .", "Nothing is chosen ."
+NOT_EXECUTED, EXECUTED = {"executes": 0.0}, {"executes": 1.0}
+RIGHT_WAY = "right"
+
+
+# ---- how clients differ -----------------------------------------------------------------------------------------------
+
+
+class OwnSchema(ClientVariant):
+    """The names of the site's tables and columns, and whether each table's later columns are in a second one."""
+
+    style: Literal["plain", "short", "long"]
+    split: bool
+
+
+class SchemaVariant(ChosenVariant):
+    """Every client names its tables and columns otherwise, and some keep a part of each table in a second one."""
+
+    kind = "schema"
+    client_variant = OwnSchema
+    possibilities = tuple(
+        OwnSchema(style=style, split=split) for split in (False, True) for style in ("plain", "short", "long")
+    )
+
+
+class OwnRows(ClientVariant):
+    """A population: other people, things and events, with other frequencies."""
+
+    population: int = Field(ge=1, strict=True)
+
+
+class RowsVariant(Variant):
+    """Every client has another population; answers are the same queries."""
+
+    kind = "rows"
+    client_variant = OwnRows
+
+    def draw(self, seed: int, client: int) -> OwnRows:
+        return OwnRows(population=1 + derive(seed, "world", self.kind, client) % 1_000_000_000)
+
+
+class OwnRules(ClientVariant):
+    """A house: its convention about active people and about amounts."""
+
+    house: int = Field(ge=0, lt=HOUSES, strict=True)
+
+
+class RulesVariant(ChosenVariant):
+    """Who is active and which column holds the amount differs between clients; only answers tell."""
+
+    kind = "rules"
+    client_variant = OwnRules
+    possibilities = tuple(OwnRules(house=house) for house in range(HOUSES))
+
+
+# ---- the environment --------------------------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """A running episode: the task, the clauses that were chosen, the number of actions, and the end."""
+
+    task: RecordsTask
+    clauses: tuple[str, ...] = ()
+    turn: int = 0
+    over: bool = False
+
+
+class RecordsOptions(EnvOptions):
+    """The databases and questions, and how queries are run."""
+
+    size: Literal["default", "tiny"] = task(
+        "default",
+        description="default: five domains, thousands of rows, free SQL; tiny: three domains, queries chosen clause by
+        clause", ) categories: Literal["domain", "kind"] = task( "domain", description="the categories of the tasks: the
+        domain or database, or the kind of query" ) seed: int = task(0, description="seed of the rows, and of the order
+        of the questions") train_tasks: int | None = task( None, ge=1, description="number of training tasks; null: as
+        many as there are usually" ) data: str | None = local( None, description="folder of your own: Spider's or BIRD's
+        layout, or SQLite files with a questions.jsonl; null: generated" " databases", ) work: int = play( MOST_STEPS //
+        1_000_000, ge=1, le=10_000, description="million steps of SQLite's virtual machine that a query may take, and
+        thirtieths of a second", ) rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are
+        shown")
+
+
+class RecordsEnv(MisleadableEnv[RecordsOptions]):
+    """Answer questions over a site's own SQLite database.
+
+    **Tasks.** Generated: five domains (the categories; clinic, library, shop, school, bank), each with three tables and
+    thousands of rows, and twelve kinds of questions by template; `size="tiny"` has three domains and six kinds. Loaded:
+    `data=` a folder of databases with questions.
+    **Actions.** `describe[table]`, `query[SELECT ...]` and, at last, `answer[SELECT ...]`: the answer is a query. With
+    `size="tiny"` a query is chosen clause by clause, and `run`, `clear` and `submit` try, drop and answer it.
+    **Observations.** The question and the names of the tables; a table's definition and first rows; the rows of a
+    query, or one sentence about its fault.
+    **Reward.** 1 if the answer's rows are those of the right query on the site's database and on many others with the
+    same tables and other rows, else 0. Components: `accuracy/records`, `executes` (the query ran) and `brevity` (the
+    share of the turns that an answer left).
+    **Queries** run read-only: no statement but `SELECT`, functions of a list, and limits of length, steps, memory and rows.
+    **Variants.** `schema`: other names, and tables in two parts; `rows`: another population; `rules`: another
+    convention about who is active and which column holds the amount.
+    **Versions.** v0: first one.
+    """
+
+    id = "fedagentgym/Records-v0"
+    payload_type = RecordsTask
+    role = "You answer questions about the records of a site with SQL queries on its SQLite database."
+    action_help = (
+        "describe[table]: show the definition and the first rows of a table.\n"
+        "query[SELECT ...]: run a query and show its rows.\n"
+        "answer[SELECT ...]: give the query whose rows answer the question. This ends the task."
+    )
+    default_max_turns = 12
+    shares_pools = True
+    handicap: ClassVar[Handicap] = Handicap(error=0.25, turns=12)
+    variants = (SchemaVariant, RowsVariant, RulesVariant)
+    reward_names = ("accuracy/records", "executes", "brevity")
+
+    def set_up(self) -> None:
+        chosen, own = self.options, self.variant
+        self._loaded = chosen.data is not None
+        if self._loaded and chosen.size == "tiny":
+            raise OptionError("size=tiny is for generated databases: leave it out, or data=")
+        if self._loaded and isinstance(own, OwnSchema | OwnRows | OwnRules):
+            raise OptionError(
+                "the variants schema, rows and rules are for generated databases: leave them out, or data="
+            )
+        self._tiny = chosen.size == "tiny"
+        self._naming = Naming(own.style, own.split) if isinstance(own, OwnSchema) else Naming()
+        self._population = own.population if isinstance(own, OwnRows) else 0
+        self._house = own.house if isinstance(own, OwnRules) else 0
+        if self._tiny:
+            self.action_help = (
+                "Choose the clauses of a query one after the other, as they are listed.\n"
+                f"{RUN}: show the rows of the query.\n{CLEAR}: drop all clauses.\n{SUBMIT}: answer with the query."
+            )
+
+    def load_pool(self, split: str) -> TaskPool:
+        chosen = self.options
+        if chosen.data is not None:
+            return load_records(Path(chosen.data), split, self.splits, chosen.categories, self.id)
+        sizes = dict(SIZES[chosen.size])
+        if chosen.train_tasks is not None:
+            sizes["train"] = chosen.train_tasks
+        source = {"generator": "records", "version": GENERATOR_VERSION, "size": chosen.size, "seed": chosen.seed}
+        if chosen.categories != "domain":
+            source["categories"] = chosen.categories
+        cells = make_cells(chosen.size, chosen.seed, chosen.categories)
+        return PoolGenerator(self.id, cells, sizes, source, strip_task, rate_task).make_pool(split)
+
+    def get_verifier_version(self) -> str:
+        return RECORDS_VERIFIER_VERSION
+
+    def goal(self, task: Task) -> str:
+        return parse_task(task.payload).question
+
+    # ---- the course of an episode -------------------------------------------------------------------------------
+
+    def begin(self, task: Task, seed: int) -> tuple[State, View]:
+        record = parse_task(task.payload) if task.graded else strip_task(task.payload)
+        state = State(record)
+        said = " ".join(filter(None, (record.question, record.hint)))
+        if self._tiny:
+            return state, View(said, self._book(record).list_actions(()))
+        tables = ", ".join(self._open(record).statements)
+        return state, View(f"{said}\nTables: {tables}", CALLS)
+
+    def advance(self, state: State, action: str) -> tuple[State, View]:
+        if state.over:
+            return state, View(OVER, CALLS, done=True, valid=False)
+        state = state._replace(turn=state.turn + 1)
+        if self._tiny:
+            return self._choose(state, action.strip())
+        found = _CALL.fullmatch(action[: 4 * MOST_SHOWN])
+        if found is None:
+            return state, View(UNKNOWN, CALLS, valid=False)
+        name, argument = found.groups()
+        if name == ANSWER:
+            return self._answer(state, argument)
+        if name == QUERY:
+            said, rewards = self._show_query(state.task, argument)
+            return state, View(said, CALLS, rewards=rewards)
+        said, known = self._describe(state.task, argument.strip())
+        return state, View(said, CALLS, valid=known)
+
+    def _choose(self, state: State, action: str) -> tuple[State, View]:
+        """One action of the tiny form: a clause, or what is done with those there are."""
+        book = self._book(state.task)
+        allowed = book.list_actions(state.clauses)
+        if action not in allowed:
+            return state, View(UNKNOWN, allowed, valid=False)
+        if action == SUBMIT:
+            return self._answer(state, join_clauses(state.clauses))
+        if action == RUN:
+            said, rewards = self._show_query(state.task, join_clauses(state.clauses))
+            return state, View(said, allowed, rewards=rewards)
+        clauses = () if action == CLEAR else (*state.clauses, action)
+        said = join_clauses(clauses) or NOTHING
+        return state._replace(clauses=clauses), View(said, book.list_actions(clauses))
+
+    def _describe(self, task: RecordsTask, name: str) -> tuple[str, bool]:
+        database = self._open(task)
+        table = next((one for one in database.statements if one.lower() == name.lower()), None)
+        if table is None:
+            return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
+        quoted = '"' + table.replace('"', '""') + '"'
+        rows, _ = self._show_query(task, f"SELECT * FROM {quoted} LIMIT 3")
+        return f"{database.statements[table]}\n{rows}"[:MOST_SHOWN], True
+
+    def _show_query(self, task: RecordsTask, sql: str) -> tuple[str, Mapping[str, float]]:
+        try:
+            result = self._open(task).query(sql, self._make_budget())
+        except QueryError as error:
+            return str(error), NOT_EXECUTED
+        return write_result(result, self.options.rows_shown), EXECUTED
+
+    def _answer(self, state: State, sql: str) -> tuple[State, View]:
+        actions = CALLS if not self._tiny else self._book(state.task).list_actions(state.clauses)
+        try:
+            right = self._grade(state.task, sql)
+            said, rewards = RIGHT if right else WRONG, EXECUTED
+        except QueryError as error:
+            right, said, rewards = False, f"{WRONG} {error}", NOT_EXECUTED
+        paid = float(right)
+        brevity = max(0.0, 1.0 - state.turn / self.max_turns)
+        view = View(
+            said,
+            actions,
+            reward=paid,
+            score=paid,
+            success=right,
+            done=True,
+            rewards={**rewards, "accuracy/records": paid, "brevity": brevity},
+        )
+        return state._replace(over=True), view
+
+    def _grade(self, task: RecordsTask, sql: str) -> bool:
+        """Return whether a query has the gold's rows on the site's database and on all others; `QueryError` if it does
+        not run on the site's own."""
+        own = self._open(task)
+        given = own.query(sql, self._make_budget())
+        gold = self._find_gold(task)
+        if gold is None:
+            return False
+        ordered = task.ordered if self._loaded else bool(find_plan(task, self._house).order)
+        orders: ColumnOrders | None = keep_orders(None, self._run_gold(own, gold), given, ordered=ordered)
+        budget = self._make_budget()
+        for database in self._open_others(task) if orders else ():
+            try:
+                given = database.query(sql, budget)
+            except QueryError:
+                return False
+            orders = keep_orders(orders, self._run_gold(database, gold), given, ordered=ordered)
+            if not orders:
+                return False
+        return bool(orders)
+
+    def _make_budget(self) -> Budget:
+        return Budget(self.options.work * 1_000_000)
+
+    @staticmethod
+    def _run_gold(database: Database, gold: str) -> Result:
+        try:
+            return database.query_trusted(gold)
+        except QueryError as error:
+            raise DataError(f"the gold of a task does not run: {error} ({shorten(gold, 120)})") from error
+
+    def _find_gold(self, task: RecordsTask) -> str | None:
+        """The right query at this site; None for a task without its answer."""
+        if task.template and not self._loaded:
+            return write_query(find_plan(task, self._house), self._find_site(task.database).schema)
+        return task.query or None
+
+    # ---- databases ----------------------------------------------------------------------------------------------
+
+    def _find_site(self, domain: str) -> Site:
+        if domain not in DOMAINS_OF[self.options.size]:
+            raise DataError(
+                f"there is no domain {shorten(domain, 40)} here: known are {', '.join(DOMAINS_OF[self.options.size])}"
+            )
+        return Site(domain, self.options.size, self.options.seed, self._population, self._naming)
+
+    def _open(self, task: RecordsTask) -> Database:
+        if self.options.data is not None:
+            return open_file(Path(self.options.data), task.database)
+        return open_site(self._find_site(task.database))
+
+    def _open_others(self, task: RecordsTask) -> Sequence[Database]:
+        if self.options.data is not None:
+            return open_copies(Path(self.options.data), task.database)
+        return open_checks(self._find_site(task.database))
+
+    def _book(self, task: RecordsTask) -> ClauseBook:
+        return open_book(self._find_site(task.database).schema)
+
+    # ---- experts ------------------------------------------------------------------------------------------------
+
+    def vocabulary(self) -> Iterable[str]:
+        said = f"{RIGHT} {WRONG} {OVER} {UNKNOWN} {NOTHING} {RUN} {CLEAR} {SUBMIT} rows no NULL Tables"
+        return [*said.split(), DESCRIBE, QUERY, ANSWER, *list_words(self.options.size)]
+
+    def expert(self) -> Expert:
+        return RecordsExpert(self)
+
+    def list_procedures(self) -> Mapping[str, Procedures]:
+        """Every category with the misconceptions that change the query of one of its first questions."""
+        if self._loaded:
+            return {}
+        found: dict[str, Procedures] = {}
+        for cell in make_cells(self.options.size, self.options.seed, self.options.categories):
+            plans = [find_plan(cell.deck[number], self._house) for number in range(3)]
+            others = [
+                name for name, mislead in MISCONCEPTIONS.items() if any(mislead(plan) is not None for plan in plans)
+            ]
+            known = found[cell.category].others if cell.category in found else ()
+            found[cell.category] = Procedures(RIGHT_WAY, tuple(dict.fromkeys((*known, *others))))
+        return {category: procedures for category, procedures in found.items() if procedures.others}
+
+    def misled_expert(self, procedure: str) -> Expert:
+        if procedure != RIGHT_WAY and procedure not in MISCONCEPTIONS:
+            raise OptionError(
+                f"a procedure here is {RIGHT_WAY} or one of {', '.join(MISCONCEPTIONS)}, got {procedure!r}"
+            )
+        return RecordsExpert(self, procedure)
+
+    def list_clauses(self, task: Task, procedure: str = RIGHT_WAY) -> tuple[str, ...]:
+        """Return the clauses of a query for a task, as written at this site.
+
+        Args:
+            task: The task.
+            procedure: `right`, or a misconception.
+
+        Returns:
+            The clauses in order; none for a task without its answer.
+        """
+        record = parse_task(task.payload)
+        if not task.graded or not (record.template or record.query):
+            return ()
+        if not record.template:
+            return (record.query,)
+        plan: Plan | None = find_plan(record, self._house)
+        if procedure != RIGHT_WAY and plan is not None:
+            plan = MISCONCEPTIONS[procedure](plan) or plan
+        return write_clauses(plan, self._find_site(record.database).schema) if plan is not None else ()
+
+
+@lru_cache(maxsize=64)
+def open_book(schema: Schema) -> ClauseBook:
+    """The clauses of a domain's tiny questions at a site."""
+    return ClauseBook(schema)
+
+
+class RecordsExpert:
+    """Looks at a table, tries its query, and answers; in the tiny form it chooses the query's clauses and submits them."""
+
+    def __init__(self, env: RecordsEnv, procedure: str = RIGHT_WAY) -> None:
+        self._env, self._procedure, self._played = env, procedure, 0
+
+    def act(self, episode: Episode) -> str:
+        clauses = self._env.list_clauses(episode.task, self._procedure)
+        if self._env.options.size == "tiny":
+            return self._choose_clause(episode, clauses)
+        if not clauses:
+            return f"{ANSWER}[SELECT 0]"
+        sql = join_clauses(clauses)
+        self._played += 1
+        if self._played == 1 and (table := re.search(r"\bFROM (\w+)", sql)) is not None:
+            return f"{DESCRIBE}[{table[1]}]"
+        return f"{QUERY}[{sql}]" if self._played < 3 else f"{ANSWER}[{sql}]"
+
+    @staticmethod
+    def _choose_clause(episode: Episode, clauses: tuple[str, ...]) -> str:
+        chosen: tuple[str, ...] = episode.state.clauses
+        if not clauses:
+            return SUBMIT if chosen else next(iter(episode.view.admissible or ()))
+        if chosen == clauses:
+            return SUBMIT
+        return clauses[len(chosen)] if chosen == clauses[: len(chosen)] else CLEAR
+
+
+# ---- results as text --------------------------------------------------------------------------------------------------
+
+
+def write_result(result: Result, most: int) -> str:
+    """A result as text: the columns, the first rows, and how many there are.
+
+    >>> print(write_result(Result(("name", "age"), [("Abba", 30), (None, 2.5)]), 1))
+    name | age
+    Abba | 30
+    ( 2 rows )
+    """
+    lines = [" | ".join(shorten(column, MOST_CELL) for column in result.columns)]
+    lines += [" | ".join(map(_write_cell, row)) for row in result.rows[:most]]
+    text = "\n".join(lines)
+    return f"{text[:MOST_SHOWN]}\n( {len(result.rows) or 'no'} rows )"
+
+
+def _write_cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, bytes):
+        return f"( {len(value)} bytes )"
+    return shorten(str(value), MOST_CELL)

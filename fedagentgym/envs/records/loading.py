@@ -1,0 +1,267 @@
+"""Databases and questions of one's own: the layouts of Spider and BIRD, and SQLite files beside a `questions.jsonl`.
+
+| layout | questions | databases |
+|---|---|---|
+| Spider | `train_spider.json`, `train_others.json`, `dev.json`: `db_id`, `question`, `query` | `database/ID/*.sqlite` |
+| BIRD | `train.json`, `dev.json`, `mini_dev_sqlite.json`: `db_id`, `question`, `SQL`, `evidence` | `..._databases/ID/*.sqlite` |
+| own | `questions.jsonl`: `question`, `query`, and optionally `database`, `split`, `category`, `hint`, further fields | `*.sqlite`, `*.db` |
+
+Questions of a `dev` file are those of the split `test`, and every twentieth of a training file those of `val`. A
+question of one's own without a split is a training question, or every tenth one of `val`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedagentgym.base.encoding import file_digest
+from fedagentgym.base.errors import DataError, show_value, unknown_name_error
+from fedagentgym.base.files import format_path, read_json, read_jsonl, stamp_file
+from fedagentgym.base.streams import stream
+from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.records.guard import Database
+from fedagentgym.envs.records.questions import RecordsTask, strip_task
+from fedagentgym.envs.records.sites import remember
+from fedagentgym.envs.tasks import is_value, make_task_id
+
+QUESTIONS = "questions.jsonl"
+FILES: Mapping[str, str] = {
+    "train_spider.json": "train",
+    "train_others.json": "train",
+    "train.json": "train",
+    "dev.json": "test",
+    "mini_dev_sqlite.json": "test",
+}
+"""Files of questions, and the split of their tasks."""
+SUFFIXES = (".sqlite", ".sqlite3", ".db")
+EVERY = {"files": 20, "own": 10}
+"""Which training questions are those of `val`: every twentieth, or tenth."""
+COPIES = (0.7, 0.5, 0.3)
+"""The shares of rows that are kept in the copies on which answers are checked."""
+MOST_COPIED = 200_000
+KNOWN = (
+    "question",
+    "query",
+    "SQL",
+    "sql",
+    "database",
+    "db_id",
+    "split",
+    "category",
+    "hint",
+    "evidence",
+    "ordered",
+    "id",
+)
+
+
+class Row(NamedTuple):
+    """A question as it was read."""
+
+    split: str
+    category: str
+    task: RecordsTask
+    fields: Mapping[str, Any]
+
+
+def load_records(folder: Path, split: str, splits: Sequence[str], categories: str, env_id: str) -> TaskPool:
+    """The tasks of a split of a folder of one's own."""
+    rows = read_folder(folder, *_stamp(folder))
+    wanted = list(splits) if split == "all" else [split]
+    records: list[dict[str, Any]] = []
+    for part in wanted:
+        own = [row for row in rows if row.split == part]
+        records += [
+            {
+                **row.fields,
+                "id": make_task_id(env_id, part, number),
+                "category": row.task.kind if categories == "kind" else row.category,
+                "payload": row.task,
+                "hardness": rate_query(row.task.query),
+            }
+            for number, row in enumerate(own)
+        ]
+    pool = TaskPool.from_records(records, env=env_id, split=split, strip=strip_task)
+    pool.source["databases"] = identify_databases(folder, sorted({record["payload"].database for record in records}))
+    return pool
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, int, int]], ...]:
+    """The files of questions, and when each was written."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {format_path(folder)}")
+    found = [name for name in (QUESTIONS, *FILES) if (folder / name).is_file()]
+    if not found:
+        raise DataError(f"{format_path(folder)} has no questions: neither {QUESTIONS} nor one of {', '.join(FILES)}")
+    chosen = [QUESTIONS] if QUESTIONS in found else found
+    return tuple((name, stamp_file(folder / name)) for name in chosen)
+
+
+@lru_cache(maxsize=8)
+def read_folder(folder: Path, *stamps: tuple[str, tuple[int, int, int]]) -> tuple[Row, ...]:
+    """All questions of a folder."""
+    databases = find_databases(folder)
+    rows: list[Row] = []
+    counted = 0
+    for name, _ in stamps:
+        own = name == QUESTIONS
+        for place, given in _read_rows(folder / name):
+            row = _read_row(given, place, FILES.get(name, "train"), databases)
+            if row.split == "train" and not (own and "split" in given):
+                counted += 1
+                row = row._replace(split="val" if counted % EVERY["own" if own else "files"] == 0 else "train")
+            rows.append(row)
+    return tuple(rows)
+
+
+def _read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    where = format_path(file)
+    if file.suffix == ".jsonl":
+        found: Any = ((f"{where}, line {number}", row) for number, row in read_jsonl(file))
+    else:
+        rows = read_json(file)
+        if not isinstance(rows, list):
+            raise DataError(f"{where} is no list of questions")
+        found = ((f"{where}, entry {number}", row) for number, row in enumerate(rows, start=1))
+    for place, row in found:
+        if not isinstance(row, Mapping):
+            raise DataError(f"{place}: a question is a mapping, got {show_value(row)}")
+        yield place, row
+
+
+def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mapping[str, Sequence[Path]]) -> Row:
+    question, query = given.get("question"), given.get("query", given.get("SQL", given.get("sql")))
+    for name, value in (("question", question), ("query", query)):
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(f"{place}: {name!r} is a text, got {show_value(value)}")
+    database = given.get("database", given.get("db_id", next(iter(databases)) if len(databases) == 1 else None))
+    if database not in databases:
+        raise DataError(f"{place}: {unknown_name_error('database', database, databases)}")
+    hint, ordered = given.get("hint", given.get("evidence", "")), given.get("ordered", None)
+    if not isinstance(hint, str) or not isinstance(ordered, bool | None):
+        raise DataError(f"{place}: 'hint' is a text and 'ordered' true or false")
+    if given.get("split", split) not in ("train", "val", "test", "warmup"):
+        raise DataError(f"{place}: 'split' is train, val, test or warmup, got {show_value(given['split'])}")
+    task = RecordsTask(
+        str(database),
+        find_kind(str(query)),
+        str(question),
+        query=str(query),
+        ordered=is_ordered(str(query)) if ordered is None else ordered,
+        hint=hint,
+    )
+    fields = {name: value for name, value in given.items() if name not in KNOWN and is_value(value)}
+    return Row(str(given.get("split", split)), str(given.get("category", database)), task, fields)
+
+
+# ---- what a query is like ---------------------------------------------------------------------------------------------
+
+_WORDS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[a-z_]+|[()]", re.IGNORECASE)
+
+
+def _list_words(query: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(query) if word[0] not in "'\""]
+
+
+def find_kind(query: str) -> str:
+    """The kind of a query by its words: the rarest thing in it."""
+    words = _list_words(query)
+    if words.count("select") > 1:
+        return "nested"
+    for kind, word in (
+        ("having", "having"),
+        ("group", "group"),
+        ("join", "join"),
+        ("top", "limit"),
+        ("distinct", "distinct"),
+    ):
+        if word in words:
+            return kind
+    return "count" if "count" in words else "filter"
+
+
+def is_ordered(query: str) -> bool:
+    """Return whether the outermost query orders its rows.
+
+    >>> is_ordered("SELECT a FROM t ORDER BY a"), is_ordered("SELECT * FROM (SELECT a FROM t ORDER BY a)")
+    (True, False)
+    """
+    depth = 0
+    for word in _list_words(query):
+        depth += (word == "(") - (word == ")")
+        if word == "order" and depth == 0:
+            return True
+    return False
+
+
+def rate_query(query: str) -> float:
+    """Hardness in 0..1 by the words of a query, as `rate_plan` counts them."""
+    words = _list_words(query)
+    points = sum(words.count(word) for word in ("join", "and", "or", "group", "having", "order", "distinct"))
+    return min(1.0, (points + 2 * (words.count("select") - 1)) / 8)
+
+
+# ---- databases --------------------------------------------------------------------------------------------------------
+
+
+def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
+    """The databases of a folder by their names; several files of one name are one database with other rows."""
+    found: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix in SUFFIXES and file.is_file():
+            found[file.stem] = [file]
+    places = [folder / "database", folder / "databases", *sorted(folder.glob("*_databases"))]
+    for home in (home for place in places if place.is_dir() for home in sorted(place.iterdir()) if home.is_dir()):
+        files = [file for file in sorted(home.iterdir()) if file.suffix in SUFFIXES and file.is_file()]
+        if files:
+            found.setdefault(home.name, []).extend(sorted(files, key=lambda file: file.stem != home.name))
+    if not found:
+        raise DataError(
+            f"{format_path(folder)} has no databases: neither {'/'.join(SUFFIXES)} files nor database/NAME/ folders"
+        )
+    return {name: tuple(files) for name, files in found.items()}
+
+
+def identify_databases(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """The digests of the files of databases, which tell the tasks of one folder from those of another."""
+    found = find_databases(folder)
+    return {name: [_digest(file, stamp_file(file)) for file in found[name]] for name in names}
+
+
+@lru_cache(maxsize=1024)
+def _digest(file: Path, stamp: tuple[int, int, int]) -> str:
+    return file_digest(file)
+
+
+def _find_files(folder: Path, name: str) -> tuple[Path, ...]:
+    found = find_databases(folder)
+    if name not in found:
+        raise unknown_name_error(f"database of {format_path(folder)}", name, found)
+    return found[name]
+
+
+def open_file(folder: Path, name: str) -> Database:
+    """The database of a name."""
+    file = _find_files(folder, name)[0]
+    return remember(("file", file, stamp_file(file)), lambda: (Database.open(file),))[0]
+
+
+def open_copies(folder: Path, name: str) -> tuple[Database, ...]:
+    """The other databases on which an answer is checked: further files of the name, or copies that lack a part of the
+    rows."""
+    first, *further = _find_files(folder, name)
+
+    def make() -> tuple[Database, ...]:
+        if further:
+            return tuple(Database.open(file) for file in further)
+        drawn = [
+            Database.copy(first, share, stream(0, "records", "copy", number), MOST_COPIED)
+            for number, share in enumerate(COPIES)
+        ]
+        return tuple(copy for copy in drawn if copy is not None)
+
+    return remember(("copies", first, *(stamp_file(file) for file in (first, *further))), make)
