@@ -239,10 +239,14 @@ DOMAINS: Mapping[str, Domain] = {
 # ---- names under which a site keeps its data --------------------------------------------------------------------------
 
 
+Style = Literal["plain", "short", "long"]
+STYLES: tuple[Style, ...] = ("plain", "short", "long")
+
+
 class Naming(NamedTuple):
     """How a site names its tables and columns, and whether it keeps a part of each table in a second one."""
 
-    style: Literal["plain", "short", "long"] = "plain"
+    style: Style = "plain"
     split: bool = False
 
 

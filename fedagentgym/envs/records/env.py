@@ -18,7 +18,7 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import Expert, Handicap
 from fedagentgym.envs.reasoning.pools import PoolGenerator
 from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
-from fedagentgym.envs.records.domains import Naming, Schema
+from fedagentgym.envs.records.domains import STYLES, Naming, Schema, Style
 from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
 from fedagentgym.envs.records.guard import MOST_STEPS, Budget, Database, QueryError, Result, shorten
 from fedagentgym.envs.records.loading import load_records, open_copies, open_file
@@ -60,7 +60,7 @@ RIGHT_WAY = "right"
 class OwnSchema(ClientVariant):
     """The names of the site's tables and columns, and whether each table's later columns are in a second one."""
 
-    style: Literal["plain", "short", "long"]
+    style: Style
     split: bool
 
 
@@ -69,9 +69,7 @@ class SchemaVariant(ChosenVariant):
 
     kind = "schema"
     client_variant = OwnSchema
-    possibilities = tuple(
-        OwnSchema(style=style, split=split) for split in (False, True) for style in ("plain", "short", "long")
-    )
+    possibilities = tuple(OwnSchema(style=style, split=split) for split in (False, True) for style in STYLES)
 
 
 class OwnRows(ClientVariant):
@@ -121,15 +119,27 @@ class RecordsOptions(EnvOptions):
 
     size: Literal["default", "tiny"] = task(
         "default",
-        description="default: five domains, thousands of rows, free SQL; tiny: three domains, queries chosen clause by
-        clause", ) categories: Literal["domain", "kind"] = task( "domain", description="the categories of the tasks: the
-        domain or database, or the kind of query" ) seed: int = task(0, description="seed of the rows, and of the order
-        of the questions") train_tasks: int | None = task( None, ge=1, description="number of training tasks; null: as
-        many as there are usually" ) data: str | None = local( None, description="folder of your own: Spider's or BIRD's
-        layout, or SQLite files with a questions.jsonl; null: generated" " databases", ) work: int = play( MOST_STEPS //
-        1_000_000, ge=1, le=10_000, description="million steps of SQLite's virtual machine that a query may take, and
-        thirtieths of a second", ) rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are
-        shown")
+        description="default: five domains, thousands of rows, free SQL; tiny: three domains, queries chosen clause by clause",
+    )
+    categories: Literal["domain", "kind"] = task(
+        "domain", description="the categories of the tasks: the domain or database, or the kind of query"
+    )
+    seed: int = task(0, description="seed of the rows, and of the order of the questions")
+    train_tasks: int | None = task(
+        None, ge=1, description="number of training tasks; null: as many as there are usually"
+    )
+    data: str | None = local(
+        None,
+        description="folder of your own: Spider's or BIRD's layout, or SQLite files with a questions.jsonl; null: generated"
+        " databases",
+    )
+    work: int = play(
+        MOST_STEPS // 1_000_000,
+        ge=1,
+        le=10_000,
+        description="million steps of SQLite's virtual machine that a query may take, and thirtieths of a second",
+    )
+    rows_shown: int = play(10, ge=1, le=100, description="rows of a result that are shown")
 
 
 class RecordsEnv(MisleadableEnv[RecordsOptions]):

@@ -60,14 +60,23 @@ FUNCTIONS = frozenset(
     """
     )
 )
-_NAMES = { getattr(sqlite3,
-    name): text for name, text in { "SQLITE_ATTACH": "attach a database", "SQLITE_DETACH": "detach a database",
-    "SQLITE_PRAGMA": "read or set a pragma", "SQLITE_INSERT": "insert rows", "SQLITE_UPDATE": "change rows",
-    "SQLITE_DELETE": "delete rows", "SQLITE_TRANSACTION": "begin or end a transaction", "SQLITE_SAVEPOINT": "set a
-    savepoint", }.items() } _MASTER = frozenset(("sqlite_master", "sqlite_schema")) _TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL )
-    _NOW = re.compile( r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)",
-    re.IGNORECASE )
+_NAMES = {
+    sqlite3.SQLITE_ATTACH: "attach a database",
+    sqlite3.SQLITE_DETACH: "detach a database",
+    sqlite3.SQLITE_PRAGMA: "read or set a pragma",
+    sqlite3.SQLITE_INSERT: "insert rows",
+    sqlite3.SQLITE_UPDATE: "change rows",
+    sqlite3.SQLITE_DELETE: "delete rows",
+    sqlite3.SQLITE_TRANSACTION: "begin or end a transaction",
+    sqlite3.SQLITE_SAVEPOINT: "set a savepoint",
+}
+_MASTER = frozenset(("sqlite_master", "sqlite_schema"))
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL
+)
+_NOW = re.compile(
+    r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)", re.IGNORECASE
+)
 
 
 class QueryError(Exception):

@@ -1,10 +1,11 @@
 """Databases and questions of one's own: the layouts of Spider and BIRD, and SQLite files beside a `questions.jsonl`.
 
-| layout | questions | databases |
-|---|---|---|
-| Spider | `train_spider.json`, `train_others.json`, `dev.json`: `db_id`, `question`, `query` | `database/ID/*.sqlite` |
-| BIRD | `train.json`, `dev.json`, `mini_dev_sqlite.json`: `db_id`, `question`, `SQL`, `evidence` | `..._databases/ID/*.sqlite` |
-| own | `questions.jsonl`: `question`, `query`, and optionally `database`, `split`, `category`, `hint`, further fields | `*.sqlite`, `*.db` |
+    Spider   `train_spider.json`, `train_others.json`, `dev.json` with `db_id`, `question`, `query`, and databases
+             `database/ID/*.sqlite`
+    BIRD     `train.json`, `dev.json` or `mini_dev_sqlite.json` with `db_id`, `question`, `SQL`, `evidence`, and databases
+             `..._databases/ID/*.sqlite`
+    own      `questions.jsonl` with `question`, `query`, and optionally `database`, `split`, `category`, `hint`, `ordered` and
+             fields by which clients can be formed, and files `*.sqlite` or `*.db`
 
 Questions of a `dev` file are those of the split `test`, and every twentieth of a training file those of `val`. A
 question of one's own without a split is a training question, or every tenth one of `val`.

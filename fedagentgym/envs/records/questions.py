@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from fedagentgym.base.errors import DataError, show_value
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.records.domains import DOMAINS, Domain, Naming, Schema, Table
+from fedagentgym.envs.records.domains import DOMAINS, STYLES, Domain, Naming, Schema, Table
 from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan, write_query
 
 HOUSES = 3
@@ -426,16 +426,20 @@ SQL_WORDS = """SELECT DISTINCT FROM JOIN ON WHERE AND GROUP BY HAVING ORDER DESC
 @lru_cache(maxsize=2)
 def list_words(size: Size) -> tuple[str, ...]:
     """Texts with every word of the questions, and of the names and clauses at every site."""
-    texts: dict[str, None] = dict.fromkeys(
-        ["SELECT", "DISTINCT", "FROM", "JOIN", "ON", "WHERE", "AND", "GROUP", "BY", "HAVING", "ORDER", "DESC", "LIMIT",
-        "IS", "NOT", "NULL", "IN", "count", "avg", "sum", "max", "min", "active"] ) texts |= dict.fromkeys((*AGGREGATES,
-        *" ".join(OPERATORS).split())) for name in DOMAINS_OF[size]: domain = DOMAINS[name] texts |=
-        dict.fromkeys((name, domain.amount)) for table in domain.tables.values(): texts |= dict.fromkeys((table.noun,
-        *table.noun.split())) for column in table.columns: texts |= dict.fromkeys((column.phrase, *(value for value in
-        column.values if isinstance(value, str)))) for style in ("plain", "short", "long"): schema = Schema(domain,
-        Naming(style, True)) texts |= dict.fromkeys(schema.make_statements()) for kind in
-        list_kinds(size): texts |= dict.fromkeys(_take_first(form).question for form in list_forms(name, kind, size))
-        return tuple(texts)
+    texts: dict[str, None] = dict.fromkeys(split_words(SQL_WORDS))
+    texts |= dict.fromkeys((*AGGREGATES, *OPERATORS))
+    for name in DOMAINS_OF[size]:
+        domain = DOMAINS[name]
+        texts |= dict.fromkeys((name, domain.amount))
+        for table in domain.tables.values():
+            texts |= dict.fromkeys((table.name, table.noun))
+            for column in table.columns:
+                texts |= dict.fromkeys((column.phrase, *(value for value in column.values if isinstance(value, str))))
+        for style in STYLES:
+            texts |= dict.fromkeys(Schema(domain, Naming(style, True)).make_statements())
+        for kind in list_kinds(size):
+            texts |= dict.fromkeys(_take_first(form).question for form in list_forms(name, kind, size))
+    return tuple(texts)
 
 
 def _take_first(form: Form[RecordsTask]) -> RecordsTask:
