@@ -33,7 +33,7 @@ class ClauseBook:
         self._joins = tuple(clause for clause in known if clause.startswith("JOIN "))
         self._wheres = tuple(clause for clause in known if clause.startswith("WHERE "))
         self._groups = tuple(clause for clause in known if clause.startswith("GROUP BY "))
-        self._tables = {clause: _list_tables(clause) for clause in known}
+        self.tables = {clause: _list_tables(clause) for clause in known}
         self.list_actions = lru_cache(maxsize=4096)(self._list_actions)
 
     def _list_actions(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
@@ -47,14 +47,14 @@ class ClauseBook:
             following += [clause for clause in self._joins if self._fits_join(clause, there)]
         if "GROUP" not in words:
             following += [
-                one for one in (*self._wheres, *self._groups) if self._tables[one] <= there and one not in chosen
+                one for one in (*self._wheres, *self._groups) if self.tables[one] <= there and one not in chosen
             ]
         return (*following, RUN, CLEAR, SUBMIT)
 
     def _fits_join(self, clause: str, there: set[str]) -> bool:
         """A join leads from tables that are there to one that is not."""
         (added,) = _FROM.findall(clause)
-        return added not in there and self._tables[clause] - {added} <= there
+        return added not in there and self.tables[clause] - {added} <= there
 
 
 def _list_tables(clause: str) -> frozenset[str]:

@@ -44,10 +44,9 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "default": {"train": 8_000, "val": 500, "test": 1_000, "warmup": 2_000},
     "tiny": {"train": 1_200, "val": 180, "test": 300, "warmup": 600},
 }
-MOST_CELL, MOST_SHOWN = 60, 4_000
+MOST_CELL, MOST_SHOWN, MOST_VERDICTS = 60, 4_000, 20_000
 DESCRIBE, QUERY, ANSWER = "describe", "query", "answer"
 CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
-_CALL = re.compile(r"\s*(describe|query|answer)\s*\[(.*)\]\s*", re.DOTALL)
 RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
 UNKNOWN, NOTHING = "That is not understood .", "Nothing is chosen ."
 NOT_EXECUTED, EXECUTED = {"executes": 0.0}, {"executes": 1.0}
@@ -188,6 +187,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         self._naming = Naming(own.style, own.split) if isinstance(own, OwnSchema) else Naming()
         self._population = own.population if isinstance(own, OwnRows) else 0
         self._house = own.house if isinstance(own, OwnRules) else 0
+        self._recall = lru_cache(maxsize=MOST_VERDICTS)(self._compare)
         if self._tiny:
             self.action_help = (
                 "Choose the clauses of a query one after the other, as they are listed.\n"
@@ -221,7 +221,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         said = " ".join(filter(None, (record.question, record.hint)))
         if self._tiny:
             return state, View(said, self._book(record).list_actions(()))
-        tables = ", ".join(self._open(record).statements)
+        tables = ", ".join(self._open(record.database).statements)
         return state, View(f"{said}\nTables: {tables}", CALLS)
 
     def advance(self, state: State, action: str) -> tuple[State, View]:
@@ -230,10 +230,10 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         state = state._replace(turn=state.turn + 1)
         if self._tiny:
             return self._choose(state, action.strip())
-        found = _CALL.fullmatch(action[: 4 * MOST_SHOWN])
-        if found is None:
+        name, bracket, rest = action.strip().partition("[")
+        if name not in (DESCRIBE, QUERY, ANSWER) or not bracket or not rest.endswith("]"):
             return state, View(UNKNOWN, CALLS, valid=False)
-        name, argument = found.groups()
+        argument = rest[:-1]
         if name == ANSWER:
             return self._answer(state, argument)
         if name == QUERY:
@@ -258,7 +258,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         return state._replace(clauses=clauses), View(said, book.list_actions(clauses))
 
     def _describe(self, task: RecordsTask, name: str) -> tuple[str, bool]:
-        database = self._open(task)
+        database = self._open(task.database)
         table = next((one for one in database.statements if one.lower() == name.lower()), None)
         if table is None:
             return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
@@ -268,7 +268,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
 
     def _show_query(self, task: RecordsTask, sql: str) -> tuple[str, Mapping[str, float]]:
         try:
-            result = self._open(task).query(sql, self._make_budget())
+            result = self._open(task.database).query(sql, self._make_budget())
         except QueryError as error:
             return str(error), NOT_EXECUTED
         return write_result(result, self.options.rows_shown), EXECUTED
@@ -294,35 +294,35 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         return state._replace(over=True), view
 
     def _grade(self, task: RecordsTask, sql: str) -> bool:
-        """Return whether a query has the gold's rows on the site's database and on all others; `QueryError` if it does
-        not run on the site's own."""
-        own = self._open(task)
-        given = own.query(sql, self._make_budget())
+        """Return whether a query has the gold's rows on the site's database and on all others; `QueryError` if it does not
+        run on the site's own."""
         gold = self._find_gold(task)
         if gold is None:
+            self._open(task.database).query(sql, self._make_budget())
             return False
         ordered = task.ordered if self._loaded else bool(find_plan(task, self._house).order)
-        orders: ColumnOrders | None = keep_orders(None, self._run_gold(own, gold), given, ordered=ordered)
+        compare = self._compare if self._loaded else self._recall
+        return compare(task.database, gold, sql, ordered)
+
+    def _compare(self, name: str, gold: str, sql: str, ordered: bool) -> bool:
+        own = self._open(name)
+        orders: ColumnOrders = keep_orders(
+            None, run_gold(own, gold), own.query(sql, self._make_budget()), ordered=ordered
+        )
+        others = self._open_others(name) if orders else ()
         budget = self._make_budget()
-        for database in self._open_others(task) if orders else ():
+        for database in others:
             try:
                 given = database.query(sql, budget)
             except QueryError:
                 return False
-            orders = keep_orders(orders, self._run_gold(database, gold), given, ordered=ordered)
+            orders = keep_orders(orders, run_gold(database, gold), given, ordered=ordered)
             if not orders:
                 return False
         return bool(orders)
 
     def _make_budget(self) -> Budget:
         return Budget(self.options.work * 1_000_000)
-
-    @staticmethod
-    def _run_gold(database: Database, gold: str) -> Result:
-        try:
-            return database.query_trusted(gold)
-        except QueryError as error:
-            raise DataError(f"the gold of a task does not run: {error} ({shorten(gold, 120)})") from error
 
     def _find_gold(self, task: RecordsTask) -> str | None:
         """The right query at this site; None for a task without its answer."""
@@ -339,15 +339,15 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
             )
         return Site(domain, self.options.size, self.options.seed, self._population, self._naming)
 
-    def _open(self, task: RecordsTask) -> Database:
+    def _open(self, name: str) -> Database:
         if self.options.data is not None:
-            return open_file(Path(self.options.data), task.database)
-        return open_site(self._find_site(task.database))
+            return open_file(Path(self.options.data), name)
+        return open_site(self._find_site(name))
 
-    def _open_others(self, task: RecordsTask) -> Sequence[Database]:
+    def _open_others(self, name: str) -> Sequence[Database]:
         if self.options.data is not None:
-            return open_copies(Path(self.options.data), task.database)
-        return open_checks(self._find_site(task.database))
+            return open_copies(Path(self.options.data), name)
+        return open_checks(self._find_site(name))
 
     def _book(self, task: RecordsTask) -> ClauseBook:
         return open_book(self._find_site(task.database).schema)
@@ -435,6 +435,14 @@ class RecordsExpert:
         if chosen == clauses:
             return SUBMIT
         return clauses[len(chosen)] if chosen == clauses[: len(chosen)] else CLEAR
+
+
+def run_gold(database: Database, gold: str) -> Result:
+    """The rows of a gold query; `DataError` if it does not run."""
+    try:
+        return database.query_trusted(gold)
+    except QueryError as error:
+        raise DataError(f"the gold of a task does not run: {error} ({shorten(gold, 120)})") from error
 
 
 # ---- results as text --------------------------------------------------------------------------------------------------

@@ -42,7 +42,12 @@ def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ord
     if orders is None:
         columns = range(len(gold.columns))
         orders = tuple(permutations(columns)) if len(columns) <= MOST_PERMUTED else (tuple(columns),)
-    return tuple(order for order in orders if _match(gold.rows, _pick(given, order), ordered))
+    in_place = tuple(range(len(gold.columns)))
+    return tuple(
+        order
+        for order in orders
+        if _match(gold.rows, given.rows if order == in_place else _pick(given, order), ordered)
+    )
 
 
 def _pick(result: Result, order: Sequence[int]) -> list[Row]:
@@ -52,6 +57,8 @@ def _pick(result: Result, order: Sequence[int]) -> list[Row]:
 def _match(gold: list[Row], given: list[Row], ordered: bool) -> bool:
     if len(gold) != len(given):
         return False
+    if gold == given:
+        return True
     if not ordered:
         gold, given = sorted(gold, key=_sort_key), sorted(given, key=_sort_key)
     return all(

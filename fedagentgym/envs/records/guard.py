@@ -16,8 +16,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,8 @@ MOST_ROWS, MOST_TEXT = 5_000, 4_000
 LONGEST_CELL = {"generated": 2_000, "own": 60_000}
 """Bytes of a value or row, in generated databases and in files of one's own."""
 MOST_EXPANDED = 60
-"""References to tables and common table expressions when all of these are written out."""
-CALL_EVERY = 1_000
+"""Parts of a query when its common table expressions are written out."""
+CALL_EVERY = 2_000
 ALLOWED: int = sqlite3.SQLITE_OK
 REFUSED: int = sqlite3.SQLITE_DENY
 CACHE_KIB = 4_000
@@ -94,21 +95,21 @@ class Budget:
     """The steps and the processor time that one action may spend, over all databases that it reads."""
 
     def __init__(self, steps: int = MOST_STEPS) -> None:
-        self.steps, self.seconds, self._end = steps, steps / STEPS_PER_SECOND, 0.0
+        self._steps, self._seconds = steps, steps / STEPS_PER_SECOND
+        self._begun: float | None = None
 
-    @contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count the time of what is done inside."""
-        self._end = time.thread_time() + self.seconds
-        try:
-            yield
-        finally:
-            self.seconds = self._end - time.thread_time()
+    def begin(self) -> None:
+        """Begin a query; its clock starts with its first portion of steps, for asking the time takes longer than most queries."""
+        self._begun = None
 
     def spend(self) -> bool:
         """Take a portion of steps; True if nothing is left."""
-        self.steps -= CALL_EVERY
-        return self.steps < 0 or time.thread_time() > self._end
+        self._steps -= CALL_EVERY
+        now = time.thread_time()
+        if self._begun is not None:
+            self._seconds -= now - self._begun
+        self._begun = now
+        return self._steps < 0 or self._seconds < 0
 
 
 class Database:
@@ -185,9 +186,9 @@ class Database:
             self._connection.set_progress_handler(spent.spend, CALL_EVERY)
             cursor = self._connection.cursor()
             try:
-                with spent.spending():
-                    cursor.execute(sql)
-                    rows = cursor.fetchmany(most + 1)
+                spent.begin()
+                cursor.execute(sql)
+                rows = cursor.fetchmany(most + 1)
                 if cursor.description is None:
                     raise QueryError("There is no SELECT statement .")
                 columns = tuple(str(column[0]) for column in cursor.description)
@@ -263,6 +264,7 @@ def shorten(text: str, most: int) -> str:
     return shown if len(shown) <= most else shown[:most] + "..."
 
 
+@lru_cache(maxsize=4096)
 def check_text(text: str) -> str:
     """The text of a query, without a semicolon at its end, if it can be given to SQLite."""
     if len(text) > MOST_TEXT:
@@ -286,24 +288,23 @@ def count_expanded(sql: str) -> int:
     without preparing the statement.
 
     >>> count_expanded("SELECT * FROM a JOIN b"), count_expanded("WITH c AS (SELECT 1 FROM a, b) SELECT * FROM c, c")
-    (2, 7)
+    (3, 13)
     """
     tokens = [_unquote(token) for token in _TOKEN.findall(sql) if not token.startswith(("--", "/*", "'"))]
     bodies = _find_bodies(tokens)
-    names = {name for name, _, _ in bodies}
-    weights = dict.fromkeys(names, 1)
-    for _ in range(len(bodies) + 1):
-        found = dict.fromkeys(names, 1)
+    weights = dict.fromkeys((name for name, _, _ in bodies), 1)
+    for _ in bodies:  # an expression can refer to each of the others, in any order
+        found = dict.fromkeys(weights, 1)
         for name, start, end in bodies:
             found[name] = max(found[name], 1 + _weigh(tokens[start:end], weights, name))
-        if found == weights or max(found.values(), default=0) > MOST_EXPANDED:
+        weights, before = found, weights
+        if weights == before or max(weights.values()) > MOST_EXPANDED:
             break
-        weights = found
-    return max([_weigh(tokens, found if bodies else weights, ""), *(found.values() if bodies else ())])
+    return max(_weigh(tokens, weights, ""), *weights.values(), 0)
 
 
 def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
-    """The weight of a part: a place for every `from` and `join`, and the whole expression where one is named."""
+    """The weight of a part: one for every `select`, `from` and `join`, and that of an expression where one is named."""
     return sum(
         weights.get(token, 0) if token in weights and token != own else token in ("from", "join", "select")
         for token in tokens
@@ -312,7 +313,8 @@ def _weigh(tokens: Sequence[str], weights: dict[str, int], own: str) -> int:
 
 def _find_bodies(tokens: Sequence[str]) -> list[tuple[str, int, int]]:
     """The common table expressions: name, and first and last token of what stands in the brackets."""
-    found, opened = [], []
+    found: list[tuple[str, int, int]] = []
+    opened: list[int] = []
     names: dict[int, str] = {}
     for place, token in enumerate(tokens):
         if token == "(":

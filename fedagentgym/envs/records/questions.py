@@ -231,8 +231,8 @@ def _ask_nested(domain: Domain, house: int, comparison: Value, value: Value, sta
     part = _join_parts(_choose(people, "town", value), _choose(people, "status", status))
     path, others = f"{people.name}.{number.name}", _choose(people, grade, inner)
     text = (
-        f"List the name of each {people.noun} {part.text} and with {number.phrase} {comparison} the average {number.phrase} of all"
-        f" {people.name} {others.text} ."
+        f"List the name of each {people.noun} {part.text} and with {number.phrase} {comparison} the average {number.phrase}"
+        f" of all {people.name} {others.text} ."
     )
     average = Plan(people.name, (Term(path, "avg"),), where=others.conditions)
     condition = Condition(path, OPERATORS[str(comparison)], inner=average)

@@ -13,7 +13,7 @@ from fedagentgym.envs.records.guard import Database
 from fedagentgym.envs.records.questions import Size
 
 OWN_VOLUME = {"default": Volume(800, 240, 4000), "tiny": Volume(60, 30, 240, 8)}
-CHECKS = {"default": 60, "tiny": 24}
+CHECKS = {"default": 60, "tiny": 15}
 """The number of other databases on which an answer is compared with the gold."""
 MOST_SITES = 64
 """Sites and sets of checks that are kept."""
