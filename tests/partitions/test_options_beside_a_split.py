@@ -30,6 +30,7 @@ TINY: dict[str, dict[str, Any]] = {
     "QA": {"size": "tiny"},
     "Code": {"size": "tiny"},
     "Skills": {"skills": 4},
+    "Records": {"size": "tiny"},
     "Mixture": {"size": "tiny", "kinds": ["math", "qa"]},
 }
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -77,7 +78,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "replies": ("tagged", "equation", "bare"),
     "members": (None, [{"name": "math", "env": "Math", "options": {"size": "tiny"}}]),
     "kinds": (None, ["math", "qa"], ["qa", "math"], ["math", "code"], ["math"]),
-    "categories": ("members", "own"),
+    "categories": ("members", "own", "domain", "kind"),
+    "work": (1, 20),
+    "rows_shown": (1, 10),
 }
 """Some values of every option of every environment; not all of them are valid everywhere."""
 CLIENT = 1

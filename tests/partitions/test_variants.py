@@ -45,6 +45,7 @@ def test_declared_variants() -> None:
         WEBSHOP: 5,
         ALFWORLD: 2,
         SKILLS: 1,
+        "fedagentgym/Records-v0": 3,
         **dict.fromkeys(("fedagentgym/Math-v0", "fedagentgym/QA-v0", "fedagentgym/Code-v0"), 1),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -70,9 +71,13 @@ def test_the_expert_is_right_in_every_cell_of_every_form(options: dict[str, Any]
         assert episode.view.rewards["executes"] == 1.0 and 0 < episode.view.rewards["brevity"] < 1
 
 
-def find_lucky(size: Any, questions: int, others: int) -> tuple[int, list[tuple[str, str]]]:
+def find_lucky(
+    size: Any, questions: int, others: int, domains: Collection[str] = DOMAINS
+) -> tuple[int, list[tuple[str, str]]]:
     """The number of wrong plans that were judged, and those that were judged right although other databases tell them apart."""
-    cells, more, judged, lucky = make_cells(size, 0, "domain"), {}, 0, []
+    cells = [cell for cell in make_cells(size, 0, "domain") if cell.category in domains]
+    more: dict[str, list[Database]] = {}
+    judged, lucky = 0, []
     for number in range(questions):
         task = cells[number % len(cells)].deck[number // len(cells)]
         site = Site(task.database, size, 0)
@@ -104,9 +109,9 @@ def list_wrong(plan: Plan, schema: Schema, size: str) -> list[Plan]:
     return [one for one in made if known.issuperset(write_clauses(one, schema))]
 
 
-@pytest.mark.parametrize(("size", "questions"), [("tiny", 36), ("default", 60)])
+@pytest.mark.parametrize(("size", "questions"), [("tiny", 30), ("default", 24)])
 def test_a_changed_query_is_wrong(size: str, questions: int) -> None:
-    judged, lucky = find_lucky(size, questions, 12)
+    judged, lucky = find_lucky(size, questions, 12, {"library"})
     assert judged > 4 * questions and not lucky
 
 
