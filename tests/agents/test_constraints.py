@@ -83,8 +83,9 @@ def test_slots_are_filled_with_words_of_the_start() -> None:
         ("fedagentgym/WebShop-v0", {}),
         ("fedagentgym/ALFWorld-v0", {"size": "tiny"}),
         ("fedagentgym/ALFWorld-v0", {}),
+        ("fedagentgym/Records-v0", {"size": "tiny"}),
     ],
-    ids=["shop", "large shop", "tiny houses", "full houses"],
+    ids=["shop", "large shop", "tiny houses", "full houses", "tiny records"],
 )
 def test_what_the_expert_says_can_be_said(env_id: str, options: dict[str, str]) -> None:
     """A warm start imitates what a constrained agent is then allowed to do."""

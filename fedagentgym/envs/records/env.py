@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.pools import PoolGenerator
 from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
 from fedagentgym.envs.records.domains import STYLES, Naming, Schema, Style
 from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
-from fedagentgym.envs.records.guard import MOST_STEPS, Budget, Database, QueryError, Result, shorten
+from fedagentgym.envs.records.guard import MOST_STEPS, Budget, Database, QueryError, Result, quote, shorten
 from fedagentgym.envs.records.loading import load_records, open_copies, open_file
 from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, join_clauses, write_clauses, write_query
 from fedagentgym.envs.records.questions import (
@@ -262,8 +262,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         table = next((one for one in database.statements if one.lower() == name.lower()), None)
         if table is None:
             return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
-        quoted = '"' + table.replace('"', '""') + '"'
-        rows, _ = self._show_query(task, f"SELECT * FROM {quoted} LIMIT 3")
+        rows, _ = self._show_query(task, f"SELECT * FROM {quote(table)} LIMIT 3")
         return f"{database.statements[table]}\n{rows}"[:MOST_SHOWN], True
 
     def _show_query(self, task: RecordsTask, sql: str) -> tuple[str, Mapping[str, float]]:

@@ -149,27 +149,28 @@ class Database:
 
     @classmethod
     def copy(cls, path: Path, share: float, draw: Stream, most: int) -> Database | None:
-        """A copy of a file in memory in which each row is kept with a probability; None if it has more than `most` rows."""
+        """A copy of a file in memory with other rows; None if the file has more than `most` rows.
+
+        Each row is kept with a probability, and the values of every column that is no key are dealt out anew.
+        """
         try:
             file, connection = connect_file(path), connect_memory()
             with closing(file):
                 tables = [
-                    name.replace('"', '""')
+                    name
                     for (name,) in file.execute(
-                        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+                        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
                     )
                     if not name.startswith("sqlite_")
                 ]
-                if sum(file.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in tables) > most:
+                if sum(file.execute(f"SELECT count(*) FROM {quote(table)}").fetchone()[0] for table in tables) > most:
                     return None
                 file.backup(connection)
             connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute("PRAGMA ignore_check_constraints = ON")
             for table in tables:
                 with suppress(sqlite3.OperationalError):  # a table without row numbers stays as it is
-                    rows = [row for (row,) in connection.execute(f'SELECT rowid FROM "{table}" ORDER BY rowid')]
-                    dropped = draw.uniform(len(rows)) >= share
-                    gone = [(row,) for row, drop in zip(rows, dropped.tolist(), strict=True) if drop]
-                    connection.executemany(f'DELETE FROM "{table}" WHERE rowid = ?', gone)
+                    _change_rows(connection, table, share, draw)
             return cls(connection, LONGEST_CELL["own"])
         except sqlite3.Error as error:
             raise DataError(f"cannot copy the SQLite database {format_path(path)}: {error}") from error
@@ -256,6 +257,34 @@ def connect_file(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection
+
+
+def quote(name: str) -> str:
+    """The name of a table or column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _change_rows(connection: sqlite3.Connection, table: str, share: float, draw: Stream) -> None:
+    """Drop rows of a table, and deal out the values of its columns among the others."""
+    name = quote(table)
+    rows = [row for (row,) in connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid")]
+    gone = (draw.uniform(len(rows)) >= share).tolist() if rows else []
+    connection.executemany(
+        f"DELETE FROM {name} WHERE rowid = ?", [(row,) for row, out in zip(rows, gone, strict=True) if out]
+    )
+    kept = [row for row, out in zip(rows, gone, strict=True) if not out]
+    unique = {
+        column
+        for _, index, is_unique, *_ in connection.execute(f"PRAGMA index_list({name})").fetchall()
+        if is_unique
+        for _, _, column in connection.execute(f"PRAGMA index_info({quote(index)})")
+    }
+    columns = [(column, key) for _, column, _, _, _, key in connection.execute(f"PRAGMA table_info({name})")]
+    for column, key in columns:
+        if not key and column not in unique and kept:
+            values = [value for (value,) in connection.execute(f"SELECT {quote(column)} FROM {name} ORDER BY rowid")]
+            dealt = zip((values[place] for place in draw.permutation(len(values)).tolist()), kept, strict=True)
+            connection.executemany(f"UPDATE {name} SET {quote(column)} = ? WHERE rowid = ?", list(dealt))
 
 
 def shorten(text: str, most: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.records.domains import DOMAINS, STYLES, Naming, Schema, Volume, draw_rows
@@ -28,6 +29,7 @@ from fedagentgym.envs.records.questions import (
 from fedagentgym.envs.records.sites import Site, build_database, find_check_volume, open_checks, open_site
 from fedagentgym.envs.view import Episode
 from fedagentgym.testing import check_env
+from tests.partitions.test_samplers import SPECS
 
 RECORDS = "fedagentgym/Records-v0"
 FORMS: list[dict[str, Any]] = [
@@ -256,6 +258,20 @@ def test_clauses_can_be_dropped_and_tried() -> None:
     assert observation.endswith("rows )") and info["rewards"]["executes"] == 1.0
     observation, *_, info = env.step("clear")
     assert observation == "Nothing is chosen ." and tuple(info["admissible"]) == first
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_sampler_forms_clients(name: str) -> None:
+    """By the domain, and by the kind of query as a field."""
+    more: dict[str, dict[str, Any]] = {
+        "natural": {"by": "kind"},
+        "by_source": {"sources": None},
+        "hardness": {"labels": "pool"},
+    }
+    own, clients = {**SPECS[name], **more.get(name, {})}, 6
+    split = fedagentgym.federate(RECORDS, partition=name, clients=clients, env={"size": "tiny"}, **own)
+    env: Any = split[1].open_env()
+    assert play(env, env.pool[0], env.expert()).view.success
 
 
 def test_episodes_survive_a_process_and_pickling() -> None:

@@ -1,0 +1,211 @@
+"""Folders of databases with questions: Spider's and BIRD's layouts, and one's own files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedagentgym
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs import open_env
+from fedagentgym.envs.records.loading import find_kind, is_ordered, rate_query
+from fedagentgym.testing import check_env
+
+RECORDS = "fedagentgym/Records-v0"
+ROWS = [(n, "ABC"[n % 3], n % 11, None if n % 4 else f"2024-01-{n % 28 + 1:02d}") for n in range(1, 121)]
+
+
+def make_database(file: Path, rows: Any = ROWS) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(file)
+    connection.execute('CREATE TABLE "the stays" (id INTEGER PRIMARY KEY, ward TEXT, days INTEGER, left_on TEXT)')
+    connection.execute("CREATE TABLE wards (ward TEXT PRIMARY KEY, beds INTEGER) WITHOUT ROWID")
+    connection.executemany('INSERT INTO "the stays" VALUES (?, ?, ?, ?)', rows)
+    connection.executemany("INSERT INTO wards VALUES (?, ?)", [("A", 4), ("B", 9), ("C", 12)])
+    connection.commit()
+    connection.close()
+
+
+def make_questions(*names: str) -> list[dict[str, Any]]:
+    """Questions with the fields of both layouts, some of them ordered."""
+    return [
+        {
+            "db_id": name,
+            "question": f"Which stays in ward {ward} were longer than {days} days?",
+            "sql": f"SELECT id FROM \"the stays\" WHERE ward = '{ward}' AND days > {days}"
+            + " ORDER BY id DESC" * (days % 2),
+        }
+        for name in names
+        for ward in "ABC"
+        for days in range(8)
+    ]
+
+
+def rename(rows: list[dict[str, Any]], column: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"db_id": row["db_id"], "question": row["question"], column: row["sql"], **more} for row in rows]
+
+
+@pytest.fixture
+def spider(tmp_path: Path) -> Path:
+    for name in ("one", "two"):
+        make_database(tmp_path / "database" / name / f"{name}.sqlite")
+    make_database(
+        tmp_path / "database" / "one" / "one_2.sqlite", [(n, "BCA"[n % 3], days, left) for n, _, days, left in ROWS]
+    )
+    (tmp_path / "train_spider.json").write_text(json.dumps(rename(make_questions("one"), "query")))
+    (tmp_path / "train_others.json").write_text(json.dumps(rename(make_questions("two"), "query")))
+    (tmp_path / "dev.json").write_text(json.dumps(rename(make_questions("two")[:5], "query")))
+    return tmp_path
+
+
+@pytest.fixture
+def bird(tmp_path: Path) -> Path:
+    make_database(tmp_path / "train_databases" / "one" / "one.sqlite")
+    make_database(tmp_path / "dev_databases" / "two" / "two.sqlite")
+    (tmp_path / "train.json").write_text(json.dumps(rename(make_questions("one"), "SQL", evidence="Days are nights.")))
+    (tmp_path / "dev.json").write_text(
+        json.dumps(rename(make_questions("two"), "SQL", evidence="", difficulty="simple"))
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    make_database(tmp_path / "ward.db")
+    rows = [
+        {
+            "question": row["question"],
+            "query": row["sql"],
+            "station": f"s{number % 3}",
+            "split": "test" if number < 4 else "train",
+        }
+        for number, row in enumerate(make_questions("ward"))
+    ]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_spider(spider: Path) -> None:
+    env = open_env(RECORDS, data=str(spider), split="all")
+    assert env.split_sizes() == {"train": 46, "val": 2, "test": 5, "warmup": 0}
+    assert env.pool.categories == {"one": 24, "two": 29} and {task.payload.kind for task in env.pool} == {"filter"}
+    assert sum(task.payload.ordered for task in env.pool) > 20
+
+
+def test_bird(bird: Path) -> None:
+    env = open_env(RECORDS, data=str(bird), split="train")
+    observation, _ = env.reset(seed=0)
+    assert "Days are nights." in observation and observation.endswith("Tables: the stays, wards")
+    test: Any = open_env(RECORDS, data=str(bird), split="test")
+    assert test.pool.get_field("difficulty") == ["simple"] * 24
+
+
+@pytest.mark.parametrize("layout", ["spider", "bird", "own"])
+def test_conformance_and_the_expert(layout: str, request: pytest.FixtureRequest) -> None:
+    folder: Path = request.getfixturevalue(layout)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    env: Any = open_env(RECORDS, data=str(folder), split="all")
+    for task in env.pool:
+        (episode,) = env.reset_many([task], [0])
+        expert = env.expert()
+        while not episode.over:
+            (episode,) = env.step_many([episode], [expert.act(episode)])
+        assert episode.view.success
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    if layout != "spider":
+        for split in [split for split, size in env.split_sizes().items() if size][:1]:
+            check_env(RECORDS, data=str(folder), split=split)
+
+
+@pytest.mark.parametrize("layout", ["spider", "own"])
+def test_an_answer_is_checked_on_other_rows(layout: str, request: pytest.FixtureRequest) -> None:
+    """What is right on the rows at hand by its constants is wrong on copies, and on a second file of the database."""
+    env: Any = open_env(RECORDS, data=str(request.getfixturevalue(layout)), split="train")
+    task = next(task for task in env.pool if task.payload.database != "two" and not task.payload.ordered)
+    (episode,) = env.reset_many([task], [0])
+    ids = ", ".join(str(row[0]) for row in env._open(task.payload.database).query(task.payload.query).rows)
+    constants = (
+        f'SELECT id FROM "the stays" WHERE id IN ({ids})',
+        f"VALUES {ids.replace(', ', '), (')}".replace(" ", " (", 1) + ")",
+    )
+    for query in (task.payload.query, *constants):
+        (after,) = env.step_many([episode], [f"answer[{query}]"])
+        assert after.view.success is (query == task.payload.query), query
+        assert after.view.rewards["executes"] == 1.0
+
+
+def test_clients_by_a_field_of_ones_own(own: Path) -> None:
+    split = fedagentgym.federate(RECORDS, partition="natural", by="station", env={"data": str(own)})
+    assert len(split) == 3 and {len(client.pool) for client in split} <= {5, 6, 7}
+
+
+def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> None:
+    for options in ({"size": "tiny"}, {"variant": {"kind": "rules", "house": 1}}):
+        with pytest.raises(FedAgentGymError, match="generated databases"):
+            open_env(RECORDS, data=str(own), **options)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "How many?"}', "line 1: 'query' is a text"),
+        ('{"question": "", "query": "SELECT 1"}', "line 1: 'question' is a text"),
+        ('["How many?"]', "line 1: a question is a mapping"),
+        ('{"question": "How many?", "query": "SELECT 1", "database": "wart"}', "did you mean 'ward'"),
+        ('{"question": "How many?", "query": "SELECT 1", "split": "later"}', "'split' is train, val, test or warmup"),
+        ('{"question": "How many?", "query": "SELECT 1", "ordered": "yes"}', "'ordered' true or false"),
+        ('{"question": ', "questions.jsonl"),
+    ],
+)
+def test_a_wrong_line_is_named(own: Path, line: str, message: str) -> None:
+    (own / "questions.jsonl").write_text(line)
+    with pytest.raises(FedAgentGymError, match=message) as refused:
+        open_env(RECORDS, data=str(own))
+    assert "\n" not in str(refused.value)
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(FedAgentGymError, match="there is no folder"):
+        open_env(RECORDS, data=str(tmp_path / "nowhere"))
+    with pytest.raises(FedAgentGymError, match="has no questions"):
+        open_env(RECORDS, data=str(tmp_path))
+    (tmp_path / "questions.jsonl").write_text('{"question": "How many?", "query": "SELECT 1"}')
+    with pytest.raises(FedAgentGymError, match="has no databases"):
+        open_env(RECORDS, data=str(tmp_path))
+    (tmp_path / "own.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(FedAgentGymError, match="as a SQLite database"):
+        open_env(RECORDS, data=str(tmp_path)).reset(seed=0)
+
+
+def test_a_gold_that_does_not_run_is_named(own: Path) -> None:
+    (own / "questions.jsonl").write_text('{"question": "How many?", "query": "SELECT none FROM wards"}')
+    env = open_env(RECORDS, data=str(own))
+    env.reset(seed=0)
+    with pytest.raises(FedAgentGymError, match="the gold of a task does not run: SQL error : no such column: none"):
+        env.step("answer[SELECT 1]")
+
+
+def test_a_changed_file_is_read_anew(own: Path) -> None:
+    before = open_env(RECORDS, data=str(own)).pool.digest
+    (own / "ward.db").unlink()
+    make_database(own / "ward.db", ROWS[:50])
+    assert open_env(RECORDS, data=str(own)).pool.digest != before
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "ordered"),
+    [
+        ("select a from t", "filter", False),
+        ("SELECT count(*) FROM t", "count", False),
+        ("SELECT a FROM t JOIN u ON t.a = u.a ORDER BY a", "join", True),
+        ("SELECT a FROM t GROUP BY a HAVING count(*) > 2", "having", False),
+        ("SELECT a FROM t WHERE a IN (SELECT b FROM u ORDER BY b LIMIT 3)", "nested", False),
+        ("SELECT a FROM t WHERE b = 'order by' LIMIT 3", "top", False),
+    ],
+)
+def test_what_a_query_is_like(query: str, kind: str, ordered: bool) -> None:
+    assert find_kind(query) == kind and is_ordered(query) is ordered and 0 <= rate_query(query) <= 1
