@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -170,7 +170,6 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     )
     default_max_turns = 12
     shares_pools = True
-    handicap: ClassVar[Handicap] = Handicap(error=0.25, turns=12)
     variants = (SchemaVariant, RowsVariant, RulesVariant)
     reward_names = ("accuracy/records", "executes", "brevity")
 
@@ -184,6 +183,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
                 "the variants schema, rows and rules are for generated databases: leave them out, or data="
             )
         self._tiny = chosen.size == "tiny"
+        self.handicap = Handicap(error=0.32 if self._tiny else 0.5, turns=12)
         self._naming = Naming(own.style, own.split) if isinstance(own, OwnSchema) else Naming()
         self._population = own.population if isinstance(own, OwnRows) else 0
         self._house = own.house if isinstance(own, OwnRules) else 0

@@ -22,21 +22,13 @@ Row = tuple[Any, ...]
 ColumnOrders = tuple[tuple[int, ...], ...]
 
 
-def match_results(golds: Sequence[Result], given: Sequence[Result], *, ordered: bool) -> bool:
-    """Return whether the given results are those of the gold on every database, with one order of the columns for all.
+def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ordered: bool) -> ColumnOrders:
+    """Those of the orders of columns in which a result is the gold's; `None` stands for all that there are.
 
     >>> gold, given = Result(("a", "b"), [(1, "x"), (2.0, None)]), Result(("b", "a"), [(None, 2), ("x", 1)])
-    >>> match_results([gold], [given], ordered=False), match_results([gold], [given], ordered=True)
-    (True, False)
+    >>> keep_orders(None, gold, given, ordered=False), keep_orders(None, gold, given, ordered=True)
+    (((1, 0),), ())
     """
-    orders: ColumnOrders | None = None
-    for gold, one in zip(golds, given, strict=True):
-        orders = keep_orders(orders, gold, one, ordered=ordered)
-    return orders is None or bool(orders)
-
-
-def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ordered: bool) -> ColumnOrders:
-    """Those of the orders of columns in which a result is the gold's; `None` stands for all that there are."""
     if len(gold.columns) != len(given.columns):
         return ()
     if orders is None:

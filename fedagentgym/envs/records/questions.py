@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from fedagentgym.base.errors import DataError, show_value
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.records.domains import DOMAINS, STYLES, Domain, Naming, Schema, Table
-from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan, write_query
+from fedagentgym.envs.records.domains import DOMAINS, STATUSES, STYLES, Domain, Naming, Schema, Table
+from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan
 
 HOUSES = 3
 Size = Literal["tiny", "default"]
@@ -84,6 +84,11 @@ def _in_year(table: Table, column: str, year: Value) -> Part:
     path, first = f"{table.name}.{column}", int(year)
     conditions = (Condition(path, ">=", f"{first}-01-01"), Condition(path, "<", f"{first + 1}-01-01"))
     return Part(f"with {table.get(column).phrase} in {year}", conditions)
+
+
+def _since(table: Table, column: str, year: Value) -> Part:
+    condition = Condition(f"{table.name}.{column}", ">=", f"{year}-01-01")
+    return Part(f"with {table.get(column).phrase} since {year}", (condition,))
 
 
 def _join_parts(*parts: Part) -> Part:
@@ -171,9 +176,9 @@ def _ask_dates(role: str, choice: int, domain: Domain, house: int, year: Value, 
     return Asked(f"How many {table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions))
 
 
-def _ask_distinct(domain: Domain, house: int, year: Value, *values: Value) -> Asked:
+def _ask_distinct(domain: Domain, house: int, status: Value, *values: Value) -> Asked:
     people = domain.people
-    part = _join_parts(_describe(people, 1, *values), _in_year(people, "joined_on", year))
+    part = _join_parts(_choose(people, "status", status), _describe(people, 1, *values))
     text = f"Which different towns do the {people.name} {part.text} have ?"
     return Asked(text, Plan(people.name, (Term(f"{people.name}.town"),), where=part.conditions, distinct=True))
 
@@ -215,7 +220,7 @@ def _ask_top(
     table = getattr(domain, role)
     name, number = table.get(_first(table, "name")), table.get(_first(table, "number"))
     date = _first(table, "date")
-    part = _join_parts(_choose(table, _find_choice(table, choice).name, value), _in_year(table, date, year))
+    part = _join_parts(_choose(table, _find_choice(table, choice).name, value), _since(table, date, year))
     text = (
         f"Of the {table.name} {part.text} , list the {name.phrase} of the {count} with the {most} {number.phrase} , the {most}"
         f" first and equal ones by {name.phrase} ."
@@ -291,7 +296,7 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
             nulls = partial(_ask_nulls, role, choice)
             yield f"nulls-{role}-{choice}", Template("nulls", _put_before(("a", "no"), both), nulls)
         yield f"dates-{role}-{choice}", Template("dates", _put_before(YEARS, both), partial(_ask_dates, role, choice))
-    yield "distinct", Template("distinct", _put_before(YEARS, _range_choice_and_number("people", 1)), _ask_distinct)
+    yield "distinct", Template("distinct", _put_before(STATUSES, _range_choice_and_number("people", 1)), _ask_distinct)
     for role in ("people", "things"):
         yield f"join-{role}", Template("join", _range_choice_and_number(role, 0), partial(_ask_join, role))
     grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
@@ -371,11 +376,6 @@ def list_forms(domain: str, kind: str, size: Size) -> list[Form[RecordsTask]]:
 def find_plan(task: RecordsTask, house: int) -> Plan:
     """The plan of a generated question in a house."""
     return TEMPLATES[task.template].ask(DOMAINS[task.database], house, *task.values).plan
-
-
-def find_query(task: RecordsTask, schema: Schema, house: int) -> str:
-    """The query that answers a generated question at a site."""
-    return write_query(find_plan(task, house), schema)
 
 
 MOST_POINTS = 8

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.envs.records.grading import match_results
 from fedagentgym.envs.records.guard import Result
+from tests.envs.records.results import match_results
 
 CELLS = (
     st.none()

@@ -13,7 +13,6 @@ from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.records.domains import DOMAINS, STYLES, Naming, Schema, Volume, draw_rows
 from fedagentgym.envs.records.env import RecordsEnv, open_book
-from fedagentgym.envs.records.grading import match_results
 from fedagentgym.envs.records.guard import Budget, Database, Result
 from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, mutate_plan, write_clauses, write_query
 from fedagentgym.envs.records.questions import (
@@ -29,6 +28,7 @@ from fedagentgym.envs.records.questions import (
 from fedagentgym.envs.records.sites import Site, build_database, find_check_volume, open_checks, open_site
 from fedagentgym.envs.view import Episode
 from fedagentgym.testing import check_env
+from tests.envs.records.results import match_results
 from tests.partitions.test_samplers import SPECS
 
 RECORDS = "fedagentgym/Records-v0"
