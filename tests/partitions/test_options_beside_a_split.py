@@ -80,6 +80,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "kinds": (None, ["math", "qa"], ["qa", "math"], ["math", "code"], ["math"]),
     "categories": ("members", "own", "domain", "kind"),
     "work": (1, 20),
+    "corpus": ("own", "all"),
+    "library": (None, "/nowhere"),
     "rows_shown": (1, 10),
 }
 """Some values of every option of every environment; not all of them are valid everywhere."""

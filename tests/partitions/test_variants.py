@@ -46,7 +46,8 @@ def test_declared_variants() -> None:
         ALFWORLD: 2,
         SKILLS: 1,
         "fedagentgym/Records-v0": 3,
-        **dict.fromkeys(("fedagentgym/Math-v0", "fedagentgym/QA-v0", "fedagentgym/Code-v0"), 1),
+        **dict.fromkeys(("fedagentgym/Math-v0", "fedagentgym/Code-v0"), 1),
+        "fedagentgym/QA-v0": 2,
     }
 
 

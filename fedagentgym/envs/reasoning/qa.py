@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.misconceptions import Procedures
-from fedagentgym.envs.options import play
+from fedagentgym.envs.options import local, play
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.problems import Fact, Question, split_words
 from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
+from fedagentgym.envs.reasoning.library import (
+    CorpusSplit,
+    OwnLibrary,
+    Shelf,
+    collect_pages,
+    open_folder,
+    open_generated,
+    search,
+)
 from fedagentgym.envs.reasoning.misled import mislead_question
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
-from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, list_tag_words, make_action_help
+from fedagentgym.envs.reasoning.replies import ReplyEnv, ReplyOptions, State, Wording, list_tag_words, make_action_help
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall
-from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa, normalise
+from fedagentgym.envs.verifiers.qa import QA_VERIFIER_VERSION, grade_choice, grade_qa
 from fedagentgym.envs.view import Episode
 
-MAX_RESULTS = 3
 TOOLS = {"search[name]": "shows what is known about a name"}
 
 
@@ -57,6 +66,13 @@ class QAOptions(ReplyOptions):
     """The tasks, and how answers are graded."""
 
     score: Literal["exact", "f1"] = play("exact", description="what is paid: an exact match, or the overlap of words")
+    corpus: Literal["own", "all"] = play(
+        "own",
+        description="what search looks through: the task's own facts, or the whole generated base or all paragraphs of the data",
+    )
+    library: str | None = local(
+        None, description="folder of text files that search looks through instead, a paragraph for each page"
+    )
 
 
 class QAEnv(ReplyEnv[QAOptions]):
@@ -66,11 +82,13 @@ class QAEnv(ReplyEnv[QAOptions]):
     generated knowledge base; `size="tiny"` asks for two hops over four or fewer short facts. Loaded: `source="hotpotqa"` and
     others, see `docs/how-to/load-data-sets.md`.
     **Actions.** The whole reply: `<think> ... </think> <answer> Oslo </answer>`. With `tools=["search"]` the facts are not
-    shown but found by `<tool> search[name] </tool>`; with `attempts=n` a wrong answer gets feedback and another try.
+    shown but found by `<tool> search[name] </tool>` among them, with `corpus="all"` in the whole generated base, and with
+    `library=` in a folder of texts; with `attempts=n` a wrong answer gets feedback and another try.
     **Observations.** The facts (unless they are to be searched) and the question; what a search found; feedback.
     **Reward.** 1 for an exact match after normalisation, else 0; with `score="f1"` the overlap of words. Components:
     `accuracy/qa` (exact match), `f1`, `format`, `tags`, `repetition`.
-    **Variant.** `{"kind": "wording", "phrasing": 0..7}`: the same question in other words around it.
+    **Variants.** `{"kind": "wording", "phrasing": 0..7}`: the same question in other words around it; `corpus_split`: a client's
+    library lacks a part of the pages.
     **Versions.** v0: first one.
     """
 
@@ -84,6 +102,7 @@ class QAEnv(ReplyEnv[QAOptions]):
     action_help = make_action_help(answer_form)
     accuracy = "qa"
     misleading = "other"
+    variants = (Wording, CorpusSplit)
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
@@ -101,6 +120,22 @@ class QAEnv(ReplyEnv[QAOptions]):
         "A student asks this . {}",
         "Think first . {}",
     )
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._part = self.variant if isinstance(self.variant, OwnLibrary) else None
+        self._shelf: Shelf | None = None
+        if self.options.corpus == "own" and self.options.library is None:
+            return
+        option = "corpus=all" if self.options.library is None else "library="
+        if "search" not in self.options.tools:
+            raise OptionError(f"{option} is what search looks through: add tools=['search']")
+        if self.options.library is not None:
+            self._shelf = open_folder(Path(self.options.library)).choose(self._part)
+        elif self._request is None and self.options.size == "tiny":
+            raise OptionError("corpus=all: tiny tasks have facts of their own each, and share no base")
+        elif self._request is None:
+            self._shelf = open_generated(self.options.seed).choose(self._part)
 
     def build_cells(self) -> Sequence[Cell]:
         if self.options.size == "tiny":
@@ -129,7 +164,14 @@ class QAEnv(ReplyEnv[QAOptions]):
         return (verdict._replace(score=exact) if self.options.score == "exact" else verdict), earned
 
     def run_tool(self, state: State, call: ToolCall) -> str:
-        return search(state.record.facts, call.argument)
+        if self.options.corpus == "own" and self.options.library is None:
+            facts = state.record.facts
+            held = self._part
+            return search([one for one in facts if held is None or held.has_page(one.title, one.title)], call.argument)
+        if self._shelf is None:  # of loaded data: all paragraphs of all tasks
+            pages = (fact for task in self.load_pool("all") for fact in parse_question(task.payload).facts)
+            self._shelf = collect_pages(pages).choose(self._part)
+        return self._shelf.search(call.argument)
 
     @staticmethod
     def strip(payload: Any) -> Question:
@@ -155,10 +197,11 @@ class QAEnv(ReplyEnv[QAOptions]):
 
 
 class QAExpert:
-    """Looks up the facts that it needs, then answers with the supporting facts as its reasoning."""
+    """Looks up the facts that it needs, each once, then answers with the supporting facts as its reasoning."""
 
     def __init__(self, searching: bool) -> None:
         self._searching = searching
+        self._asked: set[str] = set()
 
     def act(self, episode: Episode) -> str:
         question = parse_question(episode.task.payload)
@@ -167,20 +210,10 @@ class QAExpert:
         if self._searching:
             known = {fact.title: fact.text for fact in question.facts}
             shown = " ".join(episode.state.seen)
-            missing = next((title for title in question.path if known.get(title, "") not in shown), None)
+            lacking = (title for title in question.path if known.get(title, "") not in shown)
+            missing = next((title for title in lacking if title not in self._asked), None)
             if missing is not None:
+                self._asked.add(missing)
                 return f"<think> I look up {missing} . </think> <tool> search[{missing}] </tool>"
         thought = question.solution or question.answers[0]
         return f"<think> {thought} </think> <answer> {question.answers[0]} </answer>"
-
-
-def search(facts: Sequence[Fact], query: str) -> str:
-    """The facts that match a query best: those with exactly this title, else those that share most words."""
-    wanted = normalise(query[:200])
-    about = [fact.text for fact in facts if normalise(fact.title) == wanted]
-    if not about and wanted:
-        asked = set(wanted.split())
-        overlap = [(len(asked & set(normalise(fact.title).split())), -number) for number, fact in enumerate(facts)]
-        best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MAX_RESULTS]
-        about = [facts[-number].text for _, number in best]
-    return " ".join(about) if about else "Nothing found ."

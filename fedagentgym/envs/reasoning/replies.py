@@ -143,7 +143,7 @@ class ReplyEnv(MisleadableEnv[R]):
     takes = "reply"
     default_max_turns = 1
     shares_pools = True
-    variants = (Wording,)
+    variants: ClassVar[tuple[type[Variant], ...]] = (Wording,)
     accuracy: ClassVar[str]
     answer_form: ClassVar[str]
     """The content that belongs between the answer tags."""

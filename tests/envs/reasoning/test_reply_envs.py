@@ -16,8 +16,9 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.code import CodeEnv
+from fedagentgym.envs.reasoning.library import search
 from fedagentgym.envs.reasoning.math import MathEnv, calculate
-from fedagentgym.envs.reasoning.qa import QAEnv, search
+from fedagentgym.envs.reasoning.qa import QAEnv
 from fedagentgym.envs.reasoning.replies import OVER, ReplyEnv
 from fedagentgym.envs.view import Episode
 from fedagentgym.testing import check_env

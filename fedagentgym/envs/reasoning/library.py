@@ -1,0 +1,184 @@
+"""What the search of the questions looks through: a task's own facts, or a library that all tasks share.
+
+A library is the whole generated knowledge base, all paragraphs of a data set, or a folder of text files. A name finds the
+pages of this title; any other query finds the pages that match it best by BM25, as in the shop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import format_path, read_text
+from fedagentgym.base.streams import derive, stream
+from fedagentgym.envs.reasoning.generators.knowledge import COUNTS, KnowledgeBase, get_knowledge_base
+from fedagentgym.envs.reasoning.generators.problems import Fact
+from fedagentgym.envs.variants import ClientVariant, Variant
+from fedagentgym.envs.verifiers.qa import normalise
+from fedagentgym.envs.webshop.index import build_text_index
+from fedagentgym.envs.webshop.search import Searcher, Segment
+
+MAX_RESULTS = 3
+MOST_ASKED = 200
+NOTHING = "Nothing found ."
+SUFFIXES = (".txt", ".md")
+MOST_OF_PAGE, MOST_PAGES = 1_500, 500_000
+
+
+class OwnLibrary(ClientVariant):
+    """The part of the pages that a client's library has."""
+
+    share: float = Field(ge=0, le=1)
+    by: Literal["topic", "random"]
+    client: int = Field(ge=0, strict=True)
+    seed: int = Field(default=0, ge=0, strict=True)
+
+    def has_page(self, title: str, topic: str) -> bool:
+        """Return whether the library has a page: as drawn for its topic, or for its title."""
+        drawn = stream(self.seed, "library", self.client, self.by, topic if self.by == "topic" else normalise(title))
+        return drawn.uniform() < self.share
+
+
+class CorpusSplit(Variant):
+    """Each client's library has a part of the pages; what it lacks cannot be found there."""
+
+    kind = "corpus_split"
+    client_variant = OwnLibrary
+
+    share: float = Field(
+        default=0.7, ge=0, le=1, description="share of the topics, or of the pages, that a library has"
+    )
+    by: Literal["topic", "random"] = Field(
+        default="topic",
+        description="whether whole topics are missing (of generated pages their country), or single pages",
+    )
+
+    def draw(self, seed: int, client: int) -> OwnLibrary:
+        return OwnLibrary(share=self.share, by=self.by, client=client, seed=derive(seed, "world", self.kind))
+
+
+Topics = Callable[[Fact], str]
+
+
+def search(facts: Sequence[Fact], query: str) -> str:
+    """The facts that match a query best: those with exactly this title, else those that share most words."""
+    wanted = normalise(query[:MOST_ASKED])
+    about = [fact.text for fact in facts if normalise(fact.title) == wanted]
+    if not about and wanted:
+        asked = set(wanted.split())
+        overlap = [(len(asked & set(normalise(fact.title).split())), -number) for number, fact in enumerate(facts)]
+        best = sorted((pair for pair in overlap if pair[0]), reverse=True)[:MAX_RESULTS]
+        about = [facts[-number].text for _, number in best]
+    return " ".join(about) if about else NOTHING
+
+
+class Library:
+    """Pages that all tasks share, or a client's part of them."""
+
+    def __init__(self, pages: Sequence[Fact], topics: Topics) -> None:
+        self.pages, self._topics = pages, topics
+        self._places: dict[str, list[int]] = {}
+        for place, page in enumerate(pages):
+            self._places.setdefault(normalise(page.title), []).append(place)
+
+    @cached_property
+    def _index(self) -> Segment:
+        texts = (f"{page.title} {page.text}".lower() for page in self.pages)
+        return Segment(build_text_index(texts, np.arange(len(self.pages), dtype=np.int32)))
+
+    def choose(self, part: OwnLibrary | None) -> Shelf:
+        """What a client may find; everything without a part."""
+        if part is None:
+            return Shelf(self, None)
+        known: dict[str, bool] = {}
+        held = []
+        for page in self.pages:
+            topic = self._topics(page)
+            key = topic if part.by == "topic" else page.title
+            if key not in known:
+                known[key] = part.has_page(page.title, topic)
+            held.append(known[key])
+        return Shelf(self, np.array(held, dtype=bool))
+
+    def find_titled(self, wanted: str) -> Sequence[int]:
+        return self._places.get(wanted, ())
+
+    def make_searcher(self, held: NDArray[np.bool_] | None) -> Searcher:
+        return Searcher([self._index._replace(allowed=held)])
+
+
+class Shelf:
+    """The pages of a library that a client has."""
+
+    def __init__(self, library: Library, held: NDArray[np.bool_] | None) -> None:
+        self._library, self._held = library, held
+        self.search = lru_cache(maxsize=4096)(self._search)
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        return self._library.make_searcher(self._held)
+
+    def _search(self, query: str) -> str:
+        """The pages with exactly this title, else those that match best; at most three."""
+        wanted, pages, held = normalise(query[:MOST_ASKED]), self._library.pages, self._held
+        places = [place for place in self._library.find_titled(wanted) if held is None or held[place]][:MAX_RESULTS]
+        if not places and wanted:
+            places = self._searcher.search(query[:MOST_ASKED], MAX_RESULTS)
+        return " ".join(pages[place].text for place in places) or NOTHING
+
+
+# ---- the libraries ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def open_generated(seed: int) -> Library:
+    """The pages of the generated knowledge base: people, works, cities and firms."""
+    base = get_knowledge_base(seed)
+    kinds = [kind for kind in COUNTS if kind != "country"]
+    pages, countries = [], {}
+    for kind in kinds:
+        for one in range(COUNTS[kind]):
+            page = base.write_page(kind, one)
+            pages.append(page)
+            countries[page.title] = base.get_name("country", base.get_country(_find_city(base, kind, one)))
+    return Library(pages, lambda page: countries.get(page.title, page.title))
+
+
+def _find_city(base: KnowledgeBase, kind: str, one: int) -> int:
+    """The city to which a page belongs: a birthplace, that of a work's author, or a seat."""
+    if kind == "firm":
+        return base.get_seat(one)
+    if kind == "city":
+        return one
+    return base.get_birthplace(base.get_author(one) if kind == "work" else one)
+
+
+def collect_pages(facts: Iterable[Fact]) -> Library:
+    """The paragraphs of a data set, each once; every title is a topic."""
+    return Library(tuple(dict.fromkeys(facts)), lambda page: normalise(page.title))
+
+
+def open_folder(folder: Path) -> Library:
+    """The paragraphs of the text files of a folder and of those in it; a file's name is their title, its folder their topic."""
+    if not folder.is_dir():
+        raise DataError(f"library: there is no folder {format_path(folder)}")
+    pages, topics = [], {}
+    for file in sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()):
+        topics[file.stem] = file.parent.relative_to(folder).as_posix()
+        for paragraph in read_text(file).split("\n\n"):
+            text = " ".join(paragraph.split())
+            pages += [
+                Fact(file.stem, text[start : start + MOST_OF_PAGE]) for start in range(0, len(text), MOST_OF_PAGE)
+            ]
+        if len(pages) > MOST_PAGES:
+            raise DataError(f"library: {format_path(folder)} has more than {MOST_PAGES:,} paragraphs")
+    if not pages:
+        raise DataError(f"library: {format_path(folder)} has no texts ({', '.join(SUFFIXES)})")
+    return Library(pages, lambda page: topics[page.title])

@@ -1,0 +1,177 @@
+"""Search through a library that all tasks share, or through the part of it that a client has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedagentgym
+from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.envs import open_env
+from fedagentgym.envs.reasoning.generators.problems import Fact
+from fedagentgym.envs.reasoning.library import NOTHING, OwnLibrary, collect_pages, open_generated
+from fedagentgym.testing import check_env, check_variant
+
+QA = "fedagentgym/QA-v0"
+SEARCHING: dict[str, Any] = {"tools": ["search"], "corpus": "all"}
+ROWS = [
+    {
+        "question": f"Where does number {n} live?",
+        "answer": f"town {n}",
+        "context": {"title": [f"number {n}", "rain"], "sentences": [[f"number {n} lives in town {n}."], ["It rains."]]},
+    }
+    for n in range(30)
+]
+
+
+def ask(env: Any, task: Any, query: str) -> str:
+    (episode,) = env.reset_many([task], [0])
+    (episode,) = env.step_many([episode], [f"<tool> search[{query}] </tool>"])
+    return str(episode.view.observation)
+
+
+def play(env: Any, task: Any) -> Any:
+    (episode,), expert = env.reset_many([task], [0]), env.expert()
+    while not episode.over:
+        (episode,) = env.step_many([episode], [expert.act(episode)])
+    return episode
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "wards").mkdir()
+    (tmp_path / "wards" / "north.txt").write_text("The north ward has nine beds.\n\nIt is led by Ada.")
+    (tmp_path / "south.md").write_text("The south ward treats burns. " * 80)
+    (tmp_path / "notes.pdf").write_bytes(b"\xff\xfe")
+    return tmp_path
+
+
+def test_conformance(texts: Path) -> None:
+    check_env(QA, **SEARCHING)
+    check_env(QA, tools=["search"], library=str(texts))
+    check_variant(QA, "corpus_split", env=SEARCHING, by="random")
+
+
+def test_every_page_of_the_base_is_found_by_its_name_and_by_its_words() -> None:
+    env: Any = open_env(QA, split="test", **SEARCHING)
+    pages = open_generated(0).pages
+    assert len(pages) == 8_600
+    task = env.pool[0]
+    for page in pages[::173]:
+        assert page.text in ask(env, task, page.title.lower())
+        words = page.text.replace(".", " ").replace(",", " ")
+        assert page.text in ask(env, task, words[:190])
+    assert ask(env, task, "zzz") == ask(env, task, "") == NOTHING
+
+
+def test_the_expert_needs_as_many_searches_as_a_question_has_pages() -> None:
+    env: Any = open_env(QA, split="test", **SEARCHING)
+    for number in range(40):
+        episode = play(env, env.pool[number])
+        assert episode.view.success and episode.turn == len(env.pool[number].payload.path) + 1
+
+
+def test_a_task_is_the_same_whatever_search_looks_through() -> None:
+    plain, other = (open_env(QA, split="val", tools=["search"], corpus=corpus) for corpus in ("own", "all"))
+    assert plain.pool.digest == other.pool.digest and plain.task_set == other.task_set
+    foreign = next(page for page in open_generated(0).pages if page not in plain.pool[0].payload.facts)
+    assert foreign.text not in ask(plain, plain.pool[0], foreign.title)
+    assert foreign.text in ask(other, other.pool[0], foreign.title)
+
+
+@pytest.mark.parametrize("by", ["topic", "random"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_what_a_library_lacks_cannot_be_found(by: Any, share: float) -> None:
+    part = OwnLibrary(share=share, by=by, client=2, seed=5)
+    env: Any = open_env(QA, split="test", **SEARCHING, variant={"kind": "corpus_split", **part.model_dump()})
+    library, held, count = open_generated(0), 0, 0
+    for page in library.pages[::43]:
+        found = [page.text in ask(env, env.pool[0], query) for query in (page.title, page.text[:150])]
+        assert found[0] == found[1]
+        held, count = held + found[0], count + 1
+    assert abs(held / count - share) < 0.25 and (share not in (0, 1) or held == share * count)
+
+
+def test_a_topic_is_held_as_a_whole() -> None:
+    """People born in one country, their works, its cities and the firms there."""
+    env: Any = open_env(
+        QA, **SEARCHING, variant={"kind": "corpus_split", "share": 0.5, "by": "topic", "client": 0, "seed": 1}
+    )
+    base_cities = [page for page in open_generated(0).pages if " is a city in " in page.text]
+    countries: dict[str, set[bool]] = {}
+    for page in base_cities:
+        countries.setdefault(page.text.rpartition(" ")[2], set()).add(page.text in ask(env, env.pool[0], page.title))
+    assert all(len(found) == 1 for found in countries.values()) and len(countries) == 40
+    assert {found.pop() for found in countries.values()} == {True, False}
+
+
+def test_clients_have_different_parts_in_every_process() -> None:
+    split = fedagentgym.federate(
+        QA, clients=3, tasks_per_client=4, variant={"kind": "corpus_split", "share": 0.5}, env=SEARCHING
+    )
+    envs = [client.open_env() for client in split]
+    titles = [page.title for page in open_generated(0).pages[::500]]
+    seen = [tuple(title in ask(env, env.pool[0], title) for title in titles) for env in envs]
+    assert len(set(seen)) == 3
+    assert seen == [
+        tuple(title in ask(env, env.pool[0], title) for title in titles) for env in (one.open_env() for one in split)
+    ]
+
+
+def test_a_part_of_a_tasks_own_facts() -> None:
+    """Without a shared library the variant takes away facts of the task; shown facts stay."""
+    lost = {"kind": "corpus_split", "share": 0.0, "by": "random", "client": 0}
+    env: Any = open_env(QA, size="tiny", tools=["search"], variant=lost)
+    assert ask(env, env.pool[0], env.pool[0].payload.path[0]) == NOTHING
+    shown, plain = open_env(QA, size="tiny", variant=lost), open_env(QA, size="tiny")
+    assert shown.reset(seed=3)[0] == plain.reset(seed=3)[0]
+
+
+def test_the_paragraphs_of_data_are_the_corpus() -> None:
+    env: Any = open_env(QA, data=ROWS, **SEARCHING)
+    assert ask(env, env.pool[3], "number 17") == "number 17 lives in town 17."
+    assert ask(env, env.pool[3], "rain") == "It rains."
+    assert "number 4 lives" in ask(env, env.pool[0], "who lives in town 4")
+    assert "number 17" not in ask(open_env(QA, data=ROWS, tools=["search"]), env.pool[3], "17 of the town")
+
+
+def test_a_folder_of_texts_is_the_corpus(texts: Path) -> None:
+    env: Any = open_env(QA, size="tiny", tools=["search"], library=str(texts))
+    task = env.pool[0]
+    assert ask(env, task, "North") == "The north ward has nine beds. It is led by Ada."
+    assert ask(env, task, "how many beds?") == "The north ward has nine beds."
+    assert len(ask(env, task, "south")) > 2_000
+    some = {"kind": "corpus_split", "share": 0.5, "by": "topic", "client": 1, "seed": 0}
+    lacks = set()
+    for client in range(12):
+        options: dict[str, Any] = {"library": str(texts), "variant": {**some, "client": client}}
+        part = open_env(QA, size="tiny", tools=["search"], **options)
+        lacks.add(tuple(ask(part, task, query) == NOTHING for query in ("north", "south")))
+    assert len(lacks) > 2
+
+
+def test_the_same_paragraph_is_one_page() -> None:
+    assert len(collect_pages([Fact("a", "b"), Fact("a", "b"), Fact("a", "c")]).pages) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"corpus": "all"}, "corpus=all is what search looks through: add tools="),
+        ({"library": "/nowhere"}, "library= is what search looks through: add tools="),
+        ({"corpus": "all", "tools": ["search"], "size": "tiny"}, "tiny tasks have facts of their own"),
+        ({"library": "/nowhere", "tools": ["search"]}, "there is no folder"),
+        ({"corpus": "al"}, "did you mean 'all'"),
+    ],
+)
+def test_what_cannot_be_searched(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedAgentGymError, match=message):
+        open_env(QA, **options)
+
+
+def test_an_empty_folder_and_a_shared_library(tmp_path: Path) -> None:
+    with pytest.raises(FedAgentGymError, match="has no texts"):
+        open_env(QA, tools=["search"], library=str(tmp_path))
+    assert open_generated(0) is open_generated(0)
