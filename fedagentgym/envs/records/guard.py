@@ -55,12 +55,12 @@ FUNCTIONS = frozenset(
     split_words(
         """
     abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank first_value floor glob
-    group_concat hex ifnull iif instr julianday lag last_value lead length like lower ltrim max min mod
+    group_concat hex ifnull instr julianday lag last_value lead length like lower ltrim max min mod
     nth_value ntile nullif percent_rank pow power rank replace round row_number rtrim sign sqrt strftime
     string_agg substr substring sum time total trim typeof unicode upper
     """
     )
-)
+) | {"iif"}
 _NAMES = {
     sqlite3.SQLITE_ATTACH: "attach a database",
     sqlite3.SQLITE_DETACH: "detach a database",
