@@ -56,18 +56,19 @@ class PoolGenerator:
         source: Mapping[str, Any],
         strip: Strip,
         rate: Callable[[Any], float] | None = None,
+        order: Sequence[str] = ORDER,
     ):
-        """`rate` gives the hardness of a problem; by default it is that of its cell's level."""
+        """`rate` gives the hardness of a problem; by default it is that of its cell's level. `order` are the splits."""
         self._env, self._cells, self._source, self._strip, self._rate = env, cells, source, strip, rate
-        self._starts, self._sizes, start = {}, {split: sizes[split] for split in ORDER}, 0
-        for split in ORDER:
+        self._starts, self._sizes, start = {}, {split: sizes[split] for split in order}, 0
+        for split in order:
             self._starts[split] = start
             start += sizes[split]
         capacity = min(len(cell.deck) for cell in cells) * len(cells)
         if start > capacity:
-            room = capacity - start + sizes["train"]
+            room = capacity - start + sizes[order[-1]]
             raise OptionError(
-                f"train_tasks: this generator has {room} different training tasks, {sizes['train']} were asked for"
+                f"train_tasks: this generator has {room} different training tasks, {sizes[order[-1]]} were asked for"
             )
 
     def make_pool(self, split: str) -> TaskPool:
@@ -79,8 +80,8 @@ class PoolGenerator:
         ids: Sequence[str] = TaskIds(self._env, split, count)
         splits: list[str] | None = None
         if split == "all":
-            ids = [identifier for part in ORDER for identifier in TaskIds(self._env, part, self._sizes[part])]
-            splits = [part for part in ORDER for _ in range(self._sizes[part])]
+            ids = [identifier for part in self._sizes for identifier in TaskIds(self._env, part, self._sizes[part])]
+            splits = [part for part in self._sizes for _ in range(self._sizes[part])]
         most = max(cell.level for cell in self._cells)
 
         def rate(index: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -41,8 +41,8 @@ from fedagentgym.envs.view import Episode, View
 
 GENERATOR_VERSION = 1
 SIZES: Mapping[str, Mapping[str, int]] = {
-    "default": {"train": 8_000, "val": 500, "test": 1_000, "warmup": 2_000},
-    "tiny": {"train": 1_200, "val": 180, "test": 300, "warmup": 600},
+    "default": {"train": 8_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
+    "tiny": {"train": 1_000, "val": 180, "test": 300, "warmup": 600, "unseen": 300},
 }
 MOST_CELL, MOST_SHOWN, MOST_VERDICTS = 60, 4_000, 20_000
 DESCRIBE, QUERY, ANSWER = "describe", "query", "answer"
@@ -50,7 +50,7 @@ CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
 RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
 UNKNOWN, NOTHING = "That is not understood .", "Nothing is chosen ."
 NOT_EXECUTED, EXECUTED = {"executes": 0.0}, {"executes": 1.0}
-RIGHT_WAY = "right"
+RIGHT_WAY, UNSEEN_SPLIT = "right", "unseen"
 
 
 # ---- how clients differ -----------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     """Answer questions over a site's own SQLite database.
 
     **Tasks.** Generated: five domains (the categories; clinic, library, shop, school, bank), each with three tables and
-    thousands of rows, and twelve kinds of questions by template; `size="tiny"` has three domains and six kinds. Loaded:
-    `data=` a folder of databases with questions.
+    thousands of rows, and twelve kinds of questions by template; `size="tiny"` has three domains and six kinds. The split
+    `unseen` has the templates that no other split has. Loaded: `data=` a folder of databases with questions.
     **Actions.** `describe[table]`, `query[SELECT ...]` and, at last, `answer[SELECT ...]`: the answer is a query. With
     `size="tiny"` a query is chosen clause by clause, and `run`, `clear` and `submit` try, drop and answer it.
     **Observations.** The question and the names of the tables; a table's definition and first rows; the rows of a
@@ -168,6 +168,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         "query[SELECT ...]: run a query and show its rows.\n"
         "answer[SELECT ...]: give the query whose rows answer the question. This ends the task."
     )
+    splits = ("train", "val", "test", "warmup", UNSEEN_SPLIT)
+    evaluation_splits = ("val", "test", UNSEEN_SPLIT)
     default_max_turns = 12
     shares_pools = True
     variants = (SchemaVariant, RowsVariant, RulesVariant)
@@ -204,8 +206,12 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         source = {"generator": "records", "version": GENERATOR_VERSION, "size": chosen.size, "seed": chosen.seed}
         if chosen.categories != "domain":
             source["categories"] = chosen.categories
-        cells = make_cells(chosen.size, chosen.seed, chosen.categories)
-        return PoolGenerator(self.id, cells, sizes, source, strip_task, rate_task).make_pool(split)
+        make = partial(make_cells, chosen.size, chosen.seed, chosen.categories)
+        seen = PoolGenerator(self.id, make(), sizes, source, strip_task, rate_task)
+        unseen = PoolGenerator(self.id, make(unseen=True), sizes, source, strip_task, rate_task, (UNSEEN_SPLIT,))
+        if split == "all":
+            return join_pools(seen.make_pool("all"), unseen.make_pool(UNSEEN_SPLIT))
+        return (unseen if split == UNSEEN_SPLIT else seen).make_pool(split)
 
     def get_verifier_version(self) -> str:
         return RECORDS_VERIFIER_VERSION
@@ -400,6 +406,25 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         if procedure != RIGHT_WAY and plan is not None:
             plan = MISCONCEPTIONS[procedure](plan) or plan
         return write_clauses(plan, self._find_site(record.database).schema) if plan is not None else ()
+
+
+def join_pools(first: TaskPool, second: TaskPool) -> TaskPool:
+    """The tasks of two pools of one environment as one of all splits."""
+
+    def find(index: int) -> Task:
+        return first[index] if index < len(first) else second[index - len(first)]
+
+    return TaskPool(
+        env=first.env,
+        split="all",
+        ids=[*first.ids, *second.ids],
+        categories=[str(name) for pool in (first, second) for name in pool.get_field("category")],
+        payload=lambda index: find(index).payload,
+        source={"joined": [first.source, second.source]},
+        hardness=lambda index: find(index).hardness,
+        strip=strip_task,
+        split_of=lambda index: find(index).split,
+    )
 
 
 @lru_cache(maxsize=64)

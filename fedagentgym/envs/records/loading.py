@@ -30,6 +30,7 @@ from fedagentgym.envs.records.sites import remember
 from fedagentgym.envs.tasks import is_value, make_task_id
 
 QUESTIONS = "questions.jsonl"
+SPLITS = ("train", "val", "test", "warmup", "unseen")
 FILES: Mapping[str, str] = {
     "train_spider.json": "train",
     "train_others.json": "train",
@@ -145,8 +146,8 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
     hint, ordered = given.get("hint", given.get("evidence", "")), given.get("ordered", None)
     if not isinstance(hint, str) or not isinstance(ordered, bool | None):
         raise DataError(f"{place}: 'hint' is a text and 'ordered' true or false")
-    if given.get("split", split) not in ("train", "val", "test", "warmup"):
-        raise DataError(f"{place}: 'split' is train, val, test or warmup, got {show_value(given['split'])}")
+    if given.get("split", split) not in SPLITS:
+        raise DataError(f"{place}: 'split' is one of {', '.join(SPLITS)}, got {show_value(given['split'])}")
     task = RecordsTask(
         str(database),
         find_kind(str(query)),

@@ -183,9 +183,9 @@ def _ask_distinct(domain: Domain, house: int, status: Value, *values: Value) -> 
     return Asked(text, Plan(people.name, (Term(f"{people.name}.town"),), where=part.conditions, distinct=True))
 
 
-def _ask_join(role: str, domain: Domain, house: int, value: Value, *values: Value) -> Asked:
+def _ask_join(role: str, choice: int, domain: Domain, house: int, value: Value, *values: Value) -> Asked:
     table, events = getattr(domain, role), domain.events
-    theirs = _choose(table, _find_choice(table, 0).name, value)
+    theirs = _choose(table, _find_choice(table, choice).name, value)
     own = _compare(events, _first(events, "number"), *values)
     text = f"How many {events.name} {own.text} belong to {table.name} {theirs.text} ?"
     where = (*own.conditions, *theirs.conditions)
@@ -297,11 +297,12 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
             yield f"nulls-{role}-{choice}", Template("nulls", _put_before(("a", "no"), both), nulls)
         yield f"dates-{role}-{choice}", Template("dates", _put_before(YEARS, both), partial(_ask_dates, role, choice))
     yield "distinct", Template("distinct", _put_before(STATUSES, _range_choice_and_number("people", 1)), _ask_distinct)
-    for role in ("people", "things"):
-        yield f"join-{role}", Template("join", _range_choice_and_number(role, 0), partial(_ask_join, role))
+    for role, choice in (("people", 0), ("people", 1), ("things", 0)):
+        joined = partial(_ask_join, role, choice)
+        yield f"join-{role}-{choice}", Template("join", _range_choice_and_number(role, choice), joined)
     grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
     yield "group", Template("group", grouped, _ask_group)
-    for role, least in (("people", (4, 6, 8, 10, 12)), ("events", (8, 12, 16, 20, 24))):
+    for role, least in (("people", range(3, 13)), ("events", range(6, 26, 2))):
         yield f"having-{role}", Template("having", _put_before(least, _range_number), partial(_ask_having, role))
     yield "nested", Template("nested", _range_nested, _ask_nested)
     yield "missing", Template("missing", _range_missing, _ask_missing)
@@ -335,6 +336,13 @@ def _range_active_amount(domain: Domain, size: Size) -> tuple[Sequence[Value], .
 
 
 TEMPLATES: Mapping[str, Template] = dict(_list_templates())
+UNSEEN = frozenset(
+    (
+        *("filter-people-1", "top-people-1", "count-things-0", "nulls-people-1", "dates-things-0", "join-things-0"),
+        *("having-people", "active-1"),
+    )
+)
+"""The templates whose questions are in the split `unseen` alone."""
 KINDS = tuple(dict.fromkeys(template.kind for template in TEMPLATES.values()))
 DOMAINS_OF: Mapping[Size, tuple[str, ...]] = {"default": tuple(DOMAINS), "tiny": ("clinic", "library", "shop")}
 TINY_KINDS = ("filter", "count", "nulls", "join", "group", "rule")
@@ -353,22 +361,25 @@ def make_task(domain: str, name: str, *values: Value) -> RecordsTask:
     return RecordsTask(domain, template.kind, text, name, values)
 
 
-def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"]) -> list[Cell]:
-    """A cell for each domain and kind of question, each with a part of the templates' sentences."""
+def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"], *, unseen: bool = False) -> list[Cell]:
+    """A cell for each domain and kind of question, of the templates that are trained on, or of the unseen ones."""
     cells = []
-    kinds = list_kinds(size)
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(list_kinds(size)):
         for domain in DOMAINS_OF[size]:
-            deck = ProblemSequence(list_forms(domain, kind, size), seed, "records", size, domain, kind)
+            forms = list_forms(domain, kind, size, (unseen,))
+            if not forms:
+                continue
+            deck = ProblemSequence(forms, seed, "records", size, domain, kind, *["unseen"] * unseen)
             cells.append(Cell(domain if categories == "domain" else kind, 1 + number, deck))
     return cells
 
 
-def list_forms(domain: str, kind: str, size: Size) -> list[Form[RecordsTask]]:
-    chosen = {name: template for name, template in TEMPLATES.items() if template.kind == kind}
+def list_forms(domain: str, kind: str, size: Size, unseen: Sequence[bool] = (False, True)) -> list[Form[RecordsTask]]:
+    """The templates of a kind in a domain: those that are trained on, the unseen ones, or all."""
     return [
         Form(template.ranges(DOMAINS[domain], size), partial(make_task, domain, name))
-        for name, template in chosen.items()
+        for name, template in TEMPLATES.items()
+        if template.kind == kind and (name in UNSEEN) in unseen
     ]
 
 

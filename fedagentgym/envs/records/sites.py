@@ -82,7 +82,7 @@ def find_check_volume(size: Size, number: int) -> Volume:
     round_, which = divmod(number, 3)
     skew, empty = (0.0, 1.0, 0.0, 2.0)[round_ % 4], (0.3, 0.6, 0.15)[round_ % 3]
     if which == 2:
-        shrink = round_ % 3 + (1 if size == "default" else 3)
+        shrink = round_ % 5 + (1 if size == "default" else 3)
         return Volume(500 // shrink, 200 // shrink, 2000 // shrink, LEVELS, empty, skew / 2)
     people, events = (32, 48, 68, 98, 130)[round_ % 5], (60, 140, 90, 260, 200)[round_ % 5]
     levels = (8, LEVELS, LEVELS, 4, 8, LEVELS, 1, LEVELS)[(2 * round_ + which) % 8]

@@ -91,7 +91,7 @@ def own(tmp_path: Path) -> Path:
 
 def test_spider(spider: Path) -> None:
     env = open_env(RECORDS, data=str(spider), split="all")
-    assert env.split_sizes() == {"train": 46, "val": 2, "test": 5, "warmup": 0}
+    assert env.split_sizes() == {"train": 46, "val": 2, "test": 5, "warmup": 0, "unseen": 0}
     assert env.pool.categories == {"one": 24, "two": 29} and {task.payload.kind for task in env.pool} == {"filter"}
     assert sum(task.payload.ordered for task in env.pool) > 20
 
@@ -156,7 +156,10 @@ def test_variants_and_the_tiny_form_are_for_generated_databases(own: Path) -> No
         ('{"question": "", "query": "SELECT 1"}', "line 1: 'question' is a text"),
         ('["How many?"]', "line 1: a question is a mapping"),
         ('{"question": "How many?", "query": "SELECT 1", "database": "wart"}', "did you mean 'ward'"),
-        ('{"question": "How many?", "query": "SELECT 1", "split": "later"}', "'split' is train, val, test or warmup"),
+        (
+            '{"question": "How many?", "query": "SELECT 1", "split": "later"}',
+            "'split' is one of train, val, test, warmup, unseen",
+        ),
         ('{"question": "How many?", "query": "SELECT 1", "ordered": "yes"}', "'ordered' true or false"),
         ('{"question": ', "questions.jsonl"),
     ],

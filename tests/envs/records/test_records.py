@@ -77,7 +77,8 @@ def find_lucky(
     size: Any, questions: int, others: int, domains: Collection[str] = DOMAINS
 ) -> tuple[int, list[tuple[str, str]]]:
     """The number of wrong plans that were judged, and those that were judged right although other databases tell them apart."""
-    cells = [cell for cell in make_cells(size, 0, "domain") if cell.category in domains]
+    made = [*make_cells(size, 0, "domain"), *make_cells(size, 0, "domain", unseen=True)]
+    cells = [cell for cell in made if cell.category in domains]
     more: dict[str, list[Database]] = {}
     judged, lucky = 0, []
     for number in range(questions):
@@ -171,6 +172,19 @@ def test_no_question_is_asked_twice(size: str) -> None:
     pool = open_env(RECORDS, size=size, split="all").pool
     questions = [(task.payload.database, task.payload.question) for task in pool]
     assert len(set(questions)) == len(questions)
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+def test_templates_of_unseen_are_in_no_other_split(size: str) -> None:
+    pool = open_env(RECORDS, size=size, split="all").pool
+    used: dict[str, set[str]] = {}
+    for task in pool:
+        used.setdefault(task.split, set()).add(task.payload.template)
+    assert set(used) == set(RecordsEnv.splits) and len(used["unseen"]) > 4
+    assert all(not used["unseen"] & templates for split, templates in used.items() if split != "unseen")
+    env = open_env(RECORDS, size=size, split="unseen")
+    assert all(play(env, env.pool[number], env.expert()).view.success for number in range(30))
+    assert [task.payload for task in pool][-len(env.pool) :] == [task.payload for task in env.pool]
 
 
 def test_houses_decide_what_only_rules_ask() -> None:
