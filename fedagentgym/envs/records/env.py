@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.pools import PoolGenerator
 from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
 from fedagentgym.envs.records.domains import STYLES, Naming, Schema, Style
 from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
-from fedagentgym.envs.records.guard import MOST_STEPS, Budget, Database, QueryError, Result, quote, shorten
+from fedagentgym.envs.records.guard import MOST_ROWS, MOST_STEPS, Budget, Database, QueryError, Result, quote, shorten
 from fedagentgym.envs.records.loading import load_records, open_copies, open_file
 from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, join_clauses, write_clauses, write_query
 from fedagentgym.envs.records.questions import (
@@ -311,17 +311,18 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
 
     def _compare(self, name: str, gold: str, sql: str, ordered: bool) -> bool:
         own = self._open(name)
-        orders: ColumnOrders = keep_orders(
-            None, run_gold(own, gold), own.query(sql, self._make_budget()), ordered=ordered
-        )
+        right = run_gold(own, gold)
+        most = max(MOST_ROWS, len(right.rows))
+        orders: ColumnOrders = keep_orders(None, right, own.query(sql, self._make_budget(), most), ordered=ordered)
         others = self._open_others(name) if orders else ()
         budget = self._make_budget()
         for database in others:
+            right = run_gold(database, gold)
             try:
-                given = database.query(sql, budget)
+                given = database.query(sql, budget, max(MOST_ROWS, len(right.rows)))
             except QueryError:
                 return False
-            orders = keep_orders(orders, run_gold(database, gold), given, ordered=ordered)
+            orders = keep_orders(orders, right, given, ordered=ordered)
             if not orders:
                 return False
         return bool(orders)

@@ -28,7 +28,7 @@ from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.problems import split_words
 
 MOST_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
-MOST_GOLD_STEPS, MOST_GOLDS = 2_000_000_000, 512
+MOST_GOLD_STEPS, MOST_GOLD_ROWS, MOST_GOLDS = 2_000_000_000, 100_000, 512
 MOST_ROWS, MOST_TEXT = 5_000, 4_000
 LONGEST_CELL = {"generated": 2_000, "own": 60_000}
 """Bytes of a value or row, in generated databases and in files of one's own."""
@@ -125,7 +125,7 @@ class Database:
         self._readable = frozenset(name.lower() for name in self.statements) | _MASTER
         for limit, value in {**LIMITS, sqlite3.SQLITE_LIMIT_LENGTH: longest}.items():
             connection.setlimit(limit, value)
-        self._refused = ""
+        self._refused, self._trusted = "", False
         self._golds: dict[str, Result] = {}
         connection.set_authorizer(self._authorize)
 
@@ -180,7 +180,7 @@ class Database:
 
     def query(self, text: str, budget: Budget | None = None, most: int = MOST_ROWS) -> Result:
         """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
-        sql = check_text(text)
+        sql = text.strip().rstrip(";") if self._trusted else check_text(text)
         with self._lock:
             self._refused = ""
             spent = Budget() if budget is None else budget
@@ -205,11 +205,15 @@ class Database:
         return Result(columns, rows)
 
     def query_trusted(self, text: str) -> Result:
-        """The rows of a gold query, which may take long; the last ones are remembered."""
+        """The rows of a gold query, which may take long, have many rows and call any function; the last are remembered."""
         if text not in self._golds:
             if len(self._golds) >= MOST_GOLDS:
                 self._golds.pop(next(iter(self._golds)))
-            self._golds[text] = self.query(text, Budget(MOST_GOLD_STEPS))
+            self._trusted = True
+            try:
+                self._golds[text] = self.query(text, Budget(MOST_GOLD_STEPS), MOST_GOLD_ROWS)
+            finally:
+                self._trusted = False
         return self._golds[text]
 
     def _authorize(
@@ -224,7 +228,8 @@ class Database:
         ):  # a common table expression or subquery of which no column is read
             return ALLOWED
         if action == sqlite3.SQLITE_FUNCTION:
-            if (second or "").lower() in FUNCTIONS:
+            name = (second or "").lower()
+            if name in FUNCTIONS or (self._trusted and name != "load_extension"):
                 return ALLOWED
             self._refused = f"The function {shorten(second or '', 40)} is not available ."
         elif action == sqlite3.SQLITE_READ:

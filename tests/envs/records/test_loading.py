@@ -192,6 +192,25 @@ def test_a_gold_that_does_not_run_is_named(own: Path) -> None:
         env.step("answer[SELECT 1]")
 
 
+def test_a_gold_may_do_what_an_answer_may_not(own: Path) -> None:
+    """Gold queries of published sets have many rows, and functions of which agents have no need."""
+    many = 'SELECT a.id, b.id FROM "the stays" a, "the stays" b'
+    rows = [
+        {"question": "Which pairs?", "query": many},
+        {"question": "Which form?", "query": "SELECT printf('%03d', 7)"},
+    ]
+    (own / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    env: Any = open_env(RECORDS, data=str(own), split="train")
+    for task, answers in zip(env.pool, ((many,), ("SELECT '007'",)), strict=True):
+        for answer in answers:
+            (episode,) = env.reset_many([task], [0])
+            (after,) = env.step_many([episode], [f"answer[{answer}]"])
+            assert after.view.success
+    (episode,) = env.reset_many([env.pool[0]], [0])
+    (after,) = env.step_many([episode], [f"query[{many}]"])
+    assert after.view.observation == "The query has more than 5000 rows ."
+
+
 def test_a_changed_file_is_read_anew(own: Path) -> None:
     before = open_env(RECORDS, data=str(own)).pool.digest
     (own / "ward.db").unlink()
