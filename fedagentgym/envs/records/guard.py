@@ -154,7 +154,7 @@ class Database:
         Each row is kept with a probability, and the values of every column that is no key are dealt out anew.
         """
         try:
-            file, connection = connect_file(path), connect_memory()
+            file, connection = connect_file(path), connect_memory(cached_statements=0)
             with closing(file):
                 tables = [
                     name
@@ -180,10 +180,11 @@ class Database:
 
     def query(self, text: str, budget: Budget | None = None, most: int = MOST_ROWS) -> Result:
         """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
-        sql = text.strip().rstrip(";") if self._trusted else check_text(text)
+        return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
+
+    def _run(self, sql: str, spent: Budget, most: int, *, trusted: bool) -> Result:
         with self._lock:
-            self._refused = ""
-            spent = Budget() if budget is None else budget
+            self._refused, self._trusted = "", trusted
             self._connection.set_progress_handler(spent.spend, CALL_EVERY)
             cursor = self._connection.cursor()
             try:
@@ -209,11 +210,8 @@ class Database:
         if text not in self._golds:
             if len(self._golds) >= MOST_GOLDS:
                 self._golds.pop(next(iter(self._golds)))
-            self._trusted = True
-            try:
-                self._golds[text] = self.query(text, Budget(MOST_GOLD_STEPS), MOST_GOLD_ROWS)
-            finally:
-                self._trusted = False
+            sql = text.strip().rstrip(";")
+            self._golds[text] = self._run(sql, Budget(MOST_GOLD_STEPS), MOST_GOLD_ROWS, trusted=True)
         return self._golds[text]
 
     def _authorize(
@@ -252,14 +250,19 @@ class Database:
         return f"SQL error : {shorten(said, 160)}"
 
 
-def connect_memory() -> sqlite3.Connection:
-    return sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+def connect_memory(cached_statements: int = 128) -> sqlite3.Connection:
+    return sqlite3.connect(
+        ":memory:", check_same_thread=False, isolation_level=None, cached_statements=cached_statements
+    )
 
 
 def connect_file(path: Path) -> sqlite3.Connection:
-    """A connection that reads a file and leaves it, and what is beside it, as they are."""
+    """A connection that reads a file and leaves it, and what is beside it, as they are.
+
+    It remembers no statements: one that was prepared for a gold query would not be asked about again.
+    """
     address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-    connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+    connection = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None, cached_statements=0)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection
 

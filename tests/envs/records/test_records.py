@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Collection
 from typing import Any
 
+import gymnasium
 import pytest
 
 import fedagentgym
@@ -286,6 +287,19 @@ def test_every_sampler_forms_clients(name: str) -> None:
     split = fedagentgym.federate(RECORDS, partition=name, clients=clients, env={"size": "tiny"}, **own)
     env: Any = split[1].open_env()
     assert play(env, env.pool[0], env.expert()).view.success
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vector_environments(mode: str) -> None:
+    """Processes that are forked after databases were opened open their own."""
+    open_env(RECORDS, size="tiny").reset(seed=0)
+    vector = gymnasium.make_vec(RECORDS, num_envs=2, vectorization_mode=mode, size="tiny")
+    _, infos = vector.reset(seed=4)
+    for turn in range(3):
+        action = "submit" if turn else infos["admissible"][0][0]
+        observations, *_, infos = vector.step((action, action))
+    assert len(observations) == 2
+    vector.close()
 
 
 def test_episodes_survive_a_process_and_pickling() -> None:
