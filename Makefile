@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
 CODE := fedagentgym tests benchmarks examples
-SPEED := speed-core webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
+SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
 
 .PHONY: demo test test-all skipped coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
 

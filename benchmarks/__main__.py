@@ -54,6 +54,7 @@ BENCHMARKS = Registry(
         "small-skills-factors": "benchmarks.small_model:run_factors",
         "speed-agents": "benchmarks.agents:run",
         "speed-core": "benchmarks.environments:run_core",
+        "speed-records": "benchmarks.environments:run_records",
         "speed-federation": "benchmarks.federation:run",
         "speed-partitions": "benchmarks.partitions:run",
         "speed-verifiers": "benchmarks.environments:run_verifiers",

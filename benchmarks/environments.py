@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium
 
 from benchmarks.measurement import Measurement, Yardstick
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.verifiers.code import Call, Checks, CodeVerifier
@@ -54,6 +55,47 @@ def run_core(quick: bool = False) -> list[Measurement]:
         Measurement("step through step_many", fast * 1e6, "us per environment"),
         Measurement("ratio", slow / fast, "times", "at least 10"),
     ]
+
+
+# ---- databases and libraries ----------------------------------------------------------------------------------------
+
+
+def run_records(quick: bool = False) -> list[Measurement]:
+    """Steps of the expert over databases and a searched library, and resets."""
+    count = 40 if quick else 600
+    tiny, free = open_env("fedagentgym/Records-v0", size="tiny"), open_env("fedagentgym/Records-v0", split="test")
+    search = open_env("fedagentgym/QA-v0", tools=["search"], corpus="all")
+    for env in (tiny, free, search):
+        _play_expert(env, range(15))  # opens every database once
+    found = [
+        Measurement(
+            "Records tiny, questions met first", _play_expert(tiny, range(15, count)), "steps/s", "at least 3,000"
+        ),
+        Measurement(
+            "Records tiny, questions met again", _play_expert(tiny, range(15, count)), "steps/s", "at least 3,000"
+        ),
+        Measurement("Records, questions met first", _play_expert(free, range(15, count // 4 + 15)), "steps/s"),
+        Measurement(
+            "QA, search in the whole base", _play_expert(search, range(15, count)), "steps/s", "at least 5,000"
+        ),
+    ]
+    for name, env in (("Records tiny", tiny), ("Records", free)):
+        began = time.process_time()
+        for number in range(count):
+            env.reset_many([env.pool[number]], [0])
+        found.append(Measurement(f"{name}, reset", 1e3 * (time.process_time() - began) / count, "ms", "< 1"))
+    return found
+
+
+def _play_expert(env: TextEnv, numbers: range) -> float:
+    """Steps of the expert per second of processor time."""
+    steps, began = 0, time.process_time()
+    for number in numbers:
+        (episode,), expert = env.reset_many([env.pool[number]], [0]), env.expert()
+        while not episode.over:
+            (episode,) = env.step_many([episode], [expert.act(episode)])
+            steps += 1
+    return steps / (time.process_time() - began)
 
 
 # ---- verdicts per second and core ----------------------------------------------------------------------------------

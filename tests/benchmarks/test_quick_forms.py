@@ -37,7 +37,7 @@ MAY_BE_ZERO = (
     "dispersion",
     "figure",
 )
-SHORT = ("alfworld-houses", "speed-core", "speed-verifiers", "communication", "null-comparisons")
+SHORT = ("alfworld-houses", "speed-core", "speed-records", "speed-verifiers", "communication", "null-comparisons")
 LONG = {
     "alfworld": "the original engine plays too",
     "speed-agents": "TRL's trainer takes steps too",

@@ -1,4 +1,4 @@
-"""What the search of the questions looks through: a task's own facts, or a library that all tasks share.
+"""The texts that the search of the questions looks through: a task's own facts, or a library that all tasks share.
 
 A library is the whole generated knowledge base, all paragraphs of a data set, or a folder of text files. A name finds the
 pages of this title; any other query finds the pages that match it best by BM25, as in the shop.
@@ -94,7 +94,7 @@ class Library:
         return Segment(build_text_index(texts, np.arange(len(self.pages), dtype=np.int32)))
 
     def choose(self, part: OwnLibrary | None) -> Shelf:
-        """What a client may find; everything without a part."""
+        """The pages that a client may find; all of them without a part."""
         if part is None:
             return Shelf(self, None)
         known: dict[str, bool] = {}

@@ -15,7 +15,7 @@ _FROM = re.compile(r"(?:FROM|JOIN) (\w+)")
 
 
 class ClauseBook:
-    """Which clauses can follow others at a site."""
+    """The clauses of a domain's tiny questions at a site, and the order in which they can be chosen."""
 
     def __init__(self, schema: Schema) -> None:
         clauses: dict[str, None] = {}
@@ -37,7 +37,7 @@ class ClauseBook:
         self.list_actions = lru_cache(maxsize=4096)(self._list_actions)
 
     def _list_actions(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
-        """What can be done after these clauses: a further one whose tables are there, `run`, `clear` and `submit`."""
+        """The actions after these clauses: a further one whose tables are there, `run`, `clear` and `submit`."""
         if not chosen:
             return self.selects
         there = {table for clause in chosen for table in _FROM.findall(clause)}

@@ -244,7 +244,7 @@ STYLES: tuple[Style, ...] = ("plain", "short", "long")
 
 
 class Naming(NamedTuple):
-    """How a site names its tables and columns, and whether it keeps a part of each table in a second one."""
+    """The style of a site's names of tables and columns, and whether it keeps a part of each table in a second one."""
 
     style: Style = "plain"
     split: bool = False

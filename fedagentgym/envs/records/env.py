@@ -314,6 +314,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         right = run_gold(own, gold)
         most = max(MOST_ROWS, len(right.rows))
         orders: ColumnOrders = keep_orders(None, right, own.query(sql, self._make_budget(), most), ordered=ordered)
+        if sql.strip() == gold:
+            return True
         others = self._open_others(name) if orders else ()
         budget = self._make_budget()
         for database in others:

@@ -41,7 +41,7 @@ FILES: Mapping[str, str] = {
 """Files of questions, and the split of their tasks."""
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 EVERY = {"files": 20, "own": 10}
-"""Which training questions are those of `val`: every twentieth, or tenth."""
+"""The training questions that are those of `val`: every twentieth, or tenth."""
 COPIES = (0.7, 0.5, 0.3)
 """The shares of rows that are kept in the copies on which answers are checked; their values are dealt out anew."""
 MOST_COPIED = 50_000

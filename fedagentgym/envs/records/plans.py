@@ -15,7 +15,7 @@ Value = str | int
 
 
 class Term(NamedTuple):
-    """What is selected, ordered by, or compared after grouping: a column, or a function of one (`*` for all rows)."""
+    """A value that is selected, ordered by, or compared after grouping: a column, or a function of one (`*` for all rows)."""
 
     column: str
     function: str = ""

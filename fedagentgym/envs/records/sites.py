@@ -20,7 +20,7 @@ MOST_SITES = 64
 
 
 class Site(NamedTuple):
-    """What decides the rows and the tables of a generated database; `population` 0 is the one that all share."""
+    """The values that decide the rows and the tables of a generated database; `population` 0 is the one that all share."""
 
     domain: str
     size: Size
