@@ -205,9 +205,16 @@ def _ask_group(domain: Domain, house: int, aggregate: Value, *values: Value) -> 
     return Asked(text, Plan(events.name, select, (_meet(domain, people),), theirs.conditions, (path,)))
 
 
-def _ask_having(role: str, domain: Domain, house: int, least: Value, *values: Value) -> Asked:
+def _ask_having(
+    role: str, grouped: int, chosen: int | None, domain: Domain, house: int, least: Value, value: Value
+) -> Asked:
+    """Groups by one choice, of rows with another choice or, where there is none, of a year."""
     table = getattr(domain, role)
-    choice, part = _find_choice(table, 0), _compare(table, _first(table, "number"), *values)
+    choice = _find_choice(table, grouped)
+    if chosen is None:
+        part = _in_year(table, _first(table, "date"), value)
+    else:
+        part = _choose(table, _find_choice(table, chosen).name, value)
     path = f"{table.name}.{choice.name}"
     text = f"Which {choice.phrase} is that of more than {least} {table.name} {part.text} ?"
     having = (Having(COUNT, ">", least),)
@@ -302,8 +309,10 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
         yield f"join-{role}-{choice}", Template("join", _range_choice_and_number(role, choice), joined)
     grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
     yield "group", Template("group", grouped, _ask_group)
-    for role, least in (("people", range(3, 13)), ("events", range(6, 26, 2))):
-        yield f"having-{role}", Template("having", _put_before(least, _range_number), partial(_ask_having, role))
+    for grouped, chosen in ((0, 1), (1, 0), (0, 2), (1, 2)):
+        counted = partial(_ask_having, "people", grouped, chosen)
+        yield f"having-people-{grouped}-{chosen}", Template("having", partial(_range_having, chosen), counted)
+    yield "having-events", Template("having", partial(_range_having, None), partial(_ask_having, "events", 0, None))
     yield "nested", Template("nested", _range_nested, _ask_nested)
     yield "missing", Template("missing", _range_missing, _ask_missing)
     for choice in (0, 1):
@@ -314,8 +323,8 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
     yield "active-amount", Template("rule", _range_active_amount, _ask_active_amount)
 
 
-def _range_number(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return _list_comparisons(size), THRESHOLDS
+def _range_having(chosen: int | None, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+    return range(3, 13), YEARS if chosen is None else _find_choice(domain.people, chosen).values
 
 
 def _range_top(role: str, choice: int, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
@@ -339,7 +348,7 @@ TEMPLATES: Mapping[str, Template] = dict(_list_templates())
 UNSEEN = frozenset(
     (
         *("filter-people-1", "top-people-1", "count-things-0", "nulls-people-1", "dates-things-0", "join-things-0"),
-        *("having-people", "active-1"),
+        "active-1",
     )
 )
 """The templates whose questions are in the split `unseen` alone."""
