@@ -309,9 +309,9 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
         yield f"join-{role}-{choice}", Template("join", _range_choice_and_number(role, choice), joined)
     grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
     yield "group", Template("group", grouped, _ask_group)
-    for grouped, chosen in ((0, 1), (1, 0), (0, 2), (1, 2)):
-        counted = partial(_ask_having, "people", grouped, chosen)
-        yield f"having-people-{grouped}-{chosen}", Template("having", partial(_range_having, chosen), counted)
+    for by, chosen in ((0, 1), (1, 0), (0, 2), (1, 2)):
+        counted = partial(_ask_having, "people", by, chosen)
+        yield f"having-people-{by}-{chosen}", Template("having", partial(_range_having, chosen), counted)
     yield "having-events", Template("having", partial(_range_having, None), partial(_ask_having, "events", 0, None))
     yield "nested", Template("nested", _range_nested, _ask_nested)
     yield "missing", Template("missing", _range_missing, _ask_missing)
@@ -346,10 +346,7 @@ def _range_active_amount(domain: Domain, size: Size) -> tuple[Sequence[Value], .
 
 TEMPLATES: Mapping[str, Template] = dict(_list_templates())
 UNSEEN = frozenset(
-    (
-        *("filter-people-1", "top-people-1", "count-things-0", "nulls-people-1", "dates-things-0", "join-things-0"),
-        "active-1",
-    )
+    split_words("filter-people-1 top-people-1 count-things-0 nulls-people-1 dates-things-0 join-things-0 active-1")
 )
 """The templates whose questions are in the split `unseen` alone."""
 KINDS = tuple(dict.fromkeys(template.kind for template in TEMPLATES.values()))
