@@ -324,7 +324,7 @@ def _list_templates() -> Iterator[tuple[str, Template]]:
 
 
 def _range_having(chosen: int | None, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return range(3, 13), YEARS if chosen is None else _find_choice(domain.people, chosen).values
+    return range(1, 11), YEARS if chosen is None else _find_choice(domain.people, chosen).values
 
 
 def _range_top(role: str, choice: int, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
