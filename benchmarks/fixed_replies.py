@@ -41,6 +41,7 @@ OWN_PAGES = {
     "QA": "reasoning.md",
     "Code": "reasoning.md",
     "Mixture": "reasoning.md",
+    "Records": "records.md",
     "Skills": "skills.md",
 }
 """The page of each environment that has one; the others stand on the overview."""

@@ -61,6 +61,7 @@ PROBED = (
     Probed("Skills, replies=bare", "fedagentgym/Skills-v0", {"replies": "bare"}, 40, BARE),
     Probed("Mixture", "fedagentgym/Mixture-v0", {}, 20),
     Probed("Guess", "fedagentgym/Guess-v0", {}, 20),
+    Probed("Records", "fedagentgym/Records-v0", {}, 10),
     Probed("WebShop", "fedagentgym/WebShop-v0", {}, 10),
     Probed("ALFWorld", "fedagentgym/ALFWorld-v0", {}, 10),
 )
