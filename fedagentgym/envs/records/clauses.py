@@ -10,7 +10,7 @@ from fedagentgym.envs.records.plans import MISCONCEPTIONS, write_clauses
 from fedagentgym.envs.records.questions import HOUSES, find_plan, list_forms, list_kinds
 
 RUN, CLEAR, SUBMIT = "run", "clear", "submit"
-_TABLE = re.compile(r"(\w+)\.\w+")
+_TABLE = re.compile(r"\b(\w+)\.\w+")
 _FROM = re.compile(r"(?:FROM|JOIN) (\w+)")
 
 

@@ -73,7 +73,9 @@ _NAMES = {
 }
 _MASTER = frozenset(("sqlite_master", "sqlite_schema"))
 _TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""", re.DOTALL
+    r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|`(?:[^`]|``)*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"""
+    r"""|--[^\n]*|/\*.*?(?:\*/|\Z)|[^\W\d]\w*|\S""",
+    re.DOTALL,
 )
 _NOW = re.compile(
     r"'\s*now\s*'|\bcurrent_(?:date|time|timestamp)\b|\b(?:date|time|datetime|julianday)\s*\(\s*\)", re.IGNORECASE

@@ -162,7 +162,7 @@ def _read_row(given: Mapping[str, Any], place: str, split: str, databases: Mappi
 
 # ---- what a query is like ---------------------------------------------------------------------------------------------
 
-_WORDS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[a-z_]+|[()]", re.IGNORECASE)
+_WORDS = re.compile(r"""'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|[a-z_]+|[()]""", re.IGNORECASE)
 
 
 def _list_words(query: str) -> list[str]:
