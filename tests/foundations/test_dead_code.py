@@ -14,7 +14,7 @@ TARGET = re.compile(r'[\w.}]:(\w+)"')
 """`"module:name"` is how registries and commands name what they import when it is first used."""
 CALLED_BY_A_LIBRARY = {
     *("command_class", "get_help_option_names"),  # click
-CALLED_BY_A_LIBRARY = {"text_factory", 
+    *("text_factory",),  # sqlite3
     *("get_seq_length", "layer_idx"),  # transformers' caches
     *("pre_tokenizer", "normalizer", "encode_special_tokens"),  # tokenizers
     *("on_broken_pipe",),  # rich
