@@ -20,6 +20,7 @@ from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
+    from fedagentgym.agents.gateway.harness import Harness
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.view import Episode
@@ -39,6 +40,7 @@ class TokenAgent:
         parser: How an action is extracted from a reply: `strict`, or as `published` agent code does it.
         chat: Whether prompts are wrapped in the tokenizer's chat template.
         longest_prompt: Characters above which a prompt of a `window` shows no past turns.
+        harness: The program that plays in place of `play`, if there is one.
 
     Raises:
         OptionError: If thoughts are asked for with constrained decoding, or a chat template without there being one.
@@ -53,6 +55,7 @@ class TokenAgent:
     parser: Literal["strict", "published"] = "strict"
     chat: bool = False
     longest_prompt: int | None = None
+    harness: Harness | None = None
 
     def __post_init__(self) -> None:
         if self.decoding.constrained and self.template.think:
@@ -104,7 +107,9 @@ class TokenAgent:
         return parse(reply, self.parser, self.template.think, get_action_tail(env))
 
     def close(self) -> None:
-        """Close the policy."""
+        """Close the policy, and end the programs."""
+        if self.harness is not None:
+            self.harness.close()
         self.policy.close()
 
 

@@ -169,6 +169,11 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTok
         if not chat:
             raise OptionError("agent.chat_options are arguments of a chat template, and none is used: leave them out")
         tokenizer.set_chat_options(settings.chat_options)
+    harness = None
+    if settings.harness is not None:
+        from fedagentgym.agents.gateway.harness import Harness
+
+        harness = Harness(settings.harness)
     return TokenAgent(
         settings.name,
         policy,
@@ -179,6 +184,7 @@ def make_token_agent(settings: AgentSettings, policy: Policy, tokenizer: TextTok
         settings.parser or "strict",
         chat,
         settings.longest_prompt,
+        harness,
     )
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.tasks import Task
     from fedagentgym.envs.view import Episode
 
 FinishReason = Literal["stop", "length", "context"]
@@ -312,6 +313,38 @@ class Move(NamedTuple):
     fresh: bool = True
     finish: FinishReason = "stop"
     learn: bool = True
+
+
+class PlayedTurn(NamedTuple):
+    """A turn of an episode that a program played: a reply, the actions that it led to, and the episode before and after each.
+
+    `segment` is the number of the text that holds the reply's tokens.
+    """
+
+    move: Move
+    segment: int
+    before: Episode
+    acts: tuple[str, ...]
+    after: tuple[Episode, ...]
+
+
+class PlayedEpisode(NamedTuple):
+    """An episode that a program played; `lost` says why it is no whole episode, if it is none."""
+
+    number: int
+    episode: Episode
+    turns: tuple[PlayedTurn, ...]
+    truncated: bool = False
+    lost: str | None = None
+
+
+class Job(NamedTuple):
+    """An episode to be played: its number, which names its draws, its task, the seed of the environment, and its copy."""
+
+    number: int
+    task: Task
+    seed: int
+    sample: int
 
 
 class Players(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import OBSERVATION, TEMPLATES
@@ -31,6 +32,64 @@ class AdapterSettings(Settings):
     def last(self) -> int | None:
         """The number of adapted blocks, counted from the last; None for all."""
         return None if self.layers == "all" else int(self.layers.removeprefix("last-"))
+
+
+class HarnessLimits(Settings):
+    """What a program may take before its episode is begun again, or lost."""
+
+    idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="seconds of an episode without a request")
+    longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="seconds of an episode")
+    calls: int = Field(default=64, ge=1, le=10_000, description="calls of the model in an episode")
+    retries: int = Field(default=2, ge=0, le=100, description="further attempts after a kill or time-out, each with the same draws")
+
+
+class HarnessSettings(Settings):
+    """A program that plays in place of our own player, through an OpenAI-compatible server of this process."""
+
+    name: Literal["owner"] | None = Field(
+        default=None, description="owner: the program that the owner of each machine names, in a Flower deployment"
+    )
+    command: tuple[str, ...] = Field(default=(), description="the program and its arguments, such as [python, my_agent.py]")
+    processes: int = Field(default=4, ge=1, le=64, description="programs at a time; each plays an episode at a time")
+    env: dict[str, str] = Field(default_factory=dict, description="further variables of the program's environment")
+    keep: tuple[str, ...] = Field(
+        default=(), description="variables that it inherits besides PATH, HOME, LANG and VIRTUAL_ENV"
+    )
+    world: Literal["gateway", "own"] = Field(
+        default="gateway",
+        description="gateway: /v1/step plays the environment; own: the program has its own world, and reports a reward",
+    )
+    history: Literal["tokens", "template"] = Field(
+        default="tokens",
+        description="tokens: a conversation that goes on keeps the drawn ids; template: every prompt is rendered whole, as another"
+        " server will",
+    )
+    tools: Literal["hermes", "json", "action-tags", "none"] | None = Field(
+        default=None,
+        description="how calls of tools are read from a reply; null: hermes with a chat template, action-tags without",
+    )
+    limits: HarnessLimits = Field(default=HarnessLimits(), description="limits of an episode")
+    failed: Literal["zero", "drop"] = Field(
+        default="zero",
+        description="zero: an episode that the program gives up counts with its reward so far; drop: it is left out",
+    )
+    strict: bool = Field(
+        default=True, description="refuse request fields that change the distribution; false: leave them out, and count"
+    )
+    evaluate: bool = Field(default=True, description="false: our own player plays evaluations")
+    reward_range: tuple[float, float] = Field(default=(0.0, 1.0), description="world own: rewards that may be reported")
+
+    @model_validator(mode="after")
+    def _check_program(self) -> HarnessSettings:
+        if self.name is not None and (self.command or self.env or self.keep):
+            raise ValueError("name: owner leaves the program to the owner of each machine: leave out command, env and keep")
+        if not self.reward_range[0] < self.reward_range[1] or not all(map(isfinite, self.reward_range)):
+            raise ValueError("reward_range is a lower and a higher finite number")
+        if any("\0" in text for text in (*self.command, *self.env, *self.env.values(), *self.keep)):
+            raise ValueError("a command or variable holds a NUL character")
+        if any("=" in name or not name for name in (*self.env, *self.keep)):
+            raise ValueError("a variable has a name without '='")
+        return self
 
 
 class AgentSettings(Settings):
@@ -104,6 +163,9 @@ class AgentSettings(Settings):
     rollouts: Literal["torch", "vllm"] = Field(
         default="torch",
         description="what generates: the model that is trained, or vLLM, to which changed weights are copied",
+    )
+    harness: HarnessSettings | None = Field(
+        default=None, description="a program that plays with the model through its own requests; null: our own player"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
 

@@ -79,6 +79,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "data": ("datasets", "pyarrow"),
     "trl": ("trl",),
     "openenv": ("openenv",),
+    "gateway": ("starlette", "uvicorn"),
     "verifiers": ("verifiers",),
     "inspect": ("inspect_ai",),
     "reasoning-gym": ("reasoning_gym",),

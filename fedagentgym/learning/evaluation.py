@@ -161,10 +161,12 @@ def format_episodes(
 
 
 def with_temperature(agent: Player, temperature: float) -> Player:
-    """The same agent with another sampling temperature; agents without sampling are returned unchanged."""
+    """The same agent as it is evaluated: with another sampling temperature, and without a program that is for learning alone. Agents
+    without sampling are returned unchanged."""
     if not isinstance(agent, TokenAgent):
         return agent
-    return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}))
+    harness = agent.harness if agent.harness is None or agent.harness.settings.evaluate else None
+    return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}), harness=harness)
 
 
 def compute_policy_digest(agent: Player) -> str | None:

@@ -56,7 +56,7 @@ from fedagentgym.learning.advantages import (
     spread_advantages,
 )
 from fedagentgym.learning.forward import find_choices
-from fedagentgym.learning.losses import split_minibatches, token_losses, token_weights
+from fedagentgym.learning.losses import split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
 from fedagentgym.learning.penalties import Penalty, make_kl
@@ -223,8 +223,11 @@ class LocalTraining:
             group_size=group_size or self.settings.group_size,
             seed=derive(seed, "play", self.step),
             parallel=self.settings.parallel_episodes,
+            drop_lost=True,
         )
-        if not self._updater.scores_again:
+        # A program's calls are drawn in batches of chance, whose log-probs differ in their last bits from run to run.
+        by_chance = self._agent.harness is not None and self.settings.behaviour == "auto"
+        if not (self._updater.scores_again or by_chance):
             return played
         # The policy that played is scored once more by the pass that learns, so that the ratio starts at exactly 1.
         groups = self._updater.recompute_logprobs(played.groups)
@@ -295,15 +298,16 @@ class LocalTraining:
                 spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
             ]
         # Where a method weighs objectives by their gradients, each is taken alone, before the weights move.
+        by_episode = self._agent.harness is not None  # which has as many segments as the program likes
         gradients = {}
         for name in gradients_of:
             alone = [
                 group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
             ]
-            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone))
+            gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone, by_episode=by_episode))
         # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
         rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
-        metrics = self._updater.train_step(build_rows(groups, chosen), rate, order=self.step)
+        metrics = self._updater.train_step(build_rows(groups, chosen, by_episode=by_episode), rate, order=self.step)
         self.step += 1
         # A group whose copies all earned the same teaches nothing: how many there were says whether the tasks suit the agent.
         constant = sum(is_constant(*pair) for pair in returns)
@@ -487,7 +491,7 @@ class PolicyUpdate:
                 return
         # The weight of a token follows from the whole mini-batch: the passes below are cut to fit memory, and add up to the same
         # gradient however they are cut.
-        weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
+        weights = weigh_rows(rows, self.settings.loss)
         total = 0.0
         self._optimizer.zero_grad()
         for batch in self._passes.iter_batches([rows[place] for place in live], self._limits):
@@ -591,7 +595,7 @@ class PolicyUpdate:
         """
         self._prepare()
         model, device = self.policy.model, self.policy.device
-        weights = token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), self.settings.loss)
+        weights = weigh_rows(rows, self.settings.loss)
         live = [place for place, row in enumerate(rows) if row.active and len(find_choices(row))]
         width = int(model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
         total = np.zeros(width, dtype=np.float64)

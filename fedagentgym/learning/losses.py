@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedagentgym.learning.penalties import LARGEST_LOG_RATIO
 from fedagentgym.learning.settings import LearningSettings, LossSettings
+from fedagentgym.learning.trajectory import Row
 
 
 def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Generator) -> list[list[int]]:
@@ -46,8 +47,11 @@ class TokenLosses(NamedTuple):
     clipped: torch.Tensor
 
 
-def token_weights(lengths: NDArray[np.int64], settings: LossSettings) -> NDArray[np.float64]:
-    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows."""
+def token_weights(
+    lengths: NDArray[np.int64], settings: LossSettings, shares: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` is what each row counts
+    where rows are averaged, by default 1."""
     rows, tokens = len(lengths), int(lengths.sum())
     if rows == 0 or tokens == 0:
         return np.zeros(rows, dtype=np.float64)
@@ -60,7 +64,15 @@ def token_weights(lengths: NDArray[np.int64], settings: LossSettings) -> NDArray
         return np.asarray(np.repeat(each, np.diff([*starts, rows])), dtype=np.float64)
     if settings.name == "constant":
         return np.full(rows, 1.0 / (rows * settings.length))
+    if shares is not None:
+        return np.asarray(shares / (shares.sum() * np.maximum(lengths, 1)), dtype=np.float64)
     return 1.0 / (rows * np.maximum(lengths, 1))
+
+
+def weigh_rows(rows: Sequence[Row], settings: LossSettings) -> NDArray[np.float64]:
+    """`token_weights` of rows, of which some may count less than others."""
+    shares = np.array([row.weight for row in rows]) if any(row.weight != 1.0 for row in rows) else None
+    return token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), settings, shares)
 
 
 def token_losses(

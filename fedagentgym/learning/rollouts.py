@@ -12,13 +12,17 @@ kept; rewards, scores and the end of an episode are those of the environment tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.presets import make_agent
+from fedagentgym.agents.protocols import Job
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.process import tell_episodes
@@ -29,7 +33,7 @@ from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments, number_segments
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.protocols import Move, Player
+    from fedagentgym.agents.protocols import Move, PlayedEpisode, Player
     from fedagentgym.agents.settings import AgentSettings
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.tasks import Task
@@ -53,11 +57,13 @@ class RolloutStats:
 
 class Rollouts(NamedTuple):
     """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
-    is the mean absolute difference between the log-probs that play recorded and those."""
+    is the mean absolute difference between the log-probs that play recorded and those. If a program played them, `program` counts
+    its calls and what became of them."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
     mismatch: float | None = None
+    program: Mapping[str, float] = MappingProxyType({})
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -79,21 +85,15 @@ class Rollouts(NamedTuple):
             "env_steps": float(self.stats.steps),
         }
         seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
-        return means | seconds | ({} if self.mismatch is None else {"mismatch": self.mismatch})
-
-
-class _Job(NamedTuple):
-    number: int
-    task: Task
-    seed: int
-    sample: int
+        told = {f"program/{name}": value for name, value in self.program.items()}
+        return means | seconds | told | ({} if self.mismatch is None else {"mismatch": self.mismatch})
 
 
 @dataclass(slots=True)
 class _ActiveEpisode:
     """An active row: its observations and actions so far."""
 
-    job: _Job
+    job: Job
     episode: Episode
     moves: list[Move] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -110,6 +110,7 @@ def collect(
     parallel: int = 64,
     progress: Progress | None = None,
     first: int = 0,
+    drop_lost: bool = False,
 ) -> Rollouts:
     """Play groups of episodes in parallel.
 
@@ -125,6 +126,8 @@ def collect(
         parallel: Episodes that are played at the same time.
         progress: Called after each finished episode.
         first: Number of the first task, if `tasks` is a part of a longer list: the episodes are those of the whole list.
+        drop_lost: Whether episodes that a program lost (`agent.harness`) are left out, as for learning; otherwise they count with
+            what they earned, as for an evaluation.
 
     Returns:
         `Rollouts`: `groups`, a tuple of `Trajectory` for each task in the given order; `trajectories`, the same in one list;
@@ -147,10 +150,14 @@ def collect(
     player = make_agent(agent, world)
     found = (world.pool[task] if isinstance(task, str) else task for task in tasks)
     jobs = (
-        _Job(place * group_size + sample, task, derive(seed, "episode", place), sample)
+        Job(place * group_size + sample, task, derive(seed, "episode", place), sample)
         for place, task in enumerate(found, start=first)
         for sample in range(group_size)
     )
+    if isinstance(player, TokenAgent) and player.harness is not None:
+        return _play_by_program(player, world, list(jobs), seed, progress, drop_lost)
+    if getattr(world, "is_reported", False):
+        raise OptionError(f"{world.id} is played by programs alone: set agent.harness with world: own")
     return here().share(
         lambda: _play(player, world, jobs, group_size, seed, parallel, progress), getattr(player, "policy", None)
     )
@@ -159,7 +166,7 @@ def collect(
 def _play(
     agent: Player,
     env: TextEnv,
-    waiting: Iterator[_Job],
+    waiting: Iterator[Job],
     group_size: int,
     seed: int,
     parallel: int,
@@ -212,33 +219,39 @@ def _step_active(env: TextEnv, playing: Sequence[_ActiveEpisode], moves: Sequenc
     episodes = env.step_many([row.episode for row, _ in acting], [move.action for _, move in acting])
     stats.steps += len(acting)
     for (row, move), after in zip(acting, episodes, strict=True):
-        before, row.episode = row.episode, after
         row.moves.append(move)
-        turn = Turn(
-            observation=before.view.observation,
-            reply=move.reply,
-            acts=(move.action,),
-            reward=float(after.reward),
-            valid=bool(after.view.valid),
-            format=move.format,
-            rewards={name: float(after.view.rewards.get(name, 0.0)) for name in env.reward_names},
-            score=float(after.view.score),
-            tokens=len(move.token_ids),
-            learn=move.learn,
-            admissible=before.view.admissible or (),
-        )
-        row.turns.append(turn)
-        stats.tokens += turn.tokens
+        row.turns.append(_make_turn(env, row.episode, move, (move.action,), (after,)))
+        row.episode = after
+        stats.tokens += len(move.token_ids)
 
 
-def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
+def _make_turn(env: TextEnv, before: Episode, move: Move, acts: tuple[str, ...], after: Sequence[Episode]) -> Turn:
+    """The turn of a reply, of its actions, and of the episode after each of them."""
+    views = [one.view for one in after]
+    return Turn(
+        observation=before.view.observation,
+        reply=move.reply,
+        acts=acts,
+        reward=sum(float(one.reward) for one in after),
+        valid=all(view.valid for view in views),
+        format=move.format,
+        rewards={name: sum(float(view.rewards.get(name, 0.0)) for view in views) for name in env.reward_names},
+        score=float((views[-1] if views else before.view).score),
+        tokens=len(move.token_ids),
+        learn=move.learn,
+        admissible=before.view.admissible or (),
+    )
+
+
+def _make_trajectory(played: _ActiveEpisode, numbers: Sequence[int] | None = None) -> Trajectory:
+    """The record of an episode; `numbers` is the segment of each turn, if turns of one stand between those of another."""
     episode, view = played.episode, played.episode.view
-    numbers = number_segments(played.moves)
+    numbers = number_segments(played.moves) if numbers is None else numbers
     return Trajectory(
         task=episode.task.id,
         seed=episode.seed,
         turns=tuple(turn._replace(segment=number) for turn, number in zip(played.turns, numbers, strict=True)),
-        segments=make_segments(played.moves),
+        segments=make_segments(played.moves, numbers),
         category=episode.task.category,
         sample=played.job.sample,
         score=float(view.score),
@@ -247,6 +260,44 @@ def _make_trajectory(played: _ActiveEpisode) -> Trajectory:
         truncated=episode.truncated or played.out_of_room,
         last=view.observation,
     )
+
+
+def _play_by_program(
+    agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int, progress: Progress | None, drop_lost: bool
+) -> Rollouts:
+    """Let the agent's program play; groups of fewer than two episodes are left out where lost ones are, if they had more."""
+    assert agent.harness is not None
+    by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), time.perf_counter()
+    groups: dict[int, list[Trajectory]] = {}
+    lost: Counter[str] = Counter()
+    for played in sorted(_watch(agent.harness.play(agent, env, jobs, seed), progress), key=lambda one: one.number):
+        if played.lost is not None:
+            lost[played.lost] += 1
+            if drop_lost:
+                continue
+        job = by_number[played.number]
+        turns = [_make_turn(env, one.before, one.move, one.acts, one.after) for one in played.turns]
+        row = _ActiveEpisode(job, played.episode, [one.move for one in played.turns], turns, played.truncated)
+        stats.steps += sum(len(one.acts) for one in played.turns)
+        stats.tokens += sum(turn.tokens for turn in turns)
+        groups.setdefault(job.number - job.sample, []).append(
+            _make_trajectory(row, [one.segment for one in played.turns])
+        )
+    stats.agent_seconds = time.perf_counter() - clock
+    several = any(job.sample for job in jobs)
+    kept = [tuple(group) for group in groups.values() if len(group) > 1 or not (drop_lost and several)]
+    counts = {**agent.harness.counts, "lost": sum(lost.values()), **{f"lost/{why}": n for why, n in lost.items()}}
+    if jobs and drop_lost and 2 * sum(map(len, kept)) < len(jobs):
+        kept = []
+    return Rollouts(tuple(kept), stats, None, {name: float(number) for name, number in sorted(counts.items())})
+
+
+def _watch(played: Iterable[PlayedEpisode], progress: Progress | None) -> Iterator[PlayedEpisode]:
+    for one in played:
+        tell_episodes(1)
+        if progress is not None:
+            progress.advance()
+        yield one
 
 
 def check_tokens(groups: Sequence[Group], vocabulary: int, context: int) -> None:

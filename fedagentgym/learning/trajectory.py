@@ -8,7 +8,7 @@ is a segment, with an advantage for each of these tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -252,12 +252,14 @@ def number_segments(moves: Sequence[Move]) -> list[int]:
     return list(accumulate(int(spoken and move.fresh and place > 0) for place, move in enumerate(moves)))
 
 
-def make_segments(moves: Sequence[Move]) -> tuple[Segment, ...]:
-    """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has tokens."""
+def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -> tuple[Segment, ...]:
+    """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has tokens. `numbers`
+    is the segment of each move, if they are not one after the other."""
     if not any(move.token_ids for move in moves):
         return ()
+    numbers = number_segments(moves) if numbers is None else numbers
     segments = []
-    for _, members in groupby(zip(number_segments(moves), moves, strict=True), key=itemgetter(0)):
+    for _, members in groupby(sorted(zip(numbers, moves, strict=True), key=itemgetter(0)), key=itemgetter(0)):
         joined = [move for _, move in members]
         ids: list[int] = []
         mask: list[bool] = []
@@ -297,6 +299,8 @@ class Row:
     advantages: NDArray[np.float64]
     allowed_ids: NDArray[np.int32]
     allowed_counts: NDArray[np.int32]
+    weight: float = 1.0
+    """What the row counts where rows are averaged."""
 
     @property
     def active(self) -> bool:
@@ -304,14 +308,18 @@ class Row:
         return bool(np.any(self.advantages))
 
 
-def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn]) -> list[Row]:
-    """The rows of all groups, in order."""
-    return [
+def build_rows(groups: Sequence[Group], advantages: Sequence[PerTurn], *, by_episode: bool = False) -> list[Row]:
+    """The rows of all groups, in order. With `by_episode` the rows of an episode count as one together."""
+    rows = [
         row
         for group, per_turn in zip(groups, advantages, strict=True)
         for trajectory, turns in zip(group, per_turn, strict=True)
         for row in build_trajectory_rows(trajectory, turns)
     ]
+    if not by_episode:
+        return rows
+    shares = [1.0 / len(one.segments) for group in groups for one in group for _ in one.segments]
+    return [replace(row, weight=share) for row, share in zip(rows, shares, strict=True)]
 
 
 def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64]) -> Iterator[Row]:

@@ -141,10 +141,37 @@ class TextTokenizer:
         """Return the ids between one reply and the next: the end of the turn (if the reply lacks it) and the user's answer."""
         before, after = self._render_frame(_NEXT_FRAME, None)
         before = before.rpartition(_REPLY_MARK)[2]
-        if stopped:
-            stops = self.hf.convert_ids_to_tokens(sorted(self.stop_ids))
-            before = before.removeprefix(next(filter(before.startswith, stops), ""))
-        return self._encode_framed(before, content, after)
+        return self._encode_framed(self.strip_stop(before) if stopped else before, content, after)
+
+    def strip_stop(self, text: str) -> str:
+        """What follows a reply in the chat template without the token that ended the reply, which is drawn already."""
+        stops = self.hf.convert_ids_to_tokens(sorted(self.stop_ids))
+        return text.removeprefix(next(filter(text.startswith, stops), ""))
+
+    @cached_property
+    def special_names(self) -> tuple[str, ...]:
+        """The texts that are special tokens where a chat template writes them, and nothing but text in anybody's message."""
+        added = self.hf.added_tokens_decoder.values()
+        return tuple(dict.fromkeys([*self.hf.all_special_tokens, *(one.content for one in added if one.special)]))
+
+    def render_messages(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The text of a conversation in the chat template, up to where the reply begins."""
+        given = {"tools": list(tools)} if tools else {}
+        try:
+            render = self.hf.apply_chat_template
+            return str(render(list(messages), tokenize=False, add_generation_prompt=True, **given, **self._chat_options))
+        except Exception as error:  # a template is a program: what it raises is its author's choice
+            cause = describe_error(error, named=False)
+            raise DataError(f"the chat template of this tokenizer cannot be used: {cause}") from error
+
+    def encode_rendered(self, text: str, quoted: Mapping[str, str]) -> tuple[int, ...]:
+        """Encode a rendered conversation. Each word of `quoted` stands for the name of a special token, which is text there."""
+        if not quoted:
+            return self._encode(text, True)
+        word, name = next(iter(quoted.items()))
+        others = {key: value for key, value in quoted.items() if key != word}
+        parts = [self.encode_rendered(part, others) if part else () for part in text.split(word)]
+        return tuple(chain.from_iterable((*(self._encode(name) if place else ()), *part) for place, part in enumerate(parts)))
 
     def _render_frame(self, messages: list[dict[str, str]], system: str | None) -> tuple[str, str]:
         """Render messages in the chat template and return what stands before and after the mark."""
@@ -152,14 +179,12 @@ class TextTokenizer:
         if known is not None:
             return known
         whole = messages if system is None else [{"role": "system", "content": system}, *messages]
-        render, options = self.hf.apply_chat_template, self._chat_options
         try:
-            text = str(render(whole, tokenize=False, add_generation_prompt=True, **options))
-        except Exception as error:  # a template is a program: what it raises is its author's choice
-            what = "cannot be used" if system is None else "takes no system message"
-            raise DataError(
-                f"the chat template of this tokenizer {what}: {describe_error(error, named=False)}"
-            ) from error
+            text = self.render_messages(whole)
+        except DataError as error:
+            if system is None:
+                raise
+            raise DataError(str(error).replace("cannot be used", "takes no system message", 1)) from error
         if system is not None and system.strip() not in text:
             raise DataError("the chat template of this tokenizer drops the system message: leave out agent.system")
         before, mark, after = text.rpartition(_CONTENT_MARK)
@@ -170,7 +195,7 @@ class TextTokenizer:
 
     def _encode_framed(self, before: str, content: str, after: str) -> tuple[int, ...]:
         content = content.strip()
-        if any(token in content for token in self.hf.all_special_tokens):
+        if any(token in content for token in self.special_names):
             return self._encode(before, True) + self._encode(content) + self._encode(after, True)
         return self._encode(before + content + after, True)
 

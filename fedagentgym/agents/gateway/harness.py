@@ -1,0 +1,493 @@
+"""Programs play episodes: the thread that collects them hands them out, answers calls in batches, and plays their actions.
+
+Everything that has a state is done by this one thread, ticket by ticket: episodes, the environment, the model's session. So nothing is
+locked, an interruption reaches the work, and the threads of torch are those of the process. Its clock decides what is late.
+
+A call draws from the stream of (seed, episode, digest of all ids given, how often this prompt was asked): from what was asked, not
+from when. The tokens are the same for any number of processes, any order of concurrent calls, and every attempt after a kill.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedagentgym.agents.gateway.episodes import REASONS, AnsweredCall, OpenEpisode, Prompt, count_episode
+from fedagentgym.agents.gateway.programs import Programs
+from fedagentgym.agents.gateway.render import MessageRenderer, make_call_id
+from fedagentgym.agents.gateway.requests import ChatMessage, ChatRequest, GatewayError, format_json, read_chat
+from fedagentgym.agents.gateway.server import ChatAnswer, GatewayServer, Ticket
+from fedagentgym.agents.gateway.tools import PARSERS, ReadReply
+from fedagentgym.agents.protocols import Completion, Job, Move, PlayedEpisode
+from fedagentgym.agents.settings import HarnessSettings
+from fedagentgym.agents.text.prompts import Dialogue
+from fedagentgym.base.errors import DataError, OptionError, describe_error
+from fedagentgym.base.process import get_logger
+from fedagentgym.base.streams import stream
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.protocols import Session
+    from fedagentgym.envs.core import TextEnv
+
+log = get_logger(__name__)
+GATHER_SECONDS = 0.002
+"""The time for which calls are gathered to a batch."""
+TICK_SECONDS = 0.05
+"""The longest time until time-outs and ended programs are looked at."""
+MOST_ROWS = 4
+"""Rows of the session that an episode keeps: the ends of its last conversations."""
+COUNTED = ("calls", "segments", *REASONS, "overridden", "seeded", "calls_after_end", "refused", "retries", "without_action")
+"""What is counted of the episodes of a collection, besides those that were lost."""
+
+
+@dataclass(eq=False)
+class Harness:
+    """A program's side of an agent: the server and the processes, started at the first collection and kept until `close`."""
+
+    settings: HarnessSettings
+    closing: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    """Of the last collection."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Run keys of programs that others start, with the names of their workers."""
+    _server: GatewayServer | None = None
+    _programs: Programs | None = None
+    _play: _Play | None = None
+    _told: set[str] = field(default_factory=set)
+
+    def open(self, port: int = 0) -> str:
+        """Start the server and the programs that are not running; the server's address."""
+        if self._server is None:
+            self.closing = False
+            atexit.register(self.close)
+            self._server = GatewayServer(self, port)
+            self._server.start()
+            self._programs = Programs(self.settings)
+        assert self._programs is not None
+        self._programs.start(self._server.url)
+        return self._server.url
+
+    def close(self) -> None:
+        """Tell the programs that the run is over, and end those that do not end by themselves."""
+        self.closing = True
+        if self._programs is not None:
+            self._programs.end_all()
+        if self._server is not None:
+            self._server.stop()
+        self._server = self._programs = None
+        atexit.unregister(self.close)
+
+    def play(self, agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
+        """Let the programs play these episodes; each is handed out when it is finished or lost.
+
+        Args:
+            agent: The agent whose policy answers, with its present weights, and whose prompts and decoding hold.
+            env: The environment of the tasks.
+            jobs: The episodes.
+            seed: The seed of the draws.
+        """
+        self._check(agent, env)
+        if not (self.settings.command or self.keys):
+            raise OptionError("agent.harness names no program: set agent.harness.command")
+        self.counts = Counter(dict.fromkeys(COUNTED, 0))
+        self.open()
+        assert self._server is not None and self._programs is not None
+        with agent.policy.open_session() as session:
+            self._play = _Play(self, agent, env, deque(jobs), seed, session, self._server, self._programs)
+            try:
+                yield from self._play.run()
+            except BaseException:
+                self._play.refuse_rest()
+                self.close()
+                raise
+            finally:
+                self._play.refuse_rest()
+                self._play = None
+
+    def _check(self, agent: TokenAgent, env: TextEnv) -> None:
+        if agent.decoding.constrained:
+            raise OptionError("agent.decoding.constrained: what a program asks for is not constrained: set it to false")
+        own = getattr(env, "is_reported", False)
+        if own != (self.settings.world == "own"):
+            here, there = ("own", "gateway") if own else ("gateway", "own")
+            raise OptionError(f"{env.id} needs agent.harness.world: {here}, not {there}")
+
+    # ---- asked by the server's thread ---------------------------------------------------------------------------------
+
+    def find_worker(self, key: str) -> str | None:
+        for known, worker in list(self.keys.items()):
+            if secrets.compare_digest(known.encode(), key.encode()):
+                return worker
+        program = None if self._programs is None or not key.isascii() else self._programs.find(key)
+        if program is None:
+            return None
+        program.asked = True
+        return str(program.worker)
+
+    def find_episode(self, key: str) -> OpenEpisode | None:
+        play = self._play
+        return None if play is None else play.by_key.get(key)
+
+    def tell_once(self, name: str, message: str) -> None:
+        """Warn, once in the life of the harness."""
+        if name not in self._told:
+            self._told.add(name)
+            log.warning(message)
+
+
+class _Play:
+    """One collection of episodes."""
+
+    def __init__(
+        self,
+        harness: Harness,
+        agent: TokenAgent,
+        env: TextEnv,
+        jobs: deque[Job],
+        seed: int,
+        session: Session,
+        server: GatewayServer,
+        programs: Programs,
+    ) -> None:
+        self.harness, self.settings, self.agent, self.env, self.seed = harness, harness.settings, agent, env, seed
+        self.session, self.server, self.programs = session, server, programs
+        tools = self.settings.tools or ("hermes" if agent.chat else "action-tags")
+        self.renderer = MessageRenderer(agent.tokenizer, chat=agent.chat, tools=tools)
+        self.waiting: deque[tuple[Job, int]] = deque((job, 0) for job in jobs)
+        self.asking: deque[Ticket] = deque()
+        self.by_key: dict[str, OpenEpisode] = {}
+        self.finished: deque[PlayedEpisode] = deque()
+        self.left = len(jobs)
+
+    def run(self) -> Iterator[PlayedEpisode]:
+        checked = 0.0
+        while self.left:
+            chats = []
+            for ticket in self._take():
+                if ticket.kind == "chat":
+                    chats.append(ticket)
+                else:
+                    self._serve(ticket)
+            if chats:
+                self._answer_chats(chats)
+            self._hand_out()
+            if (now := time.monotonic()) - checked >= TICK_SECONDS:
+                checked = now
+                self._find_late(now)
+                self._find_ended()
+            while self.finished:
+                self.left -= 1
+                yield self.finished.popleft()
+
+    def refuse_rest(self) -> None:
+        """Answer whoever still waits; nobody reads tickets until the next collection."""
+        gone = GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+        for episode in self.by_key.values():
+            episode.closed = True
+        self.by_key.clear()
+        waiting = [*self.asking]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting.append(self.server.tickets.get_nowait())
+        for ticket in waiting:
+            if ticket.kind != "episode":
+                ticket.settle(gone)
+            elif not ticket.abandoned:
+                self.server.tickets.put(ticket)  # for the next collection, if its program still waits then
+
+    # ---- tickets ------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> list[Ticket]:
+        """The tickets that have come; after the first call further ones are waited for a little, if others play too."""
+        try:
+            found = [self.server.tickets.get(timeout=TICK_SECONDS)]
+        except queue.Empty:
+            return []
+        limit = time.monotonic() + GATHER_SECONDS
+        while True:
+            chats = sum(ticket.kind == "chat" for ticket in found)
+            patience = limit - time.monotonic() if 0 < chats < len(self.by_key) else 0.0
+            try:
+                found.append(self.server.tickets.get(timeout=patience) if patience > 0 else self.server.tickets.get_nowait())
+            except queue.Empty:
+                return found
+
+    def _serve(self, ticket: Ticket) -> None:
+        """Answer a ticket that is no call of the model."""
+        if ticket.kind == "episode":
+            self.asking.append(ticket)
+            return
+        episode = ticket.episode
+        assert episode is not None
+        try:
+            self._check_open(episode)
+            serve = {"step": self._step, "reward": self._reward, "finish": self._finish}[ticket.kind]
+            ticket.settle(serve(episode, ticket.body))
+        except GatewayError as error:
+            self.harness.counts["refused"] += 1
+            ticket.settle(error)
+
+    def _check_open(self, episode: OpenEpisode) -> None:
+        if episode.closed:
+            raise GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+        episode.latest = time.monotonic()
+
+    def _hand_out(self) -> None:
+        """Give the next episodes to those who wait for one."""
+        while self.asking and self.waiting:
+            ticket = self.asking.popleft()
+            if ticket.abandoned:
+                continue
+            job, attempt = self.waiting.popleft()
+            (start,) = self.env.reset_many([job.task], [job.seed])
+            agent = self.agent
+            dialogue = Dialogue(self.env, agent.template, agent.context, agent.history, start.view.observation)
+            key = secrets.token_hex(16)
+            episode = OpenEpisode(job, self.env, attempt, key, ticket.worker, dialogue, start, start)
+            self.by_key[key] = episode
+            seconds = self.settings.limits.longest
+            task = episode.describe_task()
+            ticket.settle({"key": key, "number": job.number, "attempt": attempt, "deadline": seconds, "task": task})
+
+    def _step(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
+        if self.settings.world == "own":
+            raise GatewayError(422, "wrong_world", "the program has its own world (agent.harness.world): report with /v1/reward")
+        if episode.episode.over:
+            raise GatewayError(422, "episode_over", "the episode is over: finish it")
+        content = episode.act(body["action"])
+        now, view = episode.episode, episode.episode.view
+        return {
+            "content": content,
+            "observation": view.observation,
+            "reward": float(now.reward),
+            "score": float(view.score),
+            "success": bool(view.success),
+            "over": now.over,
+            "turn": now.turn,
+        }
+
+    def _reward(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
+        if self.settings.world != "own":
+            raise GatewayError(422, "wrong_world", "the environment grades its own episodes: play it with /v1/step")
+        low, high = self.settings.reward_range
+        if not low <= body["reward"] <= high:
+            message = f"a reward lies between {low:g} and {high:g} (agent.harness.reward_range)"
+            raise GatewayError(400, "malformed", message, "reward")
+        share = (body["reward"] - low) / (high - low)
+        episode.reported = format_json({"success": share >= 1.0, **body, "score": share})
+        return {"taken": True}
+
+    def _finish(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
+        status = body["status"]
+        if status == "discard":
+            self._end(episode, "discarded")
+        elif status == "failed" and self.settings.failed == "drop":
+            self._end(episode, "failed")
+        else:
+            if status == "failed":
+                episode.counts["failed"] += 1
+                episode.truncated = True
+            self._end(episode)
+        return {"kept": status == "done" or (status == "failed" and self.settings.failed == "zero")}
+
+    def _end(self, episode: OpenEpisode, lost: str | None = None) -> None:
+        """Close an episode and record it."""
+        self._forget(episode)
+        if episode.reported is not None and not episode.episode.over:
+            episode.act(episode.reported)
+        self.harness.counts.update(count_episode(episode.counts, episode.turns, episode.segments))
+        self.finished.append(episode.finish(lost))
+
+    def _forget(self, episode: OpenEpisode) -> None:
+        episode.closed = True
+        self.by_key.pop(episode.key, None)
+        rows = [call.row for call in episode.calls if call.row is not None]
+        self.session.drop(rows)
+        for call in episode.calls:
+            call.row = None
+
+    def _find_late(self, now: float) -> None:
+        limits = self.settings.limits
+        for episode in list(self.by_key.values()):
+            if now - episode.latest > limits.idle:
+                self._lose(episode, "idle")
+            elif now - episode.begun > limits.longest:
+                self._lose(episode, "too_long")
+
+    def _find_ended(self) -> None:
+        """Programs that have ended: their episodes are begun again, and they are started again."""
+        ended = set(map(str, self.programs.collect_ended()))
+        for episode in list(self.by_key.values()):
+            if episode.worker in ended:
+                self._lose(episode, "ended")
+        if ended:
+            self.programs.start(self.server.url)
+
+    def _lose(self, episode: OpenEpisode, reason: str) -> None:
+        """Begin an episode again with the same draws: otherwise long replies, which hit a time-out more often, would be drawn anew until
+        they are short. After too many attempts it is lost."""
+        if episode.attempt < self.settings.limits.retries and reason != "generation":
+            self._forget(episode)
+            self.harness.counts["retries"] += 1
+            self.waiting.appendleft((episode.job, episode.attempt + 1))
+        else:
+            self._end(episode, reason)
+
+    # ---- calls of the model ---------------------------------------------------------------------------------------------
+
+    def _answer_chats(self, tickets: Sequence[Ticket]) -> None:
+        """Answer the calls of a batch: those with equally long replies are drawn together."""
+        asked: dict[int, list[tuple[Ticket, ChatRequest, Prompt]]] = {}
+        for ticket in tickets:
+            episode = ticket.episode
+            assert episode is not None
+            try:
+                self._check_open(episode)
+                request = read_chat(ticket.body, self.agent.decoding, strict=self.settings.strict)
+                if episode.episode.over:  # loops that ask "anything else?" end
+                    episode.counts["calls_after_end"] += 1
+                    key = make_call_id(episode.number, episode.attempt, len(episode.calls), "end")
+                    ticket.settle(ChatAnswer(f"chatcmpl-{key}", "", [], "stop", 0, 0))
+                    continue
+                if len(episode.calls) >= self.settings.limits.calls:
+                    message = f"an episode has at most {self.settings.limits.calls} calls (agent.harness.limits.calls)"
+                    raise GatewayError(422, "too_many_calls", message)
+                self.renderer.check_tools(request.tools)
+                prompt = episode.find_prompt(request, self.renderer, self.settings.history)
+                room = self.agent.policy.context_length - len(prompt.ids)
+                if room < 1 or not prompt.ids:
+                    episode.truncated = True
+                    message = (
+                        f"this model's maximum context length is {self.agent.policy.context_length} tokens, and the messages have"
+                        f" {len(prompt.ids)}: shorten the history"
+                    )
+                    raise GatewayError(400, "context_length_exceeded", message, "messages")
+            except GatewayError as error:
+                self.harness.counts["refused"] += 1
+                self.harness.tell_once(error.code, f"the gateway refused a program's request ({error.code}): {error}")
+                ticket.settle(error)
+                continue
+            if request.overridden:
+                episode.counts["overridden"] += 1
+                names = ", ".join(request.overridden)
+                self.harness.tell_once("overridden", f"a program asks for {names} of its own: the policy's own decoding holds")
+            episode.counts["seeded"] += request.seeded
+            asked.setdefault(min(request.max_tokens, room), []).append((ticket, request, prompt))
+        for most, group in asked.items():
+            self._draw(most, group)
+
+    def _draw(self, most: int, group: Sequence[tuple[Ticket, ChatRequest, Prompt]]) -> None:
+        episodes = [ticket.episode for ticket, _, _ in group]
+        streams = []
+        for episode, (_, _, prompt) in zip(episodes, group, strict=True):
+            assert episode is not None
+            streams.append(stream(self.seed, "call", episode.number, *episode.count_prompt(prompt.ids)))
+            if prompt.parent is not None and prompt.parent.row is not None and not prompt.branch:
+                self.session.drop([prompt.parent.row])  # what it holds is found again by the row that goes on
+                prompt.parent.row = None
+        decoding = self.agent.decoding.model_copy(update={"max_new_tokens": most})
+        try:
+            rows = [self.session.open([prompt.ids])[0] for _, _, prompt in group]
+            found = self.session.generate(rows, streams, decoding)
+        except (RuntimeError, DataError) as error:
+            log.warning("the engine failed: %s", describe_error(error))
+            for ticket, _, _ in group:
+                ticket.settle(GatewayError(500, "generation_failed", "the engine failed: the episode is lost"))
+                if ticket.episode is not None and not ticket.episode.closed:
+                    self._lose(ticket.episode, "generation")
+            return
+        for row, completion, (ticket, request, prompt) in zip(rows, found, group, strict=True):
+            self._give(row, completion, ticket, request, prompt)
+
+    def _give(self, row: int, drawn: Completion, ticket: Ticket, request: ChatRequest, prompt: Prompt) -> None:
+        """Record a reply, and give it back."""
+        episode = ticket.episode
+        assert episode is not None
+        if episode.closed:
+            self.session.drop([row])
+            return
+        drawn, text = cut_at_stop(drawn, request.stop, self.agent.tokenizer.decode)
+        read = PARSERS[self.renderer.tools](text, request.tools) if request.reads_calls else ReadReply(text)
+        move = Move(
+            text,
+            "",
+            self._has_form(request, read, text),
+            prompt.ids if prompt.fresh else prompt.given,
+            drawn.token_ids,
+            drawn.logprobs,
+            (),
+            prompt.fresh,
+            drawn.finish,
+        )
+        reply = ChatMessage("assistant", read.text.strip(), read.calls)
+        stopped = drawn.token_ids[-1] in self.agent.tokenizer.stop_ids
+        call = episode.add_call(request, prompt, move, reply, stopped=stopped)
+        self._keep_row(episode, call, row)
+        place = len(episode.calls)
+        key = make_call_id(episode.number, prompt.ids, place)
+        calls = [
+            {
+                "id": make_call_id(key, number),
+                "type": "function",
+                "function": {"name": one.name, "arguments": one.arguments},
+            }
+            for number, one in enumerate(read.calls)
+        ]
+        finish = "tool_calls" if calls else drawn.finish
+        content = read.text if read.text or not calls else None
+        logprobs = self._describe_logprobs(drawn) if request.logprobs else None
+        answer = ChatAnswer(
+            f"chatcmpl-{key}", content, calls, finish, len(prompt.ids), len(drawn.token_ids), logprobs, request.overridden
+        )
+        ticket.settle(answer)
+
+    def _has_form(self, request: ChatRequest, read: ReadReply, text: str) -> bool:
+        """Whether a reply has the form that was asked for: of a call, or of our own prompts."""
+        if request.reads_calls and self.renderer.tools != "action-tags":
+            return read.whole
+        if self.settings.world == "own" or self.settings.tools == "none":
+            return True
+        return self.agent.parse(self.env, text).format
+
+    def _keep_row(self, episode: OpenEpisode, call: AnsweredCall, row: int) -> None:
+        """Keep the row of a call until a call goes on after it; of an episode the last few."""
+        if self.session.length(row) != len(call.ids):  # cut at a stop text
+            self.session.drop([row])
+            return
+        call.row = row
+        held = [one for one in episode.calls if one.row is not None]
+        for one in held[:-MOST_ROWS]:
+            assert one.row is not None
+            self.session.drop([one.row])
+            one.row = None
+
+    def _describe_logprobs(self, drawn: Completion) -> list[dict[str, Any]]:
+        decode = self.agent.tokenizer.decode
+        return [
+            {"token": decode([token]), "logprob": logprob, "bytes": None, "top_logprobs": []}
+            for token, logprob in zip(drawn.token_ids, drawn.logprobs, strict=True)
+        ]
+
+
+def cut_at_stop(drawn: Completion, stops: Sequence[str], decode: Any) -> tuple[Completion, str]:
+    """End a reply with the token that completes a stop text; the text that is given back ends before it. What was drawn after that
+    token is left out, as if it had not been drawn: the tokens before do not depend on it."""
+    text: str = decode(drawn.token_ids)
+    if not any(stop in text for stop in stops):
+        return drawn, text
+    low, high = 1, len(drawn.token_ids)
+    while low < high:  # the fewest tokens whose text holds a stop text
+        middle = (low + high) // 2
+        low, high = (low, middle) if any(stop in decode(drawn.token_ids[:middle]) for stop in stops) else (middle + 1, high)
+    text = decode(drawn.token_ids[:low])
+    ends = [text.find(stop) for stop in stops if stop in text]
+    return Completion(drawn.token_ids[:low], drawn.logprobs[:low], "stop"), text[: min(ends)]
+

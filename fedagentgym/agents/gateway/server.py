@@ -1,0 +1,342 @@
+"""The server: loopback, HTTP/1.1, JSON. It checks who asks and what, and hands the rest to the thread that plays.
+
+Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done by the thread
+that plays (`harness.py`), which takes *tickets* from a queue and answers each once; between two collections of episodes nobody takes
+them, so a program that waits for an episode hears from the server that there is none yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from fedagentgym.agents.gateway.episodes import OpenEpisode
+from fedagentgym.agents.gateway.requests import (
+    MOST_BYTES,
+    GatewayError,
+    read_body,
+    read_flag,
+    read_number,
+    read_text,
+    refuse,
+    refuse_others,
+)
+from fedagentgym.agents.text.tokens import make_encodable
+from fedagentgym.base.errors import FedAgentGymError, describe_error
+from fedagentgym.base.imports import require
+from fedagentgym.base.peers import HostCheck
+from fedagentgym.base.process import get_logger
+
+log = get_logger(__name__)
+MODEL = "policy"
+MOST_CONNECTIONS, MOST_OPEN_CALLS, LONGEST_WAIT = 256, 64, 30.0
+_START_SECONDS = 10.0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request that the playing thread answers: `body` is what the handler has read of it."""
+
+    kind: Literal["episode", "chat", "step", "reward", "finish"]
+    body: dict[str, Any]
+    answer: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    episode: OpenEpisode | None = None
+    worker: str = ""
+
+    def settle(self, value: Any) -> None:
+        """Answer, from any thread: a value, or an error to be raised."""
+
+        def put() -> None:
+            if not self.answer.done():
+                self.answer.set_exception(value) if isinstance(value, Exception) else self.answer.set_result(value)
+
+        with contextlib.suppress(RuntimeError):  # the server's loop has ended
+            self.loop.call_soon_threadsafe(put)
+
+    @property
+    def abandoned(self) -> bool:
+        """True if nobody waits for the answer any more."""
+        return self.answer.done()
+
+
+@dataclass(eq=False)
+class ChatAnswer:
+    """What the playing thread gives for a chat completion."""
+
+    id: str
+    content: str | None
+    calls: list[dict[str, Any]]
+    finish: str
+    prompt_tokens: int
+    tokens: int
+    logprobs: list[dict[str, Any]] | None = None
+    overridden: tuple[str, ...] = ()
+
+
+class Doorkeeper(Protocol):
+    """Whom the server admits."""
+
+    closing: bool
+
+    def find_worker(self, key: str) -> str | None:
+        """The worker that has this run key."""
+
+    def find_episode(self, key: str) -> OpenEpisode | None:
+        """The open episode that has this key."""
+
+
+@dataclass(eq=False)
+class GatewayServer:
+    """A server on a free port of the loopback address, in a thread of its own."""
+
+    doorkeeper: Doorkeeper
+    port: int = 0
+    tickets: queue.SimpleQueue[Ticket] = field(default_factory=queue.SimpleQueue)
+    _server: Any = None
+    _thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        uvicorn: Any = require("uvicorn", "gateway")
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", self.port))
+        except OSError as error:
+            listener.close()
+            raise FedAgentGymError(f"the gateway cannot listen on port {self.port} of 127.0.0.1: {error.strerror}") from None
+        self.port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            make_app(self.doorkeeper, self.tickets),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=1 << 16,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listener]}, name="gateway", daemon=True
+        )
+        self._thread.start()
+        limit = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > limit:
+                raise FedAgentGymError("the gateway's server did not start")
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(5.0)
+            self._server = self._thread = None
+
+
+def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
+    """The ASGI application."""
+    require("starlette", "gateway")
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    def read_key(request: Request) -> str:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise GatewayError(401, "wrong_key", "say who asks: Authorization: Bearer KEY")
+        return key.strip()
+
+    def find_episode(request: Request) -> OpenEpisode:
+        key = read_key(request)
+        episode = doorkeeper.find_episode(key)
+        if episode is None:
+            if doorkeeper.find_worker(key) is not None:
+                raise GatewayError(401, "wrong_key", "this is the key of the run: use that of the episode, from /v1/episodes")
+            raise GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+        return episode
+
+    async def read(request: Request) -> dict[str, Any]:
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > MOST_BYTES:
+            raise GatewayError(413, "too_large", f"a body has at most {MOST_BYTES:,} bytes")
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > MOST_BYTES:
+                raise GatewayError(413, "too_large", f"a body has at most {MOST_BYTES:,} bytes")
+            parts.append(part)
+        return read_body(b"".join(parts))
+
+    async def ask(kind: Any, body: dict[str, Any], episode: OpenEpisode | None = None, worker: str = "") -> Any:
+        loop = asyncio.get_running_loop()
+        ticket = Ticket(kind, body, loop.create_future(), loop, episode, worker)
+        tickets.put(ticket)
+        if kind != "episode":
+            return await ticket.answer
+        limit = loop.time() + body["wait"]
+        while loop.time() < limit and not doorkeeper.closing:
+            # looked at twice a second: when the run ends, who waits hears it soon
+            done, _ = await asyncio.wait([ticket.answer], timeout=min(0.5, max(limit - loop.time(), 0.0)))
+            if done:
+                break
+        if not ticket.answer.done():
+            ticket.answer.cancel()
+            return None
+        return ticket.answer.result()
+
+    async def begin_episode(request: Request) -> Response:
+        worker = doorkeeper.find_worker(read_key(request))
+        if worker is None:
+            raise GatewayError(401, "wrong_key", "this is not the run's key, which the program finds in GATEWAY_KEY")
+        plain = await read(request)
+        refuse_others(plain, "wait")
+        wait = read_number(plain, "wait", 0.0, LONGEST_WAIT, LONGEST_WAIT)
+        given = None if doorkeeper.closing else await ask("episode", {"wait": wait}, worker=worker)
+        if given is not None:
+            base = f"http://{request.headers['host']}"
+            return JSONResponse({**given, "base_url": f"{base}/v1"})
+        if doorkeeper.closing:
+            raise GatewayError(410, "run_over", "the run is over: end")
+        return Response(status_code=204)
+
+    async def complete_chat(request: Request) -> Response:
+        episode = find_episode(request)
+        if episode.open_calls >= MOST_OPEN_CALLS:
+            raise GatewayError(429, "busy", f"{MOST_OPEN_CALLS} calls of this episode are open")
+        episode.open_calls += 1
+        try:
+            body = await read(request)
+            answer: ChatAnswer = await ask("chat", body, episode)
+        finally:
+            episode.open_calls -= 1
+        headers = {"x-fedagentgym-overridden": ", ".join(answer.overridden)} if answer.overridden else {}
+        headers = {name: value.encode("ascii", "replace").decode() for name, value in headers.items()}
+        if read_flag(body, "stream"):
+            usage = read_flag(body.get("stream_options") or {}, "include_usage")
+            return Response("".join(format_stream(answer, usage)), media_type="text/event-stream", headers=headers)
+        return JSONResponse(format_completion(answer), headers=headers)
+
+    async def list_models(request: Request) -> Response:
+        key = read_key(request)
+        if doorkeeper.find_worker(key) is None:
+            find_episode(request)
+        one = {"id": MODEL, "object": "model", "created": 0, "owned_by": "fedagentgym"}
+        return JSONResponse({"object": "list", "data": [one]})
+
+    async def step(request: Request) -> Response:
+        episode, plain = find_episode(request), await read(request)
+        refuse_others(plain, "action")
+        return JSONResponse(await ask("step", {"action": make_encodable(read_text(plain, "action"))}, episode))
+
+    async def reward(request: Request) -> Response:
+        episode, plain = find_episode(request), await read(request)
+        refuse_others(plain, "reward", "success")
+        low, high = float("-inf"), float("inf")  # the playing thread knows the range
+        body: dict[str, Any] = {"reward": read_number(plain, "reward", low, high)}
+        if plain.get("success") is not None:
+            body["success"] = read_flag(plain, "success")
+        return JSONResponse(await ask("reward", body, episode))
+
+    async def finish(request: Request) -> Response:
+        episode, plain = find_episode(request), await read(request)
+        refuse_others(plain, "status", "error")
+        status = read_text(plain, "status", "done")
+        if status not in ("done", "failed", "discard"):
+            refuse("status is done, failed or discard", "status")
+        error = "" if plain.get("error") is None else read_text(plain, "error")
+        return JSONResponse(await ask("finish", {"status": status, "error": error[:2000]}, episode))
+
+    def guard(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Answer every error in OpenAI's form."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except GatewayError as error:
+                headers = {"Retry-After": "1"} if error.status == 429 else {}
+                return JSONResponse(error.to_plain(), error.status, headers=headers)
+            except ClientDisconnect:
+                return Response(status_code=400)
+
+        return handle
+
+    async def explain(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            known = {404: ("not_found", "there is no such address"), 405: ("not_found", "not by this method")}
+            code, message = known.get(error.status_code, ("malformed", "not a request that is understood"))
+            return JSONResponse(GatewayError(error.status_code, code, message).to_plain(), error.status_code)
+        log.warning("the gateway could not answer a request: %s", describe_error(error))
+        return JSONResponse(GatewayError(500, "generation_failed", "the gateway failed").to_plain(), 500)
+
+    posts = {
+        "/v1/episodes": begin_episode,
+        "/v1/chat/completions": complete_chat,
+        "/v1/step": step,
+        "/v1/reward": reward,
+        "/v1/finish": finish,
+    }
+    routes = [Route(path, guard(handler), methods=["POST"]) for path, handler in posts.items()]
+    routes.append(Route("/v1/models", guard(list_models), methods=["GET"]))
+    app = Starlette(routes=routes, exception_handlers={HTTPException: explain, Exception: explain})
+    return HostCheck(app)
+
+
+# ---- answers in OpenAI's form -------------------------------------------------------------------------------------------
+
+
+def _describe_message(answer: ChatAnswer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.content}
+    return message | ({"tool_calls": answer.calls} if answer.calls else {})
+
+
+def _count_usage(answer: ChatAnswer) -> dict[str, int]:
+    total = answer.prompt_tokens + answer.tokens
+    return {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.tokens, "total_tokens": total}
+
+
+def format_completion(answer: ChatAnswer) -> dict[str, Any]:
+    """A whole completion."""
+    choice: dict[str, Any] = {"index": 0, "message": _describe_message(answer), "finish_reason": answer.finish}
+    choice["logprobs"] = None if answer.logprobs is None else {"content": answer.logprobs, "refusal": None}
+    about = {"id": answer.id, "object": "chat.completion", "created": int(time.time()), "model": MODEL}
+    return {**about, "choices": [choice], "usage": _count_usage(answer)}
+
+
+def format_stream(answer: ChatAnswer, include_usage: bool) -> Iterator[str]:
+    """The same as a stream of events: the whole reply is one delta, since it is drawn with others as a batch."""
+    about = {"id": answer.id, "object": "chat.completion.chunk", "created": int(time.time()), "model": MODEL}
+    delta = _describe_message(answer)
+    if answer.calls:
+        delta["tool_calls"] = [{"index": place, **call} for place, call in enumerate(answer.calls)]
+    logprobs = None if answer.logprobs is None else {"content": answer.logprobs, "refusal": None}
+    last = {"index": 0, "delta": {}, "finish_reason": answer.finish}
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": None}]},
+        {"choices": [last]},
+    ]
+    if include_usage:
+        chunks.append({"choices": [], "usage": _count_usage(answer)})
+    for chunk in chunks:
+        yield f"data: {json.dumps({**about, **chunk})}\n\n"
+    yield "data: [DONE]\n\n"

@@ -1,0 +1,43 @@
+"""A process that keeps a program: `python keeper.py DESCRIPTOR COMMAND ...`. The program ends with whoever holds the other end.
+
+A program of others cannot watch for the end of its parent, and a killed parent cannot end it. This one waits for both: at the end
+of the pipe it kills the program's whole process group, and when the program ends, it ends with the same status. This file imports
+nothing of the package, so that it starts fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main(descriptor: int, command: list[str]) -> int:
+    """Start the command in a process group of its own, and return its status."""
+    os.set_inheritable(descriptor, False)
+    try:
+        program = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    except OSError as error:
+        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - the reader of this pipe shows it
+        return 127
+
+    def watch() -> None:
+        os.read(descriptor, 1)  # nothing is ever written: it returns when the other end is closed
+        kill_group(program.pid)
+
+    threading.Thread(target=watch, daemon=True).start()
+    status = program.wait()
+    kill_group(program.pid)  # what the program has left behind
+    return status if status >= 0 else 128 - status
+
+
+def kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
