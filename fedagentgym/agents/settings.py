@@ -40,7 +40,9 @@ class HarnessLimits(Settings):
     idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="seconds of an episode without a request")
     longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="seconds of an episode")
     calls: int = Field(default=64, ge=1, le=10_000, description="calls of the model in an episode")
-    retries: int = Field(default=2, ge=0, le=100, description="further attempts after a kill or time-out, each with the same draws")
+    retries: int = Field(
+        default=2, ge=0, le=100, description="further attempts after a kill or time-out, with the same draws"
+    )
 
 
 class HarnessSettings(Settings):
@@ -49,7 +51,9 @@ class HarnessSettings(Settings):
     name: Literal["owner"] | None = Field(
         default=None, description="owner: the program that the owner of each machine names, in a Flower deployment"
     )
-    command: tuple[str, ...] = Field(default=(), description="the program and its arguments, such as [python, my_agent.py]")
+    command: tuple[str, ...] = Field(
+        default=(), description="the program and its arguments, such as [python, my_agent.py]"
+    )
     processes: int = Field(default=4, ge=1, le=64, description="programs at a time; each plays an episode at a time")
     env: dict[str, str] = Field(default_factory=dict, description="further variables of the program's environment")
     keep: tuple[str, ...] = Field(
@@ -61,8 +65,8 @@ class HarnessSettings(Settings):
     )
     history: Literal["tokens", "template"] = Field(
         default="tokens",
-        description="tokens: a conversation that goes on keeps the drawn ids; template: every prompt is rendered whole, as another"
-        " server will",
+        description="tokens: a conversation that goes on keeps the drawn ids; template: every prompt is rendered whole, as"
+        " another server will",
     )
     tools: Literal["hermes", "json", "action-tags", "none"] | None = Field(
         default=None,
@@ -82,7 +86,9 @@ class HarnessSettings(Settings):
     @model_validator(mode="after")
     def _check_program(self) -> HarnessSettings:
         if self.name is not None and (self.command or self.env or self.keep):
-            raise ValueError("name: owner leaves the program to the owner of each machine: leave out command, env and keep")
+            raise ValueError(
+                "name: owner leaves the program to the owner of each machine: leave out command, env and keep"
+            )
         if not self.reward_range[0] < self.reward_range[1] or not all(map(isfinite, self.reward_range)):
             raise ValueError("reward_range is a lower and a higher finite number")
         if any("\0" in text for text in (*self.command, *self.env, *self.env.values(), *self.keep)):

@@ -50,8 +50,8 @@ class TokenLosses(NamedTuple):
 def token_weights(
     lengths: NDArray[np.int64], settings: LossSettings, shares: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` is what each row counts
-    where rows are averaged, by default 1."""
+    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` is what
+    each row counts where rows are averaged, by default 1."""
     rows, tokens = len(lengths), int(lengths.sum())
     if rows == 0 or tokens == 0:
         return np.zeros(rows, dtype=np.float64)

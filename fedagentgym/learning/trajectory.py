@@ -253,8 +253,8 @@ def number_segments(moves: Sequence[Move]) -> list[int]:
 
 
 def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -> tuple[Segment, ...]:
-    """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has tokens. `numbers`
-    is the segment of each move, if they are not one after the other."""
+    """The segments of one episode's moves, each with the context of its first move as prompt; none if no move has
+    tokens. `numbers` is the segment of each move, if they are not one after the other."""
     if not any(move.token_ids for move in moves):
         return ()
     numbers = number_segments(moves) if numbers is None else numbers

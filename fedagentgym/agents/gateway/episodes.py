@@ -1,8 +1,9 @@
 """An episode that a program plays: its calls, which of them goes on after which, and the actions between them.
 
-A call *goes on after* an earlier one, its parent, if its messages begin with the parent's messages and reply. The first call that does
-joins the parent's segment; another one (a branch, a second attempt) begins a segment whose prompt is all of the parent's tokens, given
-and without loss. So every drawn token is learnt from exactly once, and no drawn text is encoded again.
+A call *goes on after* an earlier one, its parent, if its messages begin with the parent's messages and reply. The first
+call that does joins the parent's segment; another one (a branch, a second attempt) begins a segment whose prompt is all
+of the parent's tokens, given and without loss. So every drawn token is learnt from exactly once, and no drawn text is
+encoded again.
 """
 
 from __future__ import annotations
@@ -92,9 +93,11 @@ class OpenEpisode:
 
     # ---- which call goes on after which -------------------------------------------------------------------------------
 
-    def find_prompt(self, request: ChatRequest, renderer: MessageRenderer, history: Literal["tokens", "template"]) -> Prompt:
-        """The ids of a request's prompt. With `tokens` a conversation that goes on keeps the drawn ids; with `template` it goes on only
-        if its own ids begin with them."""
+    def find_prompt(
+        self, request: ChatRequest, renderer: MessageRenderer, history: Literal["tokens", "template"]
+    ) -> Prompt:
+        """The ids of a request's prompt. With `tokens` a conversation that goes on keeps the drawn ids; with `template`
+        it goes on only if its own ids begin with them."""
         by_ids = history == "template"
         whole = renderer.render_whole(request.messages, request.tools) if by_ids else ()
         reason = None
@@ -188,7 +191,9 @@ class OpenEpisode:
         """The episode as it is recorded."""
         self.closed = True
         truncated = self.truncated or not self.episode.over
-        return PlayedEpisode(self.number, self.episode, tuple(self.turns), truncated and not self.episode.terminated, lost)
+        return PlayedEpisode(
+            self.number, self.episode, tuple(self.turns), truncated and not self.episode.terminated, lost
+        )
 
 
 def count_episode(counts: Mapping[str, int], turns: Sequence[PlayedTurn], segments: int) -> Counter[str]:

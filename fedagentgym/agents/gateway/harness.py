@@ -1,10 +1,12 @@
 """Programs play episodes: the thread that collects them hands them out, answers calls in batches, and plays their actions.
 
-Everything that has a state is done by this one thread, ticket by ticket: episodes, the environment, the model's session. So nothing is
-locked, an interruption reaches the work, and the threads of torch are those of the process. Its clock decides what is late.
+Everything that has a state is done by this one thread, ticket by ticket: episodes, the environment, the model's session.
+So nothing is locked, an interruption reaches the work, and the threads of torch are those of the process. Its clock
+decides what is late.
 
-A call draws from the stream of (seed, episode, digest of all ids given, how often this prompt was asked): from what was asked, not
-from when. The tokens are the same for any number of processes, any order of concurrent calls, and every attempt after a kill.
+A call draws from the stream of (seed, episode, digest of all ids given, how often this prompt was asked): from what was
+asked, not from when. The tokens are the same for any number of processes, any order of concurrent calls, and every
+attempt after a kill.
 """
 
 from __future__ import annotations
@@ -44,7 +46,17 @@ TICK_SECONDS = 0.05
 """The longest time until time-outs and ended programs are looked at."""
 MOST_ROWS = 4
 """Rows of the session that an episode keeps: the ends of its last conversations."""
-COUNTED = ("calls", "segments", *REASONS, "overridden", "seeded", "calls_after_end", "refused", "retries", "without_action")
+COUNTED = (
+    "calls",
+    "segments",
+    *REASONS,
+    "overridden",
+    "seeded",
+    "calls_after_end",
+    "refused",
+    "retries",
+    "without_action",
+)
 """What is counted of the episodes of a collection, besides those that were lost."""
 
 
@@ -216,7 +228,9 @@ class _Play:
             chats = sum(ticket.kind == "chat" for ticket in found)
             patience = limit - time.monotonic() if 0 < chats < len(self.by_key) else 0.0
             try:
-                found.append(self.server.tickets.get(timeout=patience) if patience > 0 else self.server.tickets.get_nowait())
+                found.append(
+                    self.server.tickets.get(timeout=patience) if patience > 0 else self.server.tickets.get_nowait()
+                )
             except queue.Empty:
                 return found
 
@@ -237,7 +251,9 @@ class _Play:
 
     def _check_open(self, episode: OpenEpisode) -> None:
         if episode.closed:
-            raise GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+            raise GatewayError(
+                401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again"
+            )
         episode.latest = time.monotonic()
 
     def _hand_out(self) -> None:
@@ -259,7 +275,9 @@ class _Play:
 
     def _step(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
         if self.settings.world == "own":
-            raise GatewayError(422, "wrong_world", "the program has its own world (agent.harness.world): report with /v1/reward")
+            raise GatewayError(
+                422, "wrong_world", "the program has its own world (agent.harness.world): report with /v1/reward"
+            )
         if episode.episode.over:
             raise GatewayError(422, "episode_over", "the episode is over: finish it")
         content = episode.act(body["action"])
@@ -332,8 +350,8 @@ class _Play:
             self.programs.start(self.server.url)
 
     def _lose(self, episode: OpenEpisode, reason: str) -> None:
-        """Begin an episode again with the same draws: otherwise long replies, which hit a time-out more often, would be drawn anew until
-        they are short. After too many attempts it is lost."""
+        """Begin an episode again with the same draws: otherwise long replies, which hit a time-out more often, would be
+        drawn anew until they are short. After too many attempts it is lost."""
         if episode.attempt < self.settings.limits.retries and reason != "generation":
             self._forget(episode)
             self.harness.counts["retries"] += 1
@@ -378,7 +396,9 @@ class _Play:
             if request.overridden:
                 episode.counts["overridden"] += 1
                 names = ", ".join(request.overridden)
-                self.harness.tell_once("overridden", f"a program asks for {names} of its own: the policy's own decoding holds")
+                self.harness.tell_once(
+                    "overridden", f"a program asks for {names} of its own: the policy's own decoding holds"
+                )
             episode.counts["seeded"] += request.seeded
             asked.setdefault(min(request.max_tokens, room), []).append((ticket, request, prompt))
         for most, group in asked.items():
@@ -445,7 +465,14 @@ class _Play:
         content = read.text if read.text or not calls else None
         logprobs = self._describe_logprobs(drawn) if request.logprobs else None
         answer = ChatAnswer(
-            f"chatcmpl-{key}", content, calls, finish, len(prompt.ids), len(drawn.token_ids), logprobs, request.overridden
+            f"chatcmpl-{key}",
+            content,
+            calls,
+            finish,
+            len(prompt.ids),
+            len(drawn.token_ids),
+            logprobs,
+            request.overridden,
         )
         ticket.settle(answer)
 
@@ -478,16 +505,17 @@ class _Play:
 
 
 def cut_at_stop(drawn: Completion, stops: Sequence[str], decode: Any) -> tuple[Completion, str]:
-    """End a reply with the token that completes a stop text; the text that is given back ends before it. What was drawn after that
-    token is left out, as if it had not been drawn: the tokens before do not depend on it."""
+    """End a reply with the token that completes a stop text; the text that is given back ends before it. What was drawn
+    after that token is left out, as if it had not been drawn: the tokens before do not depend on it."""
     text: str = decode(drawn.token_ids)
     if not any(stop in text for stop in stops):
         return drawn, text
     low, high = 1, len(drawn.token_ids)
     while low < high:  # the fewest tokens whose text holds a stop text
         middle = (low + high) // 2
-        low, high = (low, middle) if any(stop in decode(drawn.token_ids[:middle]) for stop in stops) else (middle + 1, high)
+        low, high = (
+            (low, middle) if any(stop in decode(drawn.token_ids[:middle]) for stop in stops) else (middle + 1, high)
+        )
     text = decode(drawn.token_ids[:low])
     ends = [text.find(stop) for stop in stops if stop in text]
     return Completion(drawn.token_ids[:low], drawn.logprobs[:low], "stop"), text[: min(ends)]
-

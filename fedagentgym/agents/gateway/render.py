@@ -1,7 +1,7 @@
 """From messages to token ids. A conversation that goes on keeps the drawn ids; nothing that was drawn is encoded again.
 
-Marks of a conversation come from the chat template alone: a special token's name inside a message, a tool's output or an argument is
-text. Without a chat template the texts of the messages follow one another, as in the prompts of our own player.
+Marks of a conversation come from the chat template alone: a special token's name inside a message, a tool's output or an
+argument is text. Without a chat template the texts of the messages follow one another, as in the prompts of our own player.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class MessageRenderer:
             except DataError as error:
                 refuse(str(error), "tools", "unsupported")
         elif not self.chat:
-            refuse("this model has no chat template to show tools: set agent.harness.tools to action-tags", "tools", "unsupported")
+            refuse(
+                "this model has no chat template to show tools: set agent.harness.tools to action-tags",
+                "tools",
+                "unsupported",
+            )
 
     def render_whole(self, messages: Sequence[ChatMessage], tools: Tools) -> Ids:
         """The ids of a conversation, up to where the reply begins."""
@@ -52,8 +56,8 @@ class MessageRenderer:
     def render_next(
         self, before: Sequence[ChatMessage], more: Sequence[ChatMessage], tools: Tools, *, stopped: bool
     ) -> Ids | None:
-        """The ids between a reply to the messages `before` and the reply to what follows it: the end of its turn, if the reply lacks it,
-        and the messages `more`. None if the chat template leaves no place where the reply ends."""
+        """The ids between a reply to the messages `before` and the reply to what follows it: the end of its turn, if the
+        reply lacks it, and the messages `more`. None if the chat template leaves no place where the reply ends."""
         if not self.chat:
             return self._encode_plain(more)
         mark = make_mark("reply", repr((before, more, tools)))
@@ -87,8 +91,8 @@ class MessageRenderer:
         return written
 
     def _to_template(self, messages: Sequence[ChatMessage], tools: Tools) -> tuple[list[dict[str, Any]], list[Any]]:
-        """Messages and tools as chat templates read them. Calls have ids by their place; a tool's message answers the calls in their
-        order. Action tags are explained by the environment's own instructions, so that no tool is shown."""
+        """Messages and tools as chat templates read them. Calls have ids by their place; a tool's message answers the
+        calls in their order. Action tags are explained by the environment's own instructions, so that no tool is shown."""
         plainly = self.tools in ("action-tags", "none")
         found: list[dict[str, Any]] = []
         waiting: list[tuple[str, str]] = []
@@ -99,7 +103,11 @@ class MessageRenderer:
             elif message.calls:
                 waiting = [(make_call_id(place, number), call.name) for number, call in enumerate(message.calls)]
                 plain["tool_calls"] = [
-                    {"id": key, "type": "function", "function": {"name": call.name, "arguments": _parse_arguments(call.arguments)}}
+                    {
+                        "id": key,
+                        "type": "function",
+                        "function": {"name": call.name, "arguments": _parse_arguments(call.arguments)},
+                    }
                     for (key, _), call in zip(waiting, message.calls, strict=True)
                 ]
             if message.role == "tool":
@@ -112,8 +120,8 @@ class MessageRenderer:
 
 
 def make_call_id(*place: Any) -> str:
-    """The id of a call by its place, not by a counter, since some templates write it into the prompt: nine letters and digits, as the
-    strictest of them demands."""
+    """The id of a call by its place, not by a counter, since some templates write it into the prompt: nine letters and
+    digits, as the strictest of them demands."""
     return digest(list(place)).rpartition(":")[2][:9]
 
 
@@ -125,7 +133,8 @@ def _parse_arguments(text: str) -> Any:
 
 
 class _Quoted:
-    """Names of special tokens in texts of others, each replaced by a plain word that stands for it until the texts are encoded."""
+    """Names of special tokens in texts of others, each replaced by a plain word that stands for it until the texts are
+    encoded."""
 
     def __init__(self, special: Sequence[str]) -> None:
         self._special = special

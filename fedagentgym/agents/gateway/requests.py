@@ -1,4 +1,5 @@
-"""Requests of a program, read and checked field by field: what cannot be trained is refused, in a sentence that says what to write.
+"""Requests of a program, read and checked field by field: what cannot be trained is refused, in a sentence that says
+what to write.
 
 The policy is trained under its own decoding: a token drawn at another temperature has another log-prob. So what a request says of
 the distribution is overridden if it is a matter of course (`temperature`, `top_p`, which every library sends), refused if it
@@ -184,7 +185,9 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
              "seed", "logprobs", "tools", "tool_choice", "function_call")  # fmt: skip
     for name, value in plain.items():
         if name not in known and value is not None:
-            refuse_or_override(name[:100], f"the field {show_value(name)} is not known, and may change what is drawn: leave it out")
+            refuse_or_override(
+                name[:100], f"the field {show_value(name)} is not known, and may change what is drawn: leave it out"
+            )
     choice = _read_tool_choice(plain, refuse_or_override)
     tools = _read_tools(plain.get("tools"))
     options = plain.get("stream_options")
@@ -247,7 +250,9 @@ def _read_tools(value: Any) -> tuple[dict[str, Any], ...]:
             refuse("a tool is {'type': 'function', 'function': {...}}", f"tools[{place}]")
         if not _is_name(function.get("name")):
             refuse("the name of a function has 1 to 64 letters, digits, '_' or '-'", f"tools[{place}].function.name")
-        if not isinstance(function.get("parameters", {}), dict) or not isinstance(function.get("description") or "", str):
+        if not isinstance(function.get("parameters", {}), dict) or not isinstance(
+            function.get("description") or "", str
+        ):
             refuse("a function has a description, a text, and parameters, an object", f"tools[{place}].function")
     return tuple(value)
 

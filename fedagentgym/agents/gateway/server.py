@@ -1,8 +1,8 @@
 """The server: loopback, HTTP/1.1, JSON. It checks who asks and what, and hands the rest to the thread that plays.
 
-Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done by the thread
-that plays (`harness.py`), which takes *tickets* from a queue and answers each once; between two collections of episodes nobody takes
-them, so a program that waits for an episode hears from the server that there is none yet.
+Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done
+by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once; between two
+collections of episodes nobody takes them, so a program that waits for an episode hears from the server that there is none yet.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class GatewayServer:
             listener.bind(("127.0.0.1", self.port))
         except OSError as error:
             listener.close()
-            raise FedAgentGymError(f"the gateway cannot listen on port {self.port} of 127.0.0.1: {error.strerror}") from None
+            raise FedAgentGymError(
+                f"the gateway cannot listen on port {self.port} of 127.0.0.1: {error.strerror}"
+            ) from None
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(
             make_app(self.doorkeeper, self.tickets),
@@ -172,8 +174,12 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
         episode = doorkeeper.find_episode(key)
         if episode is None:
             if doorkeeper.find_worker(key) is not None:
-                raise GatewayError(401, "wrong_key", "this is the key of the run: use that of the episode, from /v1/episodes")
-            raise GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+                raise GatewayError(
+                    401, "wrong_key", "this is the key of the run: use that of the episode, from /v1/episodes"
+                )
+            raise GatewayError(
+                401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again"
+            )
         return episode
 
     async def read(request: Request) -> dict[str, Any]:

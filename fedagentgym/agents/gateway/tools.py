@@ -1,7 +1,7 @@
 """Calls of tools in a reply: each form is read by one function of `PARSERS`. What is no whole call stays text.
 
-A call is never repaired by guessing: a reply with a broken one is given back as the text that it is, and the program answers it as
-it answers any text.
+A call is never repaired by guessing: a reply with a broken one is given back as the text that it is, and the program
+answers it as it answers any text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReadReply(NamedTuple):
 
 def read_hermes(reply: str, tools: Sequence[Mapping[str, Any]]) -> ReadReply:
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, once or several times, with text around it: Hermes, Qwen."""
-    texts, calls, rest = [], [], reply
+    texts, calls, rest = list[str](), list[ToolCall](), reply
     while True:
         before, opened, rest = rest.partition(_CALL)
         texts.append(before)
@@ -90,6 +90,10 @@ def _read_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None
     if not isinstance(plain, dict):
         return None
     name, arguments = plain.get("name"), plain.get("arguments", plain.get("parameters", {}))
-    if not isinstance(arguments, dict) or name not in [tool["function"]["name"] for tool in tools]:
+    if (
+        not isinstance(name, str)
+        or not isinstance(arguments, dict)
+        or name not in [tool["function"]["name"] for tool in tools]
+    ):
         return None
     return ToolCall(name, format_json(arguments))

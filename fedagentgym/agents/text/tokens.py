@@ -159,7 +159,9 @@ class TextTokenizer:
         given = {"tools": list(tools)} if tools else {}
         try:
             render = self.hf.apply_chat_template
-            return str(render(list(messages), tokenize=False, add_generation_prompt=True, **given, **self._chat_options))
+            return str(
+                render(list(messages), tokenize=False, add_generation_prompt=True, **given, **self._chat_options)
+            )
         except Exception as error:  # a template is a program: what it raises is its author's choice
             cause = describe_error(error, named=False)
             raise DataError(f"the chat template of this tokenizer cannot be used: {cause}") from error
@@ -171,7 +173,9 @@ class TextTokenizer:
         word, name = next(iter(quoted.items()))
         others = {key: value for key, value in quoted.items() if key != word}
         parts = [self.encode_rendered(part, others) if part else () for part in text.split(word)]
-        return tuple(chain.from_iterable((*(self._encode(name) if place else ()), *part) for place, part in enumerate(parts)))
+        return tuple(
+            chain.from_iterable((*(self._encode(name) if place else ()), *part) for place, part in enumerate(parts))
+        )
 
     def _render_frame(self, messages: list[dict[str, str]], system: str | None) -> tuple[str, str]:
         """Render messages in the chat template and return what stands before and after the mark."""
