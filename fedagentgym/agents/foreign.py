@@ -32,6 +32,11 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
         raise DataError(
             f"{where}: agent {settings.name[:80]!r} cannot be chosen by others, only {join_names(known, 20)}: name it yourself"
         )
+    if settings.harness is not None and (settings.harness.command or settings.harness.env or settings.harness.keep):
+        raise DataError(
+            f"{where}: agent.harness.command runs a program, which others cannot choose: only harness: {{name: owner}} may"
+            " stand there"
+        )
     if odd := next((key for key in settings.options if key not in SAFE_OPTIONS), None):
         refused = f"the agent's option {odd[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
         raise DataError(f"{where}: {refused}: set it yourself")

@@ -129,6 +129,10 @@ def make_agent(
         raise OptionError(f"agent {chosen.name!r}: what is registered returned {show_value(made)}, which is no agent")
     if isinstance(made, Agent):
         made.name = chosen.name
+    if chosen.harness is not None and not isinstance(made, TokenAgent):
+        raise OptionError(
+            f"agent.harness: a program plays with a language model of this process, not with agent {chosen.name!r}"
+        )
     return made
 
 

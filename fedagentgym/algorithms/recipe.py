@@ -14,6 +14,7 @@ from typing import Any
 
 from fedagentgym.agents.foreign import check_foreign_agent, find_agents
 from fedagentgym.agents.model.store import identify_model
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import BaseAlgorithm, get_algorithm_class, make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, RefusedError
@@ -28,10 +29,13 @@ _MODEL_NAME = re.compile(r"sha256:[0-9a-f]{64}|[\w][\w.-]*(/[\w][\w.-]*)?")
 class Owner:
     """The decisions of a machine's owner about what a server's recipe cannot decide.
 
-    `accept` are the protections of the sandbox that may be missing.
+    `accept` are the protections of the sandbox that may be missing, `harness` is the program that plays, in `processes`
+    at a time.
     """
 
     accept: tuple[str, ...] = ()
+    harness: tuple[str, ...] = ()
+    processes: int = 4
 
 
 # ---- on a node ------------------------------------------------------------------------------------------------------
@@ -43,6 +47,15 @@ def admit_recipe(spec: ExperimentSpec, owner: Owner) -> ExperimentSpec:
         check_recipe(spec)
     except DataError as error:
         raise RefusedError(str(error)) from None
+    if spec.agent.harness is not None:
+        if not owner.harness:
+            raise RefusedError(
+                "a program plays in this run, and this machine names none: give --node-config harness=/a/program"
+            )
+        named = {"command": list(owner.harness), "processes": owner.processes}
+        whole = {**spec.agent.harness.model_dump(exclude_unset=True, exclude={"name"}), **named}
+        agent = {**spec.agent.model_dump(exclude_unset=True), "harness": whole}
+        spec = spec.model_copy(update={"agent": AgentSettings.load(agent, "agent")})
     if not owner.accept or env_class(find_env_id(spec.env.id)).Options.get_marks().get(SANDBOX) != "owner":
         return spec
     # where programs run, with the protections that the owner lets be missing

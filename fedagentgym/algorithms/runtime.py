@@ -181,6 +181,12 @@ class Runtime:
             agent = shard_agent(agent, self.learning.sharding)
         return ResidentModel(agent, get_trainable_policy(agent).get_weights())
 
+    def close(self) -> None:
+        """End the programs that play with the agent; they start again when they are needed."""
+        resident = vars(self).get("resident")
+        if resident is not None and resident.agent.harness is not None:
+            resident.agent.harness.close()
+
     @property
     def initial_weights(self) -> Weights:
         """The trainable parameters as first loaded: all weights, or those of the adapter."""

@@ -17,6 +17,7 @@ ENVIRONMENTS = Registry(
         "fedagentgym/Code-v0": "fedagentgym.envs.reasoning.code:CodeEnv",
         "fedagentgym/Guess-v0": "fedagentgym.envs.guess:GuessEnv",
         "fedagentgym/Math-v0": "fedagentgym.envs.reasoning.math:MathEnv",
+        "fedagentgym/Own-v0": "fedagentgym.envs.own:OwnEnv",
         "fedagentgym/Mixture-v0": "fedagentgym.envs.reasoning.mixture:MixtureEnv",
         "fedagentgym/Records-v0": "fedagentgym.envs.records.env:RecordsEnv",
         "fedagentgym/WebShop-v0": "fedagentgym.envs.webshop.env:WebShopEnv",

@@ -319,6 +319,7 @@ def _check_config(config: RunConfig) -> None:
             "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
     _check_sharding(config)
+    _check_harness(config)
     evaluation, ranking = config.evaluation, config.ranking
     at_clients = () if evaluation is None else evaluation.at_clients
     if config.partition.is_held:
@@ -412,6 +413,29 @@ def _check_sharding(config: RunConfig) -> None:
             "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
             " leave it out"
         )
+
+
+def _check_harness(config: RunConfig) -> None:
+    """Check the settings of a run in which a program plays."""
+    harness, learning = config.agent.harness, config.learning
+    if harness is None:
+        return
+    if learning.advantage.name == "gigpo":
+        raise OptionError(
+            "learning.advantage: gigpo compares equal observations, and a program has turns without: name another"
+        )
+    if learning.sharding is not None and learning.sharding.is_needed:
+        raise OptionError("agent.harness is for clients in a process of their own: leave out learning.sharding")
+    if config.agent.decoding is not None and config.agent.decoding.constrained:
+        raise OptionError("agent.decoding.constrained: what a program asks for is not constrained: leave it out")
+    deployed = config.federation.backend == "flower"
+    if deployed and harness.command:
+        raise OptionError(
+            "agent.harness.command runs a program, which only the owner of a node chooses: set agent.harness={name: owner},"
+            " and name the program in --node-config harness"
+        )
+    if not deployed and not harness.command:
+        raise OptionError("agent.harness names no program: set agent.harness.command")
 
 
 def list_presets() -> tuple[str, ...]:

@@ -178,7 +178,9 @@ def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> Fi
     first = groups[0][0]
     tokenizer = getattr(getattr(runtime.agent, "policy", None), "tokenizer", None)
     ids = first.segments[0].prompt_ids.tolist() if first.segments else []
-    prompt = tokenizer.decode(ids) if tokenizer is not None and ids else first.turns[0].observation
+    prompt = (
+        tokenizer.decode(ids) if tokenizer is not None and ids else first.turns[0].observation if first.turns else ""
+    )
     weights = {part.name: part.weight for part in config.learning.objectives}
     given = frozenset(name for names in getattr(config.method, "objectives", ()) for name in names)
     own = config.describe().trains_local_models

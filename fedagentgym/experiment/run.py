@@ -203,11 +203,12 @@ def _train_once(
             )
         with devices.here().own_folder(folder, filled=False) as place:
             opened = Run.open(chosen, place)
-            if not force:
-                check_first_batch(opened)
-            write_atomic(place / CONFIG, to_yaml(chosen.plain()))
-            with explain_interruption(lambda: describe_saved_rounds(place)):
-                return replace(finish(opened, observers, on_progress), folder=folder)
+            with contextlib.closing(opened.runtime):
+                if not force:
+                    check_first_batch(opened)
+                write_atomic(place / CONFIG, to_yaml(chosen.plain()))
+                with explain_interruption(lambda: describe_saved_rounds(place)):
+                    return replace(finish(opened, observers, on_progress), folder=folder)
 
 
 def resume_own(
@@ -265,7 +266,7 @@ def resume(
             read_chain(place, opened.inputs)
             write_atomic(place / CONFIG, to_yaml(config.plain()))
             (place / RECORD).unlink(missing_ok=True)
-        with explain_interruption(lambda: describe_saved_rounds(place)):
+        with contextlib.closing(opened.runtime), explain_interruption(lambda: describe_saved_rounds(place)):
             return replace(finish(opened, observers, on_progress), folder=path)
 
 

@@ -19,6 +19,7 @@ import hashlib
 import math
 import os
 import secrets
+import shlex
 import shutil
 import stat
 import subprocess
@@ -54,6 +55,7 @@ log = get_logger(__name__)
 KEPT_RUNS = 4
 """Number of runs whose states are kept; those of the least recently served run are removed when another begins."""
 IDLE_SECONDS = 3600.0
+MOST_PROCESSES = 64
 START_SECONDS = 120.0
 HIDDEN = "it failed on its own machine: see worker.log there"
 """The server's text in place of an error that may quote tasks or paths."""
@@ -65,7 +67,8 @@ class NodeConfig:
 
     The server names the application to build; it is built only if it is in `trust`, to which the app adds the one it was made
     for. A whole package is never trusted: a module's name leads to all that it imports. Plugins are loaded only if they are
-    named here, and `accept` alone says which protections of the sandbox may be missing. `tasks` are the owner's files of tasks
+    named here, and `accept` alone says which protections of the sandbox may be missing. `harness` is the program that plays where
+    the server's recipe leaves it to the owner, in so many `processes`. `tasks` are the owner's files of tasks
     that the machine holds itself, one for each client.
     """
 
@@ -76,6 +79,8 @@ class NodeConfig:
     accept: tuple[str, ...] = ()
     idle: float = IDLE_SECONDS
     tasks: tuple[str, ...] = ()
+    harness: str = ""
+    processes: int = 4
 
     @classmethod
     def from_node_config(cls, node: Mapping[str, Any]) -> NodeConfig:
@@ -104,11 +109,22 @@ class NodeConfig:
                 f'--node-config idle="{clean_text(node["idle"], 80)}": a positive number of seconds is expected'
             )
         listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins", "accept")}
+        processes = str(node.get("processes", 4))
+        if not processes.isdecimal() or not 0 < int(processes[:3]) <= MOST_PROCESSES:
+            raise DataError(
+                f'--node-config processes="{clean_text(processes, 80)}": a number from 1 to {MOST_PROCESSES} is expected'
+            )
+        try:
+            shlex.split(harness := str(node.get("harness", "")))
+        except ValueError as error:
+            raise DataError(f'--node-config harness="{clean_text(harness, 80)}": {error}') from None
         return cls(
             Path(str(node["workplace"])).absolute(),
             tuple(map(int, named)),
             idle=idle,
             tasks=tasks,
+            harness=harness,
+            processes=int(processes),
             **listed,
         )
 
@@ -140,12 +156,12 @@ class NodeConfig:
     def to_plain(self) -> dict[str, Any]:
         plain = {"workplace": str(self.folder), "clients": ",".join(map(str, self.clients)), "idle": self.idle}
         listed = {key: ",".join(getattr(self, key)) for key in ("trust", "plugins", "accept", "tasks")}
-        return {**plain, **listed}
+        return {**plain, **listed, "harness": self.harness, "processes": self.processes}
 
     @property
     def owner(self) -> dict[str, Any]:
         """The owner's decisions, as far as an application needs them."""
-        return {"accept": self.accept}
+        return {"accept": self.accept, "harness": tuple(shlex.split(self.harness)), "processes": self.processes}
 
 
 def _load_held(file: str) -> Any:
