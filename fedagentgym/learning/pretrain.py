@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 VERSION = 6
-PLAYING = ("decoding", "adapter", "device", "threads", "forward", "rollouts", "options")
+PLAYING = ("decoding", "adapter", "device", "threads", "forward", "rollouts", "options", "harness")
 """Settings of an agent that change how it plays and learns, and nothing of how a tiny agent is made."""
 LOOK = EvaluationSettings(tasks=100, confidence=0.99)
 """The evaluation of a new tiny agent."""
@@ -87,7 +87,7 @@ def start_tiny(
         same = agent.model_copy(update={name: getattr(usual, name) for name in PLAYING})
         if one.note["env"] == env_id and imitation._replace(player=same).compute_digest(None) == one.note["recipe"]:
             return PretrainResult(one.folder, True, dict(one.note))
-    plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json")]
+    plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json", exclude={"harness"})]
     folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
     if not (folder / PRETRAIN_NOTE).is_file():
         log.warning("%s", _explain_making(imitation))
@@ -198,7 +198,7 @@ class _Imitation(NamedTuple):
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
         """The digest of the result. A model is identified by its files, not by their path; options that change no task, such as
         the wording of questions, change what is imitated."""
-        plain = self.player.model_dump(mode="json")
+        plain = self.player.model_dump(mode="json", exclude={"harness"})
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         marks = self.env.options.get_marks()
         names = [name for name in self.options if marks[name] in ("play", "owner")]
@@ -254,7 +254,7 @@ def _find_or_make(
         "format_broken": found.overall["format_broken"].mean,
         **describe_misconceptions(env, imitation.settings.misconceptions, unseen, found.groups),
         "warm_start": imitation.settings.model_dump(mode="json"),
-        "agent": imitation.player.model_dump(mode="json", exclude_unset=True),
+        "agent": imitation.player.model_dump(mode="json", exclude_unset=True, exclude={"harness"}),
         "machine": machine,
     }
     with _replacing(target) as scratch:

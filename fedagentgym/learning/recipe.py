@@ -91,13 +91,14 @@ def prepare_agent(
     """
     from fedagentgym.learning.pretrain import pretrain_model, start_tiny
 
+    learner = agent.model_copy(update={"harness": None})  # a program has no part in imitation
     if starts_from_nothing(agent):
         recipe = find_recipe(env_id)
         settings = warm_start or (recipe.warm_start if recipe is not None else WarmStartSettings())
-        made = start_tiny(env_id, options, settings, agent.model_copy(update={"adapter": None}))
+        made = start_tiny(env_id, options, settings, learner.model_copy(update={"adapter": None}))
     elif warm_start is not None:
         settings = warm_start
-        made = pretrain_model(agent, env_id, options, settings)
+        made = pretrain_model(learner, env_id, options, settings)
     else:
         model = get_model(agent)
         if model is None:
