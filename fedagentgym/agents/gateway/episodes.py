@@ -119,9 +119,7 @@ class OpenEpisode:
                 break
             return self._go_on(call, given)
         whole = whole or renderer.render_whole(request.messages, request.tools)
-        if self.calls and reason is None:
-            reason = self._explain(request, by_ids)
-        return Prompt(whole, whole, None, reason=reason)
+        return Prompt(whole, whole, None, reason=reason or self._explain(request, by_ids))
 
     def _go_on(self, parent: AnsweredCall, given: Ids) -> Prompt:
         ids, branch = parent.ids + given, parent.followed
@@ -130,13 +128,10 @@ class OpenEpisode:
 
     def _explain(self, request: ChatRequest, by_ids: bool) -> str:
         """Why a prompt goes on after no former reply."""
-        if any(request.messages[: len(call.messages)] == call.messages for call in self.calls):
-            answered = {(*call.messages, call.reply) for call in self.calls}
-            if by_ids and any(request.messages[: len(known)] == known for known in answered):
-                return "template"
-            if any(request.messages == call.messages for call in self.calls):
-                return "branch"
-        return "edited"
+        asked = request.messages
+        if by_ids and any(asked[: len(call.messages) + 1] == (*call.messages, call.reply) for call in self.calls):
+            return "template"
+        return "branch" if any(asked == call.messages for call in self.calls) else "edited"
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
@@ -149,8 +144,8 @@ class OpenEpisode:
         else:
             assert prompt.parent is not None
             segment = prompt.parent.segment
-        if prompt.reason is not None:
-            self.counts[prompt.reason] += 1
+        if prompt.fresh and segment:
+            self.counts[prompt.reason or "edited"] += 1
         call = AnsweredCall(
             messages=request.messages,
             tools=format_json(request.tools),

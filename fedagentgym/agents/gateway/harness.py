@@ -188,9 +188,11 @@ class _Play:
                     chats.append(ticket)
                 else:
                     self._serve(ticket)
+            self._hand_out()
+            self.server.send()
             if chats:
                 self._answer_chats(chats)
-            self._hand_out()
+                self.server.send()
             if (now := time.monotonic()) - checked >= TICK_SECONDS:
                 checked = now
                 self._find_late(now)
@@ -211,9 +213,10 @@ class _Play:
                 waiting.append(self.server.tickets.get_nowait())
         for ticket in waiting:
             if ticket.kind != "episode":
-                ticket.settle(gone)
+                self.server.answer(ticket, gone)
             elif not ticket.abandoned:
                 self.server.tickets.put(ticket)  # for the next collection, if its program still waits then
+        self.server.send()
 
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
@@ -244,10 +247,10 @@ class _Play:
         try:
             self._check_open(episode)
             serve = {"step": self._step, "reward": self._reward, "finish": self._finish}[ticket.kind]
-            ticket.settle(serve(episode, ticket.body))
+            self.server.answer(ticket, serve(episode, ticket.body))
         except GatewayError as error:
             self.harness.counts["refused"] += 1
-            ticket.settle(error)
+            self.server.answer(ticket, error)
 
     def _check_open(self, episode: OpenEpisode) -> None:
         if episode.closed:
@@ -271,7 +274,7 @@ class _Play:
             self.by_key[key] = episode
             seconds = self.settings.limits.longest
             task = episode.describe_task()
-            ticket.settle({"key": key, "number": job.number, "attempt": attempt, "deadline": seconds, "task": task})
+            self.server.answer(ticket, {"key": key, "number": job.number, "attempt": attempt, "deadline": seconds, "task": task})
 
     def _step(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
         if self.settings.world == "own":
@@ -373,7 +376,7 @@ class _Play:
                 if episode.episode.over:  # loops that ask "anything else?" end
                     episode.counts["calls_after_end"] += 1
                     key = make_call_id(episode.number, episode.attempt, len(episode.calls), "end")
-                    ticket.settle(ChatAnswer(f"chatcmpl-{key}", "", [], "stop", 0, 0))
+                    self.server.answer(ticket, ChatAnswer(f"chatcmpl-{key}", "", [], "stop", 0, 0))
                     continue
                 if len(episode.calls) >= self.settings.limits.calls:
                     message = f"an episode has at most {self.settings.limits.calls} calls (agent.harness.limits.calls)"
@@ -391,7 +394,7 @@ class _Play:
             except GatewayError as error:
                 self.harness.counts["refused"] += 1
                 self.harness.tell_once(error.code, f"the gateway refused a program's request ({error.code}): {error}")
-                ticket.settle(error)
+                self.server.answer(ticket, error)
                 continue
             if request.overridden:
                 episode.counts["overridden"] += 1
@@ -420,7 +423,7 @@ class _Play:
         except (RuntimeError, DataError) as error:
             log.warning("the engine failed: %s", describe_error(error))
             for ticket, _, _ in group:
-                ticket.settle(GatewayError(500, "generation_failed", "the engine failed: the episode is lost"))
+                self.server.answer(ticket, GatewayError(500, "generation_failed", "the engine failed: the episode is lost"))
                 if ticket.episode is not None and not ticket.episode.closed:
                     self._lose(ticket.episode, "generation")
             return
@@ -474,7 +477,7 @@ class _Play:
             logprobs,
             request.overridden,
         )
-        ticket.settle(answer)
+        self.server.answer(ticket, answer)
 
     def _has_form(self, request: ChatRequest, read: ReadReply, text: str) -> bool:
         """Whether a reply has the form that was asked for: of a call, or of our own prompts."""

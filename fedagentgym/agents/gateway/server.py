@@ -48,19 +48,13 @@ class Ticket:
     kind: Literal["episode", "chat", "step", "reward", "finish"]
     body: dict[str, Any]
     answer: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
     episode: OpenEpisode | None = None
     worker: str = ""
 
     def settle(self, value: Any) -> None:
-        """Answer, from any thread: a value, or an error to be raised."""
-
-        def put() -> None:
-            if not self.answer.done():
-                self.answer.set_exception(value) if isinstance(value, Exception) else self.answer.set_result(value)
-
-        with contextlib.suppress(RuntimeError):  # the server's loop has ended
-            self.loop.call_soon_threadsafe(put)
+        """Answer with a value, or with an error to be raised; in the server's thread."""
+        if not self.answer.done():
+            self.answer.set_exception(value) if isinstance(value, Exception) else self.answer.set_result(value)
 
     @property
     def abandoned(self) -> bool:
@@ -101,6 +95,7 @@ class GatewayServer:
     doorkeeper: Doorkeeper
     port: int = 0
     tickets: queue.SimpleQueue[Ticket] = field(default_factory=queue.SimpleQueue)
+    _answers: list[tuple[Ticket, Any]] = field(default_factory=list)
     _server: Any = None
     _thread: threading.Thread | None = None
 
@@ -146,6 +141,22 @@ class GatewayServer:
             if not self._thread.is_alive() or time.monotonic() > limit:
                 raise FedAgentGymError("the gateway's server did not start")
             time.sleep(0.002)
+
+    def answer(self, ticket: Ticket, value: Any) -> None:
+        """Answer a ticket when `send` is called: threads change places slowly, so several answers go together."""
+        self._answers.append((ticket, value))
+
+    def send(self) -> None:
+        """Hand over the answers that were given."""
+        given, self._answers = self._answers, []
+
+        def settle() -> None:
+            for ticket, value in given:
+                ticket.settle(value)
+
+        if given:
+            with contextlib.suppress(RuntimeError):  # the server's loop has ended
+                given[0][0].answer.get_loop().call_soon_threadsafe(settle)
 
     def stop(self) -> None:
         if self._server is not None and self._thread is not None:
@@ -196,7 +207,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
 
     async def ask(kind: Any, body: dict[str, Any], episode: OpenEpisode | None = None, worker: str = "") -> Any:
         loop = asyncio.get_running_loop()
-        ticket = Ticket(kind, body, loop.create_future(), loop, episode, worker)
+        ticket = Ticket(kind, body, loop.create_future(), episode, worker)
         tickets.put(ticket)
         if kind != "episode":
             return await ticket.answer
