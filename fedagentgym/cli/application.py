@@ -57,6 +57,10 @@ COMMANDS = {
     ),
     "client": ("client:client", "Hold tasks on a machine of your own: describe them, and see what a run would send."),
     "flower": ("train:flower", "Run a configuration on a Flower deployment."),
+    "gateway": (
+        "gateway:gateway",
+        "Let an agent program of your own play with a policy: serve, check, and a program to begin with.",
+    ),
     "openenv": ("openenv:openenv", "Serve environments by OpenEnv's protocol."),
     "hub": (
         "hub:hub",

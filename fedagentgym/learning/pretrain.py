@@ -87,7 +87,12 @@ def start_tiny(
         same = agent.model_copy(update={name: getattr(usual, name) for name in PLAYING})
         if one.note["env"] == env_id and imitation._replace(player=same).compute_digest(None) == one.note["recipe"]:
             return PretrainResult(one.folder, True, dict(one.note))
-    plain = [env_id, dict(options), settings.model_dump(mode="json"), agent.model_dump(mode="json", exclude={"harness"})]
+    plain = [
+        env_id,
+        dict(options),
+        settings.model_dump(mode="json"),
+        agent.model_dump(mode="json", exclude={"harness"}),
+    ]
     folder = cache_folder("tiny", f"start-{digest(plain).removeprefix('sha256:')[:16]}")
     if not (folder / PRETRAIN_NOTE).is_file():
         log.warning("%s", _explain_making(imitation))

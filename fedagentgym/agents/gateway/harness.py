@@ -274,7 +274,9 @@ class _Play:
             self.by_key[key] = episode
             seconds = self.settings.limits.longest
             task = episode.describe_task()
-            self.server.answer(ticket, {"key": key, "number": job.number, "attempt": attempt, "deadline": seconds, "task": task})
+            self.server.answer(
+                ticket, {"key": key, "number": job.number, "attempt": attempt, "deadline": seconds, "task": task}
+            )
 
     def _step(self, episode: OpenEpisode, body: dict[str, Any]) -> dict[str, Any]:
         if self.settings.world == "own":
@@ -423,7 +425,9 @@ class _Play:
         except (RuntimeError, DataError) as error:
             log.warning("the engine failed: %s", describe_error(error))
             for ticket, _, _ in group:
-                self.server.answer(ticket, GatewayError(500, "generation_failed", "the engine failed: the episode is lost"))
+                self.server.answer(
+                    ticket, GatewayError(500, "generation_failed", "the engine failed: the episode is lost")
+                )
                 if ticket.episode is not None and not ticket.episode.closed:
                     self._lose(ticket.episode, "generation")
             return

@@ -1,4 +1,5 @@
-"""Programs against a gateway: a client of the standard library, threads that play in this process, and a file for one of their own."""
+"""Programs against a gateway: a client of the standard library, threads that play in this process, and a file for one of
+their own."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def make_agent(chat: bool = False, length: int = 512, **settings: Any) -> TokenA
         policy.tokenizer = HuggingFaceTokenizer(hf, policy.tokenizer.stop_ids)
     harness = Harness(HarnessSettings.load(settings, "harness"))
     harness.keys = {RUN_KEY: "a thread"}
-    return TokenAgent("toy", policy, Template("compact", think=False), Decoding(max_new_tokens=12), chat=chat, harness=harness)
+    return TokenAgent(
+        "toy", policy, Template("compact", think=False), Decoding(max_new_tokens=12), chat=chat, harness=harness
+    )
 
 
 def make_trained_agent(**settings: Any) -> TokenAgent:
@@ -147,7 +150,9 @@ def programs(agent: TokenAgent, script: Script, threads: int = 1) -> Iterator[li
         raise raised[0]
 
 
-def play(agent: TokenAgent, script: Script, tasks: int = 1, *, threads: int = 1, env: Any = GUESS, **options: Any) -> Rollouts:
+def play(
+    agent: TokenAgent, script: Script, tasks: int = 1, *, threads: int = 1, env: Any = GUESS, **options: Any
+) -> Rollouts:
     """Collect episodes that a script plays."""
     with programs(agent, script, threads):
         return collect(agent, env, env.pool.ids[:tasks], **options)
@@ -158,7 +163,7 @@ def with_harness(agent: TokenAgent, **settings: Any) -> TokenAgent:
     return replace(agent, harness=Harness(HarnessSettings.load(settings, "harness")))
 
 
-LOOP = '''\
+LOOP = """\
 import json, os, random, signal, sys, urllib.error, urllib.request
 
 URL, RUN = os.environ["GATEWAY_URL"], os.environ["GATEWAY_KEY"]
@@ -203,5 +208,5 @@ while True:
         over = step["over"]
         messages = messages + [{"role": "assistant", "content": text}, {"role": "user", "content": step["content"]}]
     post("/v1/finish", {"status": "done"}, key)
-'''
+"""
 """A program for processes of their own; some of its first attempts are killed."""

@@ -1,4 +1,5 @@
-"""Programs play: histories of every kind, each drawn token learnt once, equal tokens however they are played, and what goes wrong."""
+"""Programs play: histories of every kind, each drawn token learnt once, equal tokens however they are played, and what
+goes wrong."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def strips(client: Client, task: Any) -> None:
 
 
 def in_parts(client: Client, task: Any) -> None:
-    reply = client.chat([{"role": "user", "content": [{"type": "text", "text": "guess "}, {"type": "text", "text": "4"}]}]).text
+    reply = client.chat(
+        [{"role": "user", "content": [{"type": "text", "text": "guess "}, {"type": "text", "text": "4"}]}]
+    ).text
     client.chat([*START, say("assistant", [{"type": "text", "text": reply}]), {**say("user", "higher"), "name": "me"}])
 
 
@@ -127,7 +130,9 @@ def test_each_kind_of_history_has_its_segments(script: Any, chat: bool) -> None:
     trajectory, (segments, reasons) = only(rollouts), HISTORIES[script]
     check_tokens(trajectory, agent.policy)
     assert len(trajectory.segments) == segments == rollouts.program["segments"]
-    told = {name: rollouts.program[name] for name in ("edited", "branch", "tools", "template") if rollouts.program[name]}
+    told = {
+        name: rollouts.program[name] for name in ("edited", "branch", "tools", "template") if rollouts.program[name]
+    }
     assert told == reasons
 
 
@@ -245,7 +250,10 @@ def test_what_changes_the_distribution_is_overridden_and_said() -> None:
     def script(client: Client, task: Any) -> None:
         answer = client.chat(START, temperature=0.2, top_p=0.5, seed=7)
         assert answer.headers["x-fedagentgym-overridden"] == "temperature, top_p"
-        assert client.chat(START, temperature=1.0, top_p=1, n=1, presence_penalty=0).headers["x-fedagentgym-overridden"] is None
+        assert (
+            client.chat(START, temperature=1.0, top_p=1, n=1, presence_penalty=0).headers["x-fedagentgym-overridden"]
+            is None
+        )
 
     agent = make_agent()
     rollouts = play(agent, script)
@@ -296,7 +304,9 @@ def test_an_episode_begins_again_with_the_same_draws_and_old_keys_are_refused() 
     assert seen[0][1] == seen[1][1] == only(rollouts).turns[0].reply
 
 
-@pytest.mark.parametrize(("status", "failed", "kept"), [("failed", "zero", 2), ("failed", "drop", 0), ("discard", "zero", 0)])
+@pytest.mark.parametrize(
+    ("status", "failed", "kept"), [("failed", "zero", 2), ("failed", "drop", 0), ("discard", "zero", 0)]
+)
 def test_what_the_program_gives_up(status: str, failed: str, kept: int) -> None:
     def script(client: Client, task: Any) -> None:
         client.chat(START)
@@ -321,13 +331,17 @@ def test_a_group_of_one_and_half_a_step_are_left_out() -> None:
     done: list[Any] = [None]
     rollouts = play(make_agent(), script, 3, group_size=2, drop_lost=True)
     assert [len(group) for group in rollouts.groups] == [2, 2] and rollouts.program["lost/discarded"] == 2
-    rollouts = play(make_agent(), lambda client, task: client.post("/v1/finish", {"status": "discard"}), 2, drop_lost=True)
+    rollouts = play(
+        make_agent(), lambda client, task: client.post("/v1/finish", {"status": "discard"}), 2, drop_lost=True
+    )
     assert rollouts.groups == ()
 
 
 def test_a_step_is_learnt_and_its_log_probs_are_computed_again() -> None:
     agent = make_trained_agent()
-    settings = LearningSettings.load({"tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-2, "loss": {"name": "sequence"}})
+    settings = LearningSettings.load(
+        {"tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-2, "loss": {"name": "sequence"}}
+    )
     weights = []
     for threads in (1, 4):
         local = LocalTraining(make_trained_agent(), GUESS, settings)
@@ -399,7 +413,11 @@ def test_processes_of_any_number_streamed_and_killed_play_the_same_tokens(tmp_pa
 
 @pytest.mark.parametrize(
     ("code", "told"),
-    [("raise ValueError('my own fault')", "my own fault"), ("pass", "without having asked"), ("import nothing_there", "nothing_there")],
+    [
+        ("raise ValueError('my own fault')", "my own fault"),
+        ("pass", "without having asked"),
+        ("import nothing_there", "nothing_there"),
+    ],
 )
 def test_a_program_that_never_asks_is_one_sentence_with_its_last_lines(code: str, told: str) -> None:
     agent = with_harness(make_agent(), command=[sys.executable, "-c", code], processes=1)
@@ -415,12 +433,17 @@ def test_a_command_that_is_not_there_is_one_sentence() -> None:
         collect(agent, GUESS, GUESS.pool.ids[:1])
 
 
-def test_a_program_gets_its_variables_and_no_others_and_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_gets_its_variables_and_no_others_and_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_SECRET", "hidden")
     monkeypatch.setenv("MY_OWN", "kept")
     told = tmp_path / "told"
-    code = f"import os, time; open({str(told)!r}, 'w').write(repr(dict(os.environ)) + chr(10) + str(os.getpid())); time.sleep(600)"
-    agent = with_harness(make_agent(), command=[sys.executable, "-c", code], processes=1, env={"MODE": "train"}, keep=["MY_OWN"])
+    code = f"import os, time; told = open({str(told)!r}, 'w'); told.write(repr(dict(os.environ)) + chr(10) + str(os.getpid()))"
+    code += "; told.close(); time.sleep(600)"
+    agent = with_harness(
+        make_agent(), command=[sys.executable, "-c", code], processes=1, env={"MODE": "train"}, keep=["MY_OWN"]
+    )
     assert agent.harness is not None
     agent.harness.open()
     limit = time.monotonic() + 20

@@ -1,8 +1,10 @@
 """Prompts of programs in chat templates of six kinds: a conversation that goes on, tools and their results, and hostile texts.
 
-The templates are written for this test, each in the manner of a family of models: what ends a turn, who trims what, where tools and
-their results stand, what raises an error, and whose reasoning is left out of the history.
+The templates are written for this test, each in the manner of a family of models: what ends a turn, who trims what,
+where tools and their results stand, what raises an error, and whose reasoning is left out of the history.
 """
+
+# ruff: noqa: E501 - a line of a template is a line here
 
 from __future__ import annotations
 
@@ -76,7 +78,12 @@ TEMPLATES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("<|begin|>", "<|User|>", "<|Assistant|>"),
     ),
 }  # fmt: skip
-TOOLS = [{"type": "function", "function": {"name": "act", "description": "acts", "parameters": {"type": "object", "properties": {}}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "act", "description": "acts", "parameters": {"type": "object", "properties": {}}},
+    }
+]
 
 
 def make_tokenizer(name: str) -> HuggingFaceTokenizer:
@@ -154,7 +161,9 @@ def test_a_special_token_in_anybodys_text_is_text(name: str) -> None:
             assert count_special(tokenizer, ids) == count_special(tokenizer, renderer.render_whole(plain, ()))
             if special not in ("</think>",):  # of which this template cuts
                 assert hostile in tokenizer.hf.decode(ids) or name == "mistral"
-        bad_next = renderer.render_next([ChatMessage("user", hostile)], [ChatMessage("user", hostile)], (), stopped=True)
+        bad_next = renderer.render_next(
+            [ChatMessage("user", hostile)], [ChatMessage("user", hostile)], (), stopped=True
+        )
         good_next = renderer.render_next([USER], [NEXT], (), stopped=True)
         assert bad_next is not None and good_next is not None
         assert count_special(tokenizer, bad_next) == count_special(tokenizer, good_next)
@@ -168,7 +177,9 @@ def test_a_special_token_in_anybodys_text_is_text(name: str) -> None:
 def test_any_texts_keep_the_marks(text: str, name: str, data: st.DataObject) -> None:
     tokenizer = make_tokenizer(name)
     renderer = MessageRenderer(tokenizer, chat=True, tools="hermes")
-    pieces = data.draw(st.lists(st.sampled_from([*tokenizer.special_names, text, "replyxmark", "quoted0xmark", "<"]), max_size=6))
+    pieces = data.draw(
+        st.lists(st.sampled_from([*tokenizer.special_names, text, "replyxmark", "quoted0xmark", "<"]), max_size=6)
+    )
     ids = renderer.render_whole([ChatMessage("user", "".join(pieces)), ChatMessage("assistant", text), NEXT], ())
     assert count_special(tokenizer, ids) == count_special(
         tokenizer, renderer.render_whole([USER, ChatMessage("assistant", "b"), NEXT], ())

@@ -1,4 +1,5 @@
-"""Every field of a request with every nasty value: an error of the table, never a fault of the server, and the episode goes on."""
+"""Every field of a request with every nasty value: an error of the table, never a fault of the server, and the episode
+goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fedagentgym.agents.gateway.requests import MOST_BYTES, GatewayError, read_b
 from fedagentgym.agents.gateway.tools import PARSERS
 from fedagentgym.agents.protocols import Decoding
 
-from .clients import CHAT, RUN_KEY, Client, make_agent, play, say
+from .clients import RUN_KEY, Client, make_agent, play, say
 
 START = [say("user", "guess 4")]
 TOOL = {
@@ -32,14 +33,67 @@ CODES = {
     429: {"busy"},
 }
 NASTY: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 1 << 70, -(1 << 70), 1e308, 0.5, "", "a", "\0", "\ud800", "<|end|>", "x" * 5000, [], [[]], [None],
-    [1], ["a"], [{}], {}, {"a": 1}, {"type": "text"}, [{"type": "function"}], [{"role": "user"}], {"type": "json_object"},
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    1 << 70,
+    -(1 << 70),
+    1e308,
+    0.5,
+    "",
+    "a",
+    "\0",
+    "\ud800",
+    "<|end|>",
+    "x" * 5000,
+    [],
+    [[]],
+    [None],
+    [1],
+    ["a"],
+    [{}],
+    {},
+    {"a": 1},
+    {"type": "text"},
+    [{"type": "function"}],
+    [{"role": "user"}],
+    {"type": "json_object"},
+]
 FIELDS = (
-    "messages", "model", "temperature", "top_p", "n", "stop", "max_tokens", "max_completion_tokens", "presence_penalty", "seed",
-    "frequency_penalty", "logit_bias", "top_k", "min_p", "logprobs", "top_logprobs", "response_format", "tools", "tool_choice", "user",
-    "functions", "function_call", "stream", "stream_options", "parallel_tool_calls", "modalities", "store", "metadata", "surprise",
-)  # fmt: skip
+    "messages",
+    "model",
+    "temperature",
+    "top_p",
+    "n",
+    "stop",
+    "max_tokens",
+    "max_completion_tokens",
+    "presence_penalty",
+    "seed",
+    "frequency_penalty",
+    "logit_bias",
+    "top_k",
+    "min_p",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+    "tools",
+    "tool_choice",
+    "user",
+    "functions",
+    "function_call",
+    "stream",
+    "stream_options",
+    "parallel_tool_calls",
+    "modalities",
+    "store",
+    "metadata",
+    "surprise",
+)
 
 
 def check(status: int, plain: Any) -> None:
@@ -65,11 +119,20 @@ def test_every_field_with_every_nasty_value() -> None:
                     assert 1 <= found.max_tokens <= 12 and all(isinstance(one, str) for one in found.stop)
 
 
+ROLES = ["user", "assistant", "tool"]
+KEYS = ["role", "content", "tool_calls", "function", "name", "arguments", "type", "text"]
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20) | st.sampled_from(["user", "tool"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["user", "tool"]),
     lambda below: (
         st.lists(below, max_size=4)
-        | st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "function", "name", "arguments", "type", "text"]), below)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "tool_calls", "function", "name", "arguments", "type", "text"]), below
+        )
     ),
     max_leaves=12,
 )
@@ -95,7 +158,11 @@ def test_nothing_that_is_sent_breaks_the_server(chat: bool) -> None:
                 answer = client.post("/v1/chat/completions", {"messages": START, "max_tokens": 2, field: value})
                 if not (field == "stream" and value is True):
                     check(answer.status, answer.plain)
-        for path, fields in {"step": ["action"], "reward": ["reward", "success"], "finish": ["status", "error", "other"]}.items():
+        for path, fields in {
+            "step": ["action"],
+            "reward": ["reward", "success"],
+            "finish": ["status", "error", "other"],
+        }.items():
             for field in fields:
                 for value in NASTY:
                     if path == "finish" and field == "error" and (value is None or isinstance(value, str)):
@@ -105,7 +172,15 @@ def test_nothing_that_is_sent_breaks_the_server(chat: bool) -> None:
                         assert answer.status != 200 or answer.plain["error"]
                         check(answer.status, answer.plain)
         deep = b"[" * 40 + b"]" * 40
-        bodies = {b"": 400, b"{": 400, b"[]": 400, b"\xff": 400, b'{"a":NaN}': 400, deep: 413, b" " * (MOST_BYTES + 1): 413}
+        bodies = {
+            b"": 400,
+            b"{": 400,
+            b"[]": 400,
+            b"\xff": 400,
+            b'{"a":NaN}': 400,
+            deep: 413,
+            b" " * (MOST_BYTES + 1): 413,
+        }
         for body, status in bodies.items():
             answer = client.post("/v1/chat/completions", body)
             assert answer.status == status
@@ -128,9 +203,9 @@ def test_who_may_ask() -> None:
             "a wrong key": {"Authorization": "Bearer 1234"},
             "a key that is no text": {"Authorization": "Bearer \xe9"},
         }
-        for given in headers.values():
+        for header in headers.values():
             for path in ("/v1/chat/completions", "/v1/step", "/v1/episodes", "/v1/finish"):
-                assert client.ask("POST", path, b"{}", given).status == 401
+                assert client.ask("POST", path, b"{}", header).status == 401
         assert client.post("/v1/chat/completions", {"messages": START}, key=RUN_KEY).code == "wrong_key"
         assert client.post("/v1/episodes", {}, key=client.key).code == "wrong_key"
         right = {"Authorization": f"Bearer {client.key}"}
@@ -185,7 +260,12 @@ def test_a_whole_completion_and_its_stream_say_the_same() -> None:
         ("action-tags", "<action> guess 4 </action>", "", [("act", {"action": "guess 4"})]),
         ("action-tags", "so <action>guess 4</action>", "so", [("act", {"action": "guess 4"})]),
         ("action-tags", "<action>guess", "<action>guess", None),
-        ("hermes", 'a <tool_call>\n{"name": "act", "arguments": {"action": "x"}}\n</tool_call>', "a", [("act", {"action": "x"})]),
+        (
+            "hermes",
+            'a <tool_call>\n{"name": "act", "arguments": {"action": "x"}}\n</tool_call>',
+            "a",
+            [("act", {"action": "x"})],
+        ),
         ("hermes", '<tool_call>{"name": "act", "arguments": {}}</tool_call>' * 2, "", [("act", {}), ("act", {})]),
         ("hermes", '<tool_call>{"name": "other", "arguments": {}}</tool_call>', None, None),
         ("hermes", '<tool_call>{"name": "act", "arguments": {}', "", [("act", {})]),
@@ -200,7 +280,7 @@ def test_a_whole_completion_and_its_stream_say_the_same() -> None:
 def test_calls_in_replies(form: str, reply: str, text: str | None, calls: list[Any] | None) -> None:
     """What is no whole call stays text, and is said to be broken."""
     found = PARSERS[form](reply, [TOOL])
-    if form == "hermes" and reply.endswith('{}'):
+    if form == "hermes" and reply.endswith("{}"):
         return  # a call that the end of the reply cuts: whole JSON is taken
     assert found.whole == (calls is not None)
     assert found.text == (reply if text is None else text)
@@ -233,7 +313,9 @@ def test_a_tool_by_action_tags_plays_as_a_library_of_agents_does() -> None:
     from .clients import make_trained_agent
 
     for trajectory in play(make_trained_agent(), script, 3).trajectories:
-        assert len(trajectory.segments) == 1 and all(turn.format == ("<action>" in turn.reply) for turn in trajectory.turns)
+        assert len(trajectory.segments) == 1 and all(
+            turn.format == ("<action>" in turn.reply) for turn in trajectory.turns
+        )
 
 
 def test_tools_that_cannot_be_shown_or_called_are_refused() -> None:
@@ -244,13 +326,12 @@ def test_tools_that_cannot_be_shown_or_called_are_refused() -> None:
         assert client.chat(START, tools=[TOOL], tool_choice="none").status == 200
 
     play(make_agent(), script)
-    play(make_agent(tools="hermes"), lambda client, task: _expect(client.chat(START, tools=[TOOL]).code == "unsupported"))
+    play(
+        make_agent(tools="hermes"), lambda client, task: _expect(client.chat(START, tools=[TOOL]).code == "unsupported")
+    )
     loose = play(make_agent(strict=False), lambda client, task: _expect(client.chat(START, n=3, top_k=5).status == 200))
     assert loose.program["overridden"] == 1
 
 
 def _expect(held: bool) -> None:
     assert held
-
-
-assert CHAT

@@ -1,0 +1,228 @@
+"""`fedagentgym gateway`: serve a policy to a program, check how a program is wired, and write one to begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.files import atomic_folder, write_atomic
+from fedagentgym.base.progress import print_result
+from fedagentgym.base.rounding import format_fixed
+from fedagentgym.cli.gateway_programs import NEEDED, PROGRAMS, RUN_FILE
+from fedagentgym.cli.options import (
+    AGENT_SET,
+    ENV_SET,
+    NOT_NEGATIVE,
+    PATH,
+    PLUGINS,
+    POSITIVE,
+    Group,
+    open_named_env,
+    option,
+    parse_agent_settings,
+    parse_assignments,
+)
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.gateway.harness import Harness
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.learning.rollouts import Rollouts
+
+ENV = option("--env", default="Guess", help="Environment id or short name; Own if the program has its own world.")
+AGENT = option("--agent", default="tiny", help="A language model: tiny, smollm2, a model's name, folder or hub id.")
+SPLIT = option("--split", help="Split whose tasks are played; default: the environment's first.")
+WORDS = {
+    "branch": "begin a segment since another call went on after the same reply (two replies for one prompt, or a second attempt)",
+    "edited": "begin a segment since the messages do not begin with those of an earlier call and its reply (another system"
+    " prompt, a summary, dropped messages)",
+    "tools": "begin a segment since other tools were given",
+    "template": "begin a segment since the chat template shows the former replies otherwise than they were drawn",
+    "overridden": "asked for another temperature, top_p or the like: the policy's own decoding held",
+    "seeded": "gave a seed, which is ignored: draws come from the run",
+    "calls_after_end": "came after the end of the world, and were answered with an empty reply",
+    "refused": "were refused: the log says why",
+}
+"""What the counts of calls mean."""
+
+
+@click.group(cls=Group)
+def gateway() -> None:
+    """Let an agent program of your own play with a policy: serve, check, and a program to begin with."""
+
+
+@gateway.command(epilog="Example: fedagentgym gateway serve --agent tiny --env Guess --episodes 10")
+@ENV
+@AGENT
+@SPLIT
+@option("--episodes", type=POSITIVE, default=8, help="Episodes that are handed out, of the first tasks in turn.")
+@option("--port", type=NOT_NEGATIVE, default=0, help="Port of 127.0.0.1; 0: a free one.")
+@option("--seed", type=int, default=0, help="Seed of episodes and draws.")
+@option(
+    "--output",
+    type=PATH,
+    default=Path("gateway.jsonl"),
+    help="File of the episodes; the key lies beside it until the end.",
+)
+@ENV_SET
+@AGENT_SET
+@PLUGINS
+def serve(
+    env: str,
+    agent: str,
+    split: str | None,
+    episodes: int,
+    port: int,
+    seed: int,
+    output: Path,
+    env_set: tuple[str, ...],
+    agent_set: tuple[str, ...],
+) -> None:
+    """Serve a policy to programs that you start, and record their episodes; nothing is trained."""
+    from fedagentgym.learning.evaluation import format_episodes
+
+    world = _open_env(env, split, env_set)
+    player, harness = _make_player(agent, agent_set, world, ())
+    key, place = secrets.token_hex(16), output.with_name(f"{output.name}.key")
+    harness.keys[key] = "outside"
+    write_atomic(place, key, mode=0o600)
+    with contextlib.closing(player):
+        try:
+            print_result(f"GATEWAY_URL={harness.open(port)}")
+            print_result(f'GATEWAY_KEY="$(cat {shlex.quote(str(place))})"')
+            found = _collect(player, world, episodes, seed)
+        finally:
+            place.unlink(missing_ok=True)
+    write_atomic(output, format_episodes(found.groups, player, world))
+    _report(found)
+    print_result(f"episodes: {output}")
+
+
+@gateway.command(
+    epilog="Example: fedagentgym gateway check -- python my_agent.py", context_settings={"ignore_unknown_options": True}
+)
+@ENV
+@AGENT
+@SPLIT
+@option("--episodes", type=POSITIVE, default=8, help="Episodes to play.")
+@option("--processes", type=click.IntRange(1, 64), default=2, help="Programs at a time.")
+@option("--twice", is_flag=True, help="Play all of them again with new programs: are the tokens the same?")
+@option("--seed", type=int, default=0, help="Seed of episodes and draws.")
+@ENV_SET
+@AGENT_SET
+@PLUGINS
+@click.argument("command", nargs=-1, required=True)
+def check(
+    env: str,
+    agent: str,
+    split: str | None,
+    episodes: int,
+    processes: int,
+    twice: bool,
+    seed: int,
+    env_set: tuple[str, ...],
+    agent_set: tuple[str, ...],
+    command: tuple[str, ...],
+) -> None:
+    """Play some episodes with a program, and say what came of its calls; exit code 2 if none came, or no action."""
+    world = _open_env(env, split, env_set)
+    player, _ = _make_player(agent, (*agent_set, f"harness.processes={processes}"), world, command)
+    with contextlib.closing(player):
+        found = _collect(player, world, episodes, seed)
+        player.close()
+        again = _collect(player, world, episodes, seed) if twice else found
+    _report(found)
+    if twice:
+        same = _list_tokens(found) == _list_tokens(again)
+        print_result(
+            "played twice: the same tokens"
+            if same
+            else "played twice: other tokens: the program looks at clocks, random numbers or its own files, or races its calls"
+        )
+    if not found.program["calls"]:
+        raise OptionError("the program made no call of the model: does it use the base_url and key of its episode?")
+    if found.program["without_action"] == episodes:
+        how = "/v1/reward" if getattr(world, "is_reported", False) else "/v1/step"
+        raise OptionError(f"no episode has an action: does the program send what the model says to {how}?")
+
+
+@gateway.command(epilog="Example: fedagentgym gateway init my-agent --for langgraph")
+@click.argument("folder", type=PATH)
+@option("--for", "library", type=click.Choice(list(PROGRAMS)), default="openai", help="The library of the program.")
+def init(folder: Path, library: str) -> None:
+    """Write a program that runs, my_agent.py, and a run file that trains it."""
+    needed = NEEDED[library]
+    with atomic_folder(folder) as made:
+        (made / "my_agent.py").write_text(PROGRAMS[library], encoding="utf-8")
+        (made / "run.yaml").write_text(RUN_FILE.format(agent=needed.agent, harness=needed.harness), encoding="utf-8")
+    place = shlex.quote(str(folder))
+    print_result(f"wrote {folder}: pip install {needed.packages}, then `cd {place} && fedagentgym train run.yaml`")
+
+
+def _open_env(name: str, split: str | None, env_set: Sequence[str]) -> TextEnv:
+    return open_named_env(name, {**({} if split is None else {"split": split}), **parse_assignments(env_set)})
+
+
+def _make_player(
+    name: str, agent_set: Sequence[str], world: TextEnv, command: Sequence[str]
+) -> tuple[TokenAgent, Harness]:
+    """The agent with its harness."""
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.presets import make_agent
+
+    own = {"world": "own"} if getattr(world, "is_reported", False) else {}
+    settings: dict[str, Any] = parse_agent_settings(name, agent_set)
+    settings["harness"] = {**own, "command": list(command), **(settings.get("harness") or {})}
+    if command:
+        settings["harness"]["command"] = list(command)
+    player = make_agent(settings, world)
+    assert isinstance(player, TokenAgent) and player.harness is not None
+    return player, player.harness
+
+
+def _collect(player: TokenAgent, world: TextEnv, episodes: int, seed: int) -> Rollouts:
+    from fedagentgym.base.progress import show_progress
+    from fedagentgym.learning.rollouts import collect
+
+    ids = world.pool.ids
+    with show_progress("playing", episodes) as bar:
+        return collect(player, world, [ids[place % len(ids)] for place in range(episodes)], seed=seed, progress=bar)
+
+
+def _list_tokens(found: Rollouts) -> list[Any]:
+    return [
+        (turn.reply, turn.acts, turn.segment, turn.tokens)
+        for trajectory in found.trajectories
+        for turn in trajectory.turns
+    ]
+
+
+def _report(found: Rollouts) -> None:
+    """What came of the calls, in words."""
+    counts, metrics = found.program, found.compute_metrics()
+    episodes = len(found.trajectories)
+    calls, segments = int(counts["calls"]), int(counts["segments"])
+    print_result(
+        f"{episodes} episodes, {calls} calls, {int(metrics['env_steps'])} actions in {format_fixed(found.stats.agent_seconds, 1)} s"
+    )
+    print_result(f"success {format_fixed(metrics['success'], 3)}, reward {format_fixed(metrics['reward'], 3)}")
+    if calls:
+        print_result(
+            f"segments per episode: {format_fixed(segments / max(episodes, 1), 2)} (1 is cheapest: every call goes on)"
+        )
+    for name, words in WORDS.items():
+        if counts.get(name):
+            print_result(f"{int(counts[name])} calls {words}")
+    if counts["without_action"]:
+        print_result(f"{int(counts['without_action'])} episodes have no action")
+    if counts["retries"]:
+        print_result(f"{int(counts['retries'])} episodes were begun again, since the program ended or was late")
+    for name in (name for name in counts if name.startswith("lost/")):
+        print_result(f"{int(counts[name])} episodes were lost: {name.removeprefix('lost/').replace('_', ' ')}")
