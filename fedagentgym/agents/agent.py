@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fedagentgym.agents.protocols import Decoding, Move, Policy, RowPlayers
+from fedagentgym.agents.protocols import Decoding, Move, PlaysEpisodes, Policy, RowPlayers
 from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
 from fedagentgym.agents.text.parsing import ParsedReply, parse
 from fedagentgym.agents.text.prompts import PastTurn, Template
@@ -20,7 +20,6 @@ from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
-    from fedagentgym.agents.gateway.harness import Harness
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.view import Episode
@@ -56,6 +55,7 @@ class TokenAgent:
     chat: bool = False
     longest_prompt: int | None = None
     harness: Harness | None = None
+    harness: PlaysEpisodes | None = None
 
     def __post_init__(self) -> None:
         if self.decoding.constrained and self.template.think:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
@@ -424,6 +424,34 @@ class RowPlayers(Rows[Row]):
     def leave(self, rows: Sequence[int]) -> None:
         for row in rows:
             del self._rows[row]
+
+
+class PlaysEpisodes(Protocol):
+    """A program that plays whole episodes with an agent's policy, in place of the agent's `play`."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts of the last collection, by name."""
+
+    @property
+    def evaluates(self) -> bool:
+        """False if it is for learning alone."""
+
+    def play(self, agent: Any, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
+        """Play these episodes.
+
+        Args:
+            agent: The agent whose policy answers, with its present weights, and whose prompts and decoding hold.
+            env: The environment of the tasks.
+            jobs: The episodes.
+            seed: The seed of the draws.
+
+        Returns:
+            The episodes in the order in which they end.
+        """
+
+    def close(self) -> None:
+        """End the program."""
 
 
 class Player(Protocol):

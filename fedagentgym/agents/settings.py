@@ -35,7 +35,7 @@ class AdapterSettings(Settings):
 
 
 class HarnessLimits(Settings):
-    """What a program may take before its episode is begun again, or lost."""
+    """Limits of an episode, after which it is begun again or lost."""
 
     idle: float = Field(default=120.0, gt=0.0, le=86_400.0, description="seconds of an episode without a request")
     longest: float = Field(default=1800.0, gt=0.0, le=604_800.0, description="seconds of an episode")

@@ -21,7 +21,7 @@ def main(descriptor: int, command: list[str]) -> int:
     try:
         program = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     except OSError as error:
-        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - the reader of this pipe shows it
+        sys.stderr.write(f"cannot start {command[0]}: {error.strerror}\n")
         return 127
 
     def watch() -> None:

@@ -50,7 +50,7 @@ WORDS = {
     "calls_after_end": "came after the end of the world, and were answered with an empty reply",
     "refused": "were refused: the log says why",
 }
-"""What the counts of calls mean."""
+"""The meaning of the counts of calls."""
 
 
 @click.group(cls=Group)
@@ -175,6 +175,7 @@ def _make_player(
 ) -> tuple[TokenAgent, Harness]:
     """The agent with its harness."""
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.agents.gateway.harness import Harness
     from fedagentgym.agents.presets import make_agent
 
     own = {"world": "own"} if getattr(world, "is_reported", False) else {}
@@ -183,7 +184,7 @@ def _make_player(
     if command:
         settings["harness"]["command"] = list(command)
     player = make_agent(settings, world)
-    assert isinstance(player, TokenAgent) and player.harness is not None
+    assert isinstance(player, TokenAgent) and isinstance(player.harness, Harness)
     return player, player.harness
 
 
@@ -205,7 +206,7 @@ def _list_tokens(found: Rollouts) -> list[Any]:
 
 
 def _report(found: Rollouts) -> None:
-    """What came of the calls, in words."""
+    """Print what came of the calls, in words."""
     counts, metrics = found.program, found.compute_metrics()
     episodes = len(found.trajectories)
     calls, segments = int(counts["calls"]), int(counts["segments"])

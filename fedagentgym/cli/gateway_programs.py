@@ -10,6 +10,7 @@ _HEAD = '''\
 
 import json
 import os
+import traceback
 import urllib.error
 import urllib.request
 {imports}
@@ -36,7 +37,7 @@ while True:
             play(episode)
             post("/v1/finish", {"status": "done"}, episode["key"])
         except Exception as error:  # what the program cannot finish counts with the reward so far
-            print(type(error).__name__, error, flush=True)
+            traceback.print_exc()
             post("/v1/finish", {"status": "failed", "error": str(error)}, episode["key"])
 """
 _PLAYS: Mapping[str, tuple[str, str, str]] = {
@@ -143,7 +144,7 @@ PROGRAMS: Mapping[str, str] = {
 
 
 class Needed(NamedTuple):
-    """What a library needs: packages, the agent that plays, and settings of the harness."""
+    """The needs of a library: packages, the agent that plays, and settings of the harness."""
 
     packages: str
     agent: str = "tiny"

@@ -165,7 +165,7 @@ def with_temperature(agent: Player, temperature: float) -> Player:
     alone. Agents without sampling are returned unchanged."""
     if not isinstance(agent, TokenAgent):
         return agent
-    harness = agent.harness if agent.harness is None or agent.harness.settings.evaluate else None
+    harness = agent.harness if agent.harness is None or agent.harness.evaluates else None
     return replace(agent, decoding=agent.decoding.model_copy(update={"temperature": temperature}), harness=harness)
 
 

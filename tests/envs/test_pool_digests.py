@@ -33,6 +33,7 @@ SIZES: dict[str, tuple[dict[str, Any], ...]] = {
         {"size": "default"},
         {"size": "tiny", "kinds": ["math", "qa", "code"], "categories": "own"},
     ),
+    "fedagentgym/Own-v0": ({}, {"held_out": 0.5}),
     "fedagentgym/QA-v0": ({"size": "default"}, {"size": "tiny"}),
     "fedagentgym/Records-v0": ({}, {"size": "tiny"}, {"size": "tiny", "categories": "kind"}),
     "fedagentgym/Skills-v0": ({}, {"skills": 4}, {"skills": 16, "procedures": 2, "turns": 2}),

@@ -25,6 +25,7 @@ CALLED_BY_A_LIBRARY = {
     *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits", "list_tasks"),  # OpenEnv
     *("is_np_flattenable", "probability", "to_jsonable", "from_jsonable", "observation_space"),  # gymnasium
     *("memo",),  # copy.deepcopy
+    *("should_exit",),  # uvicorn
     *("kwargs",),  # callers give them
     *("closure",),  # torch.optim
     *("tempdir",),  # tempfile

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.view import Episode
 
 REASONS = ("branch", "edited", "template", "tools")
-"""Why a call begins a segment though the episode has others."""
+"""Reasons for which a call begins a segment though the episode has others."""
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class OpenEpisode:
         return self.job.number
 
     def count_prompt(self, ids: Ids) -> tuple[str, int]:
-        """What names the draws of a call: the digest of all ids that are given, and how often this prompt was asked before."""
+        """The name of the draws of a call: the digest of all ids that are given, and how often this prompt was asked before."""
         found = bytes_digest(b"".join(token.to_bytes(4, "little") for token in ids))
         self._asked[found] += 1
         return found, self._asked[found] - 1
@@ -127,7 +127,7 @@ class OpenEpisode:
         return Prompt(ids, ids if branch else given, parent, branch, "branch" if branch else None)
 
     def _explain(self, request: ChatRequest, by_ids: bool) -> str:
-        """Why a prompt goes on after no former reply."""
+        """The reason for which a prompt goes on after no former reply."""
         asked = request.messages
         if by_ids and any(asked[: len(call.messages) + 1] == (*call.messages, call.reply) for call in self.calls):
             return "template"
@@ -171,7 +171,7 @@ class OpenEpisode:
         return self.dialogue.build_messages(self.episode)[-1]["content"]
 
     def describe_task(self) -> dict[str, Any]:
-        """What the program sees of its task."""
+        """The task as the program sees it."""
         task, takes = self.episode.task, "reply" if self.env.takes == "reply" else "command"
         data = self.env.get_data(task) if hasattr(self.env, "get_data") else {}
         return {

@@ -57,7 +57,7 @@ COUNTED = (
     "retries",
     "without_action",
 )
-"""What is counted of the episodes of a collection, besides those that were lost."""
+"""The counts of a collection, besides those of lost episodes."""
 
 
 @dataclass(eq=False)
@@ -97,15 +97,12 @@ class Harness:
         self._server = self._programs = None
         atexit.unregister(self.close)
 
-    def play(self, agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
-        """Let the programs play these episodes; each is handed out when it is finished or lost.
+    @property
+    def evaluates(self) -> bool:
+        return self.settings.evaluate
 
-        Args:
-            agent: The agent whose policy answers, with its present weights, and whose prompts and decoding hold.
-            env: The environment of the tasks.
-            jobs: The episodes.
-            seed: The seed of the draws.
-        """
+    def play(self, agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
+        """Let the programs play these episodes; each is given when it is finished or lost."""
         self._check(agent, env)
         if not (self.settings.command or self.keys):
             raise OptionError("agent.harness names no program: set agent.harness.command")
@@ -484,7 +481,7 @@ class _Play:
         self.server.answer(ticket, answer)
 
     def _has_form(self, request: ChatRequest, read: ReadReply, text: str) -> bool:
-        """Whether a reply has the form that was asked for: of a call, or of our own prompts."""
+        """Return whether a reply has the form that was asked for: of a call, or of our own prompts."""
         if request.reads_calls and self.renderer.tools != "action-tags":
             return read.whole
         if self.settings.world == "own" or self.settings.tools == "none":

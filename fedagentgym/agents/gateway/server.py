@@ -64,7 +64,7 @@ class Ticket:
 
 @dataclass(eq=False)
 class ChatAnswer:
-    """What the playing thread gives for a chat completion."""
+    """The answer of the playing thread to a chat completion."""
 
     id: str
     content: str | None
@@ -77,7 +77,7 @@ class ChatAnswer:
 
 
 class Doorkeeper(Protocol):
-    """Whom the server admits."""
+    """The one that knows who may ask."""
 
     closing: bool
 

@@ -20,8 +20,8 @@ from fedagentgym.learning.rollouts import Rollouts, collect, regrade_trajectory
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Trajectory, from_plain, map_tokens_to_turns, to_plain
 from fedagentgym.runs.replay import find_difference
+from tests.agents.models import full_logprobs
 
-from ..models import full_logprobs
 from .clients import GUESS, LOOP, Client, make_agent, make_trained_agent, play, play_loop, programs, say, with_harness
 
 
@@ -376,7 +376,7 @@ def test_a_world_of_its_own_reports_a_reward() -> None:
     with pytest.raises(OptionError, match="programs alone"):
         collect("random", env, env.pool.ids[:1])
     for world, other in (("own", GUESS), ("gateway", env)):
-        with pytest.raises(OptionError, match="needs agent.harness.world"):
+        with pytest.raises(OptionError, match=r"needs agent\.harness\.world"):
             play(make_agent(world=world), play_loop, env=other)
 
 
