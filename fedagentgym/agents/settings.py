@@ -83,6 +83,12 @@ class HarnessSettings(Settings):
     evaluate: bool = Field(default=True, description="false: our own player plays evaluations")
     reward_range: tuple[float, float] = Field(default=(0.0, 1.0), description="world own: rewards that may be reported")
 
+    program: str | None = Field(
+        default=None,
+        pattern="^sha256:[0-9a-f]{64}$",
+        description="in records, in place of command and variables: the digest of the command and of the files that it names",
+    )
+
     @model_validator(mode="after")
     def _check_program(self) -> HarnessSettings:
         if self.name is not None and (self.command or self.env or self.keep):

@@ -157,13 +157,19 @@ def evaluate(
 
 
 def _check(place: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
+    from fedagentgym.envs.own import REPORTED
     from fedagentgym.experiment.evaluation import check_episodes
+    from fedagentgym.learning.episodes import read_lines
+    from fedagentgym.runs.folder import EVALUATION
 
     differences = check_episodes(place, env=env, options=options, split=split, only=only)
     if differences:
         more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
         raise OptionError(f"{place} does not replay as recorded: {differences[0]}{more}")
-    print_result(f"{place}: every episode replays as recorded")
+    files = sorted((place / EVALUATION).glob("*.jsonl")) if place.is_dir() else [place]
+    reported = any(line.about.get("verifier") == REPORTED for file in files for line in read_lines(file))
+    rewards = "; its rewards are what a program reported, which nobody can check" if reported else ""
+    print_result(f"{place}: every episode replays as recorded{rewards}")
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:

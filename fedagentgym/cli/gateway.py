@@ -210,9 +210,8 @@ def _report(found: Rollouts) -> None:
     counts, metrics = found.program, found.compute_metrics()
     episodes = len(found.trajectories)
     calls, segments = int(counts["calls"]), int(counts["segments"])
-    print_result(
-        f"{episodes} episodes, {calls} calls, {int(metrics['env_steps'])} actions in {format_fixed(found.stats.agent_seconds, 1)} s"
-    )
+    seconds = format_fixed(found.stats.agent_seconds, 1)
+    print_result(f"{episodes} episodes, {calls} calls, {int(metrics['env_steps'])} actions in {seconds} s")
     print_result(f"success {format_fixed(metrics['success'], 3)}, reward {format_fixed(metrics['reward'], 3)}")
     if calls:
         print_result(

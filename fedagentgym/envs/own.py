@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, join_names, show_value
 from fedagentgym.base.files import parse_json, read_jsonl
 from fedagentgym.envs.core import TextEnv
@@ -14,6 +15,8 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.tasks import Task
 from fedagentgym.envs.view import View
 
+REPORTED = "reported"
+"""Stands in records where others have the version of a verifier."""
 EXAMPLES = ("garden", "window", "bridge", "kitchen", "letter", "mountain", "river", "station", "library", "harbour")
 """Words of the tasks without a file: how many letters does a word have?"""
 
@@ -35,7 +38,7 @@ class OwnEnv(TextEnv[OwnOptions]):
     **Tasks.** Lines of the file `data`, `{"id": "a", "category": "billing", "data": {...}}`: `data` is what the program may see,
     never the answer. A line may name its `split`; of the others every tenth is val and another one test (`held_out`).
     **Actions.** None: a program plays (`agent.harness` with `world: own`), and its report ends the episode.
-    **Observations.** None.
+    **Observations.** The `data`, for who reads the record; the program puts its own prompts together.
     **Reward.** The number that the program reports. Nobody can check it: it is shown as unverified, and never ranked.
     **Versions.** v0: first one.
     """
@@ -87,12 +90,16 @@ class OwnEnv(TextEnv[OwnOptions]):
         taken = [int((place + 1) * part + 1e-9) - int(place * part + 1e-9) for part in (share, 2 * share)]
         return "val" if taken[0] else "test" if taken[1] else "warmup" if place == 0 else "train"
 
+    def get_verifier_version(self) -> str:
+        """Nobody grades: the reward is what was reported."""
+        return REPORTED
+
     def get_data(self, task: Task) -> Any:
-        """What the program may see of a task."""
+        """The part of a task that the program may see."""
         return task.payload
 
     def begin(self, task: Task, seed: int) -> tuple[None, View]:
-        return None, View(observation="")
+        return None, View(observation=canonical_json(task.payload))
 
     def advance(self, state: None, action: str) -> tuple[None, View]:
         """Take a report, as the gateway writes it; from anybody else it is not understood."""

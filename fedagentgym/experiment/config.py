@@ -145,15 +145,22 @@ class RunConfig(Settings):
             evaluation = None
         elif evaluation is not None and self.partition.is_held:  # who holds the tasks needs no sets of the server's
             evaluation = evaluation.model_copy(update={"sets": ()})
+        chosen, sampled = self.agent if agent is None else agent, self.output.sampled_episodes
+        if (
+            chosen.harness is not None
+            and chosen.harness.world == "own"
+            and "sampled_episodes" not in self.output.model_fields_set
+        ):
+            sampled = 0  # no task, prompt or reply of a program's own world leaves a site unless it is asked for
         return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
             env=self.env,
             partition=self.partition,
-            agent=self.agent if agent is None else agent,
+            agent=chosen,
             learning=self.learning,
             algorithm=self.algorithm,
-            sampled_episodes=self.output.sampled_episodes,
+            sampled_episodes=sampled,
             evaluation=evaluation,
         )
 

@@ -141,6 +141,8 @@ def slugify(name: str) -> str:
 def load_settings(entry: Entry, temperature: float) -> AgentSettings:
     """The settings of an entry's agent, as the suite plays it."""
     settings = AgentSettings.load(entry.agent or {}, "agent")
+    if settings.harness is not None:
+        raise OptionError("a suite compares agents that play alike, and programs differ: leave out agent.harness")
     if settings.name == ENDPOINT:
         given = settings.decoding or Decoding(max_new_tokens=HOSTED_TOKENS)
         settings = settings.model_copy(update={"decoding": given.model_copy(update={"temperature": temperature})})

@@ -300,7 +300,7 @@ class Row:
     allowed_ids: NDArray[np.int32]
     allowed_counts: NDArray[np.int32]
     weight: float = 1.0
-    """What the row counts where rows are averaged."""
+    """Its weight where rows are averaged."""
 
     @property
     def active(self) -> bool:

@@ -177,7 +177,7 @@ class Due:
     """
 
     agent: str
-    speaker: Speaker
+    speaker: Speaker | None
     ranked: Part
     ranking: RankingSettings | EvaluationSettings
     curve: Part | None = None

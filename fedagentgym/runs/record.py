@@ -22,7 +22,8 @@ from pydantic import AfterValidator, Field
 from fedagentgym.agents.model.sources import PACKAGED
 from fedagentgym.agents.model.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
-from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.agents.settings import AgentSettings, HarnessSettings
+from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
 from fedagentgym.version import __version__
@@ -291,11 +292,22 @@ def publish_settings(settings: AgentSettings) -> dict[str, Any]:
     """The given settings of an agent by which it answers: without secrets, without how a server is asked, and with the name of a
     model's folder in place of its path."""
     plain, model = hide_secrets(settings.model_dump(mode="json", exclude_unset=True)), get_model(settings)
+    if settings.harness is not None:
+        plain["harness"] = _publish_harness(settings.harness)
     if settings.name == ENDPOINT and "options" in plain:
         plain["options"] = {key: value for key, value in plain["options"].items() if key not in MANNERS}
     if "model" in plain and model is not None and settings.name != ENDPOINT and find_model(model) is None:
         folder = Path(model).expanduser()
         plain["model"] = folder.resolve().name if folder.is_dir() else model
+    return plain
+
+
+def _publish_harness(harness: HarnessSettings) -> dict[str, Any]:
+    """How a program plays, with the digest of its command and its files in place of these."""
+    plain = harness.model_dump(mode="json", exclude_unset=True, exclude={"command", "env", "keep"})
+    if harness.command:
+        files = [file_digest(word) if Path(word).is_file() else word for word in harness.command[1:]]
+        plain["program"] = digest([Path(harness.command[0]).name, *files])
     return plain
 
 

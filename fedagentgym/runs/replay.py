@@ -46,8 +46,11 @@ class Speaker:
         return parse(reply, self.parser, self.think, get_action_tail(env))
 
 
-def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> Speaker:
-    """The speaker that an agent's settings declare; for a program its record `own` says so."""
+def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> Speaker | None:
+    """The speaker that an agent's settings declare; for a program its record `own` says so. None where a program of others turned
+    replies into actions, which cannot be checked."""
+    if settings.harness is not None and settings.harness.evaluate:
+        return None
     if kind == "program":
         return Speaker(None) if own is None else Speaker(own.parser, own.think)
     if kind == "hosted":

@@ -145,7 +145,11 @@ def test_a_node_answers_with_one_sentence(what: str, tmp_path: Path) -> None:
     node = NodeConfig.from_node_config(
         {"clients": "0", "workplace": str(tmp_path), "trust": APPLICATION, "accept": "files"}
     )
-    assert NodeConfig.from_node_config(node.to_plain()) == node and node.owner == {"accept": ("files",)}
+    assert NodeConfig.from_node_config(node.to_plain()) == node and node.owner == {
+        "accept": ("files",),
+        "harness": (),
+        "processes": 4,
+    }
     request = Request(0, StateName(1, 0), "train", b"", None, 0, 0, 1, 1)
     recipe = {"target": APPLICATION, "arguments": {"spec": merge(SMALL, FORBIDDEN[what])}, "plugins": []}
     told, _ = ResidentWorker(node).handle_request(request, recipe)

@@ -144,7 +144,7 @@ class TextTokenizer:
         return self._encode_framed(self.strip_stop(before) if stopped else before, content, after)
 
     def strip_stop(self, text: str) -> str:
-        """What follows a reply in the chat template without the token that ended the reply, which is drawn already."""
+        """The text after a reply in the chat template, without the token that ended the reply, which is drawn already."""
         stops = self.hf.convert_ids_to_tokens(sorted(self.stop_ids))
         return text.removeprefix(next(filter(text.startswith, stops), ""))
 
