@@ -145,22 +145,15 @@ class RunConfig(Settings):
             evaluation = None
         elif evaluation is not None and self.partition.is_held:  # who holds the tasks needs no sets of the server's
             evaluation = evaluation.model_copy(update={"sets": ()})
-        chosen, sampled = self.agent if agent is None else agent, self.output.sampled_episodes
-        if (
-            chosen.harness is not None
-            and chosen.harness.world == "own"
-            and "sampled_episodes" not in self.output.model_fields_set
-        ):
-            sampled = 0  # no task, prompt or reply of a program's own world leaves a site unless it is asked for
         return ExperimentSpec(
             seed=self.seed,
             rounds=self.federation.rounds,
             env=self.env,
             partition=self.partition,
-            agent=chosen,
+            agent=self.agent if agent is None else agent,
             learning=self.learning,
             algorithm=self.algorithm,
-            sampled_episodes=sampled,
+            sampled_episodes=self.output.sampled_episodes,
             evaluation=evaluation,
         )
 
@@ -264,6 +257,10 @@ def resolve_config(plain: Mapping[str, Any], plugins: Sequence[str] = ()) -> Run
     resolved = config.model_copy(
         update={"algorithm": config.method.model_dump(mode="json"), "plugins": (*config.plugins, *added)}
     )
+    harness, output = resolved.agent.harness, resolved.output
+    if harness is not None and harness.world == "own" and "sampled_episodes" not in output.model_fields_set:
+        # no task, prompt or reply of a program's own world leaves a site unless it is asked for
+        resolved = resolved.model_copy(update={"output": output.model_copy(update={"sampled_episodes": 0})})
     _check_config(resolved)
     agent, warm_start = resolved.agent, resolved.warm_start
     if starts_from_nothing(agent):  # it plays by the recipe of its environment

@@ -81,6 +81,10 @@ def test_two_sites_with_worlds_of_their_own(tmp_path: Path) -> None:
     found = train(config, force=True)
     assert found.record["env"]["verifier"] == "reported"
     assert check_episodes(tmp_path / "own") == []
+    # nothing that was played leaves a site unless it is asked for, also when the run is read again
+    chosen = load_config(config)
+    assert chosen.output.sampled_episodes == load_config(chosen.plain()).output.sampled_episodes == 0
+    assert load_config(merge(config, {"output": {"sampled_episodes": 1}})).output.sampled_episodes == 1
 
 
 RUN = """
