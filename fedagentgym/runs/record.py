@@ -303,7 +303,7 @@ def publish_settings(settings: AgentSettings) -> dict[str, Any]:
 
 
 def _publish_harness(harness: HarnessSettings) -> dict[str, Any]:
-    """How a program plays, with the digest of its command and its files in place of these."""
+    """The settings of a program, with the digest of its command and its files in place of these."""
     plain = harness.model_dump(mode="json", exclude_unset=True, exclude={"command", "env", "keep"})
     if harness.command:
         files = [file_digest(word) if Path(word).is_file() else word for word in harness.command[1:]]
