@@ -34,7 +34,9 @@ def test_the_program_of_a_library_plays_the_same_tokens_twice(library: str, tmp_
     words = [*command, "check", "--twice", "--episodes", "4", "--", *program]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
-    assert "the same tokens" in done.stdout and "segments per episode: 1.00" in done.stdout and "lost" not in done.stdout
+    assert (
+        "the same tokens" in done.stdout and "segments per episode: 1.00" in done.stdout and "lost" not in done.stdout
+    )
 
 
 def test_every_program_names_its_packages() -> None:
