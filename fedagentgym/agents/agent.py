@@ -54,7 +54,6 @@ class TokenAgent:
     parser: Literal["strict", "published"] = "strict"
     chat: bool = False
     longest_prompt: int | None = None
-    harness: Harness | None = None
     harness: PlaysEpisodes | None = None
 
     def __post_init__(self) -> None:

@@ -265,7 +265,8 @@ class _Play:
             job, attempt = self.waiting.popleft()
             (start,) = self.env.reset_many([job.task], [job.seed])
             agent = self.agent
-            dialogue = Dialogue(self.env, agent.template, agent.context, agent.history, start.view.observation)
+            saw, longest = start.view.observation, agent.longest_prompt
+            dialogue = Dialogue(self.env, agent.template, agent.context, agent.history, saw, longest)
             key = secrets.token_hex(16)
             episode = OpenEpisode(job, self.env, attempt, key, ticket.worker, dialogue, start, start)
             self.by_key[key] = episode
