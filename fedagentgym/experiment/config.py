@@ -438,6 +438,11 @@ def _check_harness(config: RunConfig) -> None:
             "agent.harness.command runs a program, which only the owner of a node chooses: set agent.harness={name: owner},"
             " and name the program in --node-config harness"
         )
+    if deployed and harness.evaluate and (config.evaluation is not None or config.ranking is not None):
+        raise OptionError(
+            "the server evaluates, and only nodes have a program: set agent.harness.evaluate=false, so that our own player"
+            " plays there"
+        )
     if not deployed and not harness.command:
         raise OptionError("agent.harness names no program: set agent.harness.command")
 

@@ -191,12 +191,13 @@ def check_first_batch(run: Run) -> None:
     """Refuse a run whose first batch has nothing to learn from, before anything is written.
 
     Asked is whether anything at all can be learned, so there are a few more tasks than a client's step has. A method that
-    plays no episodes to learn from is not asked, nor is a run whose tasks are elsewhere or whose update is divided over
-    processes.
+    plays no episodes to learn from is not asked, nor is a run whose tasks or programs are elsewhere or whose update is divided
+    over processes.
     """
     work, config = run.algorithm.card.round, run.config
     learns = work is None or (work.episodes > 0 and work.optimizer_steps > 0)
-    if not learns or not config.federation.rounds or run.spec.partition.is_held or devices.here().size > 1:
+    elsewhere = run.spec.partition.is_held or (config.agent.harness is not None and not config.agent.harness.command)
+    if not learns or not config.federation.rounds or elsewhere or devices.here().size > 1:
         return
     batch = play_batch(config, run.runtime, max(config.learning.tasks_per_step, ATTEMPTS), config.learning.group_size)
     if batch.fault is not None:

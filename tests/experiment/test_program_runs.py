@@ -16,7 +16,7 @@ import pytest
 
 from fedagentgym.agents.foreign import check_foreign_agent
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.recipe import Owner, admit_recipe
+from fedagentgym.algorithms.recipe import Owner, admit_recipe, build_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, OptionError, RefusedError
 from fedagentgym.base.settings import merge
@@ -146,6 +146,8 @@ def test_only_the_user_of_a_machine_names_a_program() -> None:
     admitted = admit_recipe(recipe, Owner(harness=("python", "mine.py"), processes=3)).agent.harness
     assert admitted is not None and admitted.command == ("python", "mine.py") and admitted.processes == 3
     assert admitted.history == "template" and admitted.name is None
+    built = build_algorithm(recipe, owner={"harness": ("python", "mine.py"), "processes": 3})
+    assert built.runtime.agent.harness.settings == admitted
     with pytest.raises(OptionError, match="programs differ"):
         load_settings(Entry.model_construct(agent=COMMAND), 1.0)
 
@@ -167,6 +169,10 @@ def test_a_node_names_its_program(tmp_path: Path) -> None:
         ({"agent": {"decoding": {"constrained": True}}}, "is not constrained"),
         ({"federation": {"backend": "flower"}}, "only the owner of a node chooses"),
         ({"agent": {"harness": {"command": []}}}, "names no program"),
+        (
+            {"federation": {"backend": "flower"}, "agent": {"harness": {"command": [], "name": "owner"}}},
+            "evaluate=false",
+        ),
         ({"agent": {"harness": {"name": "owner"}}}, "leave out command"),
         ({"agent": {"harness": {"reward_range": [1, 0]}}}, "reward_range"),
         ({"agent": {"harness": {"env": {"A=B": "c"}}}}, "without '='"),

@@ -18,7 +18,7 @@ from fedagentgym.envs import ENVIRONMENTS, TaskPool, TextEnv, View
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.held import choose_held_out, export_client, open_held
 
-NO_SIZES = ("fedagentgym/Guess-v0", "fedagentgym/Skills-v0")
+NO_SIZES = ("fedagentgym/Guess-v0", "fedagentgym/Own-v0", "fedagentgym/Skills-v0")
 SHIPPED = [name for name in ENVIRONMENTS.names() if name.startswith("fedagentgym/") and "ReasoningGym" not in name]
 
 
