@@ -338,7 +338,7 @@ class _Play:
     def _find_late(self, now: float) -> None:
         limits = self.settings.limits
         for episode in list(self.by_key.values()):
-            if now - episode.latest > limits.idle:
+            if not episode.open_calls and now - episode.latest > limits.idle:  # not while it waits for a reply
                 self._lose(episode, "idle")
             elif now - episode.begun > limits.longest:
                 self._lose(episode, "too_long")
@@ -456,6 +456,7 @@ class _Play:
         stopped = drawn.token_ids[-1] in self.agent.tokenizer.stop_ids
         call = episode.add_call(request, prompt, move, reply, stopped=stopped)
         self._keep_row(episode, call, row)
+        episode.latest = time.monotonic()
         place = len(episode.calls)
         key = make_call_id(episode.number, prompt.ids, place)
         calls = [

@@ -294,14 +294,49 @@ def test_an_episode_begins_again_with_the_same_draws_and_old_keys_are_refused() 
 
     def script(client: Client, task: Any) -> None:
         seen.append((client, client.chat(START).text))
-        if len(seen) == 1:
-            time.sleep(1.0)  # longer than it may: another attempt is begun
-        else:
-            assert seen[0][0].chat(START).code == "unknown_episode"
+        if len(seen) == 1:  # it does nothing for longer than it may: another attempt is begun
+            while client.ask("GET", "/v1/models", None, {"Authorization": f"Bearer {client.key}"}).status == 200:
+                time.sleep(0.02)
+        assert seen[0][0].chat(START).status == 401
 
-    rollouts = play(make_agent(limits={"idle": 0.4}), script)
-    assert rollouts.program["retries"] == 1 and rollouts.program["lost"] == 0
-    assert seen[0][1] == seen[1][1] == only(rollouts).turns[0].reply
+    rollouts = play(make_agent(limits={"idle": 0.5, "retries": 50}), script)
+    assert rollouts.program["retries"] >= 1 and rollouts.program["lost"] == 0
+    assert {text for _, text in seen} == {only(rollouts).turns[0].reply} and len(seen) > 1
+
+
+def test_an_episode_is_not_idle_while_it_waits_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow model is not the program's fault."""
+    agent = make_agent(limits={"idle": 0.3})
+    open_session = type(agent.policy).open_session
+
+    def open_slow_session(policy: Any) -> Any:
+        session = open_session(policy)
+        generate = session.generate
+
+        def generate_slowly(*arguments: Any) -> Any:
+            time.sleep(0.6)
+            return generate(*arguments)
+
+        session.generate = generate_slowly
+        return session
+
+    monkeypatch.setattr(type(agent.policy), "open_session", open_slow_session)
+    assert play(agent, lambda client, task: client.chat(START)).program["retries"] == 0
+
+
+def test_a_program_cannot_open_any_number_of_calls() -> None:
+    def script(client: Client, task: Any) -> None:
+        found: list[Any] = []
+        running = [threading.Thread(target=lambda: found.append(client.chat(START))) for _ in range(100)]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join()
+        assert {one.status for one in found} <= {200, 422, 429} and len(found) == 100
+        assert all(one.headers["Retry-After"] for one in found if one.status == 429)
+        assert client.chat(START).status in (200, 422)
+
+    play(make_agent(), script)
 
 
 @pytest.mark.parametrize(
