@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import format_fixed
@@ -96,7 +96,7 @@ def serve(
     with contextlib.closing(player):
         try:
             print_result(f"GATEWAY_URL={harness.open(port)}")
-            print_result(f'GATEWAY_KEY="$(cat {shlex.quote(str(place))})"')
+            print_result(f'GATEWAY_KEY="$(cat {quote_word(place)})"')
             found = _collect(player, world, episodes, seed)
         finally:
             place.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def init(folder: Path, library: str) -> None:
     with atomic_folder(folder) as made:
         (made / "my_agent.py").write_text(PROGRAMS[library], encoding="utf-8")
         (made / "run.yaml").write_text(RUN_FILE.format(agent=needed.agent, harness=needed.harness), encoding="utf-8")
-    place = shlex.quote(str(folder))
+    place = quote_word(folder)
     print_result(f"wrote {folder}: pip install {needed.packages}, then `cd {place} && fedagentgym train run.yaml`")
 
 
