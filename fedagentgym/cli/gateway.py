@@ -66,7 +66,8 @@ def gateway() -> None:
 @option("--port", type=NOT_NEGATIVE, default=0, help="Port of 127.0.0.1; 0: a free one.")
 @option("--seed", type=int, default=0, help="Seed of episodes and draws.")
 @option(
-    "--output",
+    "--out",
+    "output",
     type=PATH,
     default=Path("gateway.jsonl"),
     help="File of the episodes; the key lies beside it until the end.",
