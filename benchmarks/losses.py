@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.findings import Findings
 from fedagentgym.base.imports import require
-from fedagentgym.learning.losses import token_losses, token_weights
+from fedagentgym.learning.losses import Tokens
+from fedagentgym.learning.minibatches import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 
@@ -71,32 +72,67 @@ def compute_ours(batch: Batch, chosen: LearningSettings) -> Computed:
     behaviour, reference = (torch.tensor(batch[name][mask]) for name in ("behaviour", "reference"))
     own = logprobs[torch.tensor(mask)]
     terms = [(chosen.kl.coefficient, compute_k3(own, reference))] if chosen.kl.coefficient else []
-    parts = token_losses(own, behaviour, torch.tensor(batch["advantages"][rows]), chosen, terms)
+    tokens = Tokens(own, behaviour, torch.tensor(batch["advantages"][rows]), tuple(mask.sum(1).tolist()))
+    parts = token_losses(tokens, chosen, terms)
     return _differentiate((parts.loss * torch.tensor(token_weights(mask.sum(1), chosen.loss)[rows])).sum(), logprobs)
 
 
 def compute_trl(batch: Batch, chosen: LearningSettings) -> Computed:
-    """TRL's, by `GRPOTrainer._compute_loss`."""
+    """TRL's of PPO's clipped loss."""
+    low, high = chosen.clip
+    config = {
+        "loss_type": TRL_NAMES[chosen.loss.name],
+        "epsilon": low,
+        "epsilon_high": high,
+        "beta": chosen.kl.coefficient,
+    }
+    return run_trl(batch, {**config, "use_bias_correction_kl": False, "max_completion_length": LENGTH})
+
+
+TRL_DEFAULTS: Mapping[str, Any] = {
+    "importance_sampling_level": "token",
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "delta": None,
+    "beta": 0.0,
+    "use_bias_correction_kl": True,
+    "max_completion_length": None,
+    "sapo_temperature_pos": 1.0,
+    "sapo_temperature_neg": 1.05,
+    "vespo_k_pos": 2.0,
+    "vespo_lambda_pos": 3.0,
+    "vespo_k_neg": 3.0,
+    "vespo_lambda_neg": 2.0,
+}
+"""The settings of its `GRPOConfig` that its loss uses."""
+
+
+def run_trl(batch: Batch, config: Mapping[str, Any], correction: NDArray[np.float64] | None = None) -> Computed:
+    """`GRPOTrainer._compute_loss` under these settings, with the weights between engine and trainer if there are any."""
     import torch
 
-    trainer = require("trl", "trl").GRPOTrainer
+    trainer, chosen = require("trl", "trl").GRPOTrainer, {**TRL_DEFAULTS, **config}
     logprobs = torch.tensor(batch["logprobs"], requires_grad=True)
     stand_in = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logprobs, torch.zeros_like(logprobs), None),
-        accelerator=SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x),
+        get_gamma_weights=trainer.get_gamma_weights,
+        accelerator=SimpleNamespace(
+            gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x, num_processes=1
+        ),
         model=SimpleNamespace(training=False),
-        args=SimpleNamespace(use_bias_correction_kl=False, delta=None),
+        args=SimpleNamespace(**chosen),
         _metrics=defaultdict(lambda: defaultdict(list)),
         aux_loss_enabled=False,
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=None,
-        importance_sampling_level="token",
-        beta=chosen.kl.coefficient,
-        loss_type=TRL_NAMES[chosen.loss.name],
-        epsilon_low=chosen.clip[0],
-        epsilon_high=chosen.clip[1],
-        use_vllm=False,
-        max_completion_length=LENGTH,
+        importance_sampling_level=chosen["importance_sampling_level"],
+        beta=chosen["beta"],
+        loss_type=chosen["loss_type"],
+        epsilon_low=chosen["epsilon"],
+        epsilon_high=chosen["epsilon"] if chosen["epsilon_high"] is None else chosen["epsilon_high"],
+        use_vllm=correction is not None,
+        vllm_importance_sampling_correction=True,
+        max_completion_length=chosen["max_completion_length"],
         _entropy_bonus_enabled=False,
         current_gradient_accumulation_steps=1,
     )
@@ -109,7 +145,10 @@ def compute_trl(batch: Batch, chosen: LearningSettings) -> Computed:
         "advantages": torch.tensor(batch["advantages"]),
         "old_per_token_logps": torch.tensor(batch["behaviour"]),
         "ref_per_token_logps": torch.tensor(batch["reference"]),
+        "num_items_in_batch": torch.tensor(batch["mask"].sum()),
     }
+    if correction is not None:
+        inputs["importance_sampling_ratio"] = torch.tensor(correction)
     return _differentiate(trainer._compute_loss(stand_in, None, inputs), logprobs)
 
 

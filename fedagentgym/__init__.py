@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fedagentgym.registration import register_aggregation as register_aggregation
     from fedagentgym.registration import register_algorithm as register_algorithm
     from fedagentgym.registration import register_backend as register_backend
+    from fedagentgym.registration import register_loss as register_loss
     from fedagentgym.registration import register_objective as register_objective
     from fedagentgym.registration import register_sampler as register_sampler
     from fedagentgym.registration import register_template as register_template
@@ -60,6 +61,7 @@ __getattr__, __dir__, __all__ = attach(
             "register_aggregation",
             "register_algorithm",
             "register_backend",
+            "register_loss",
             "register_objective",
             "register_sampler",
             "register_template",

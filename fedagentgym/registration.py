@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedagentgym.federation.aggregation import AggregationRule
     from fedagentgym.federation.backends import OpenBackend
     from fedagentgym.learning.advantages import AdvantageEstimator, Objective
+    from fedagentgym.learning.losses import PolicyLoss
     from fedagentgym.partitions.client_split import ClientSplit
 
 ENTRY_POINT = "fedagentgym.registration:make_env"
@@ -116,6 +117,20 @@ def register_objective(name: str, target: str | Objective, *, replace: bool = Fa
         OptionError: If the name exists, or the target is a text of another form.
     """
     _load_registry("fedagentgym.learning.advantages", "OBJECTIVES").register(name, target, replace=replace)
+
+
+def register_loss(name: str, target: str | type[PolicyLoss], *, replace: bool = False) -> None:
+    """Register a policy loss, for `learning.loss` in configurations.
+
+    Args:
+        name: Name in configurations.
+        target: A class derived from `PolicyLoss`, or `"module:Class"`.
+        replace: Whether a name that exists is replaced.
+
+    Raises:
+        OptionError: If the name exists, or the target is a text of another form.
+    """
+    _load_registry("fedagentgym.learning.losses", "LOSSES").register(name, target, replace=replace)
 
 
 def register_aggregation(name: str, target: str | type[AggregationRule], *, replace: bool = False) -> None:

@@ -27,6 +27,9 @@ class AdapterSettings(Settings):
         pattern=r"^(all|last-[1-9][0-9]*)$",
         description="decoder blocks with an adapter: all, or last-N; below them an update needs no backward pass",
     )
+    train: Literal["both", "B"] = Field(
+        default="both", description="factors that are trained: both, or B alone, A stays as it was drawn"
+    )
 
     @property
     def last(self) -> int | None:

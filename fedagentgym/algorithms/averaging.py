@@ -376,12 +376,13 @@ class AveragingSteps(BaseAlgorithm[L]):
 
     # ---- client ---------------------------------------------------------------------------------------------------
 
-    def read_start(self, state: Message, message: Message) -> SiteState:
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
         """Return the state from which a client's learner starts.
 
         Args:
             state: What the client kept.
             message: What the server sent.
+            client: Number, round, streams and resources of the client.
 
         Returns:
             The parameters as sent, the step, and the moments if the client keeps them.

@@ -91,7 +91,7 @@ class Centralized(Averaging[CentralizedSettings]):
         """`local_steps` policy steps, in the unchanged environment or in the clients' worlds."""
         if self.settings.worlds == "unchanged":
             return super().train_client(state, message, client)
-        local = self.open_learner(client.resources, self.read_start(state, message))
+        local = self.open_learner(client.resources, self.read_start(state, message, client))
         seed, metrics = client.derive("train"), []
         for _ in range(self.settings.local_steps):
             played = list(self._play_clients(local, seed))

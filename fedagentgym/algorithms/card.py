@@ -165,6 +165,7 @@ class Card:
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
         trains_local_models: True if clients end a round with models of their own, which can be evaluated.
         keeps_policies: True if clients play with policies of their own (`client_parameters`), not all with the same.
+        sends_base: True if the server also sends a change of every adapted layer's frozen weights.
         assumed: What the accountant of the privacy that the method spends assumes, if there is one.
     """
 
@@ -184,6 +185,7 @@ class Card:
     gives_weights: bool = False
     trains_local_models: bool = False
     keeps_policies: bool = False
+    sends_base: bool = False
     assumed: Sequence[str] = ()
 
     def list_sent(self, *, evaluated: bool) -> tuple[Sent, ...]:

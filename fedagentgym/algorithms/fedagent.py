@@ -77,7 +77,7 @@ class Averaging(AveragingSteps[L]):
         Returns:
             What the client keeps, and its reply.
         """
-        local = self.open_learner(client.resources, self.read_start(state, message))
+        local = self.open_learner(client.resources, self.read_start(state, message, client))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else state

@@ -86,7 +86,7 @@ class FedDyn(Averaging[FedDynSettings]):
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps on the penalised loss."""
-        start = self.read_start(state, message)
+        start = self.read_start(state, message, client)
         own = state.sets.get(GRADIENT) or {name: np.zeros_like(x) for name, x in start.weights.items()}
         penalty = DynamicPenalty(self.settings.alpha, own)
         local = self.open_learner(client.resources, start, [penalty])

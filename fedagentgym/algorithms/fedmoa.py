@@ -110,7 +110,7 @@ class FedMOA(Averaging[FedMOASettings]):
         for names in settings.objectives or (configured,):
             check_objectives(names, "algorithm.objectives" if settings.objectives else "learning.objectives")
         loss = runtime.learning.loss
-        if settings.hypergradient in ("answer", "sum") and (loss.name != "token" or loss.rows is not None):
+        if settings.hypergradient in ("answer", "sum") and (loss.averaging != "token" or loss.rows is not None):
             raise OptionError(
                 f"hypergradient: {settings.hypergradient} undoes a mean over tokens: it needs learning.loss=token without rows"
             )
@@ -188,7 +188,7 @@ class FedMOA(Averaging[FedMOASettings]):
         names = self.resolve_objectives(site)
         weights = self.init_objective_weights(names, state.control.get("objectives"), message.control["shared"])
         tracker = HypergradientTracker(weights, self.settings.step_size, self.settings.hypergradient)
-        local = self.open_learner(site, self.read_start(state, message))
+        local = self.open_learner(site, self.read_start(state, message, client))
         report = local.run(
             self.settings.count_steps(len(site.env.pool), self.learning.tasks_per_step),
             seed=client.derive("train"),

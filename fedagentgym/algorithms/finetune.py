@@ -78,7 +78,7 @@ class FineTune(Averaging[FineTuneSettings]):
 
     def finetune(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`finetune_steps` policy steps from the mean; the optimizer is a new one."""
-        start = replace(self.read_start(state, message), optimizer={})
+        start = replace(self.read_start(state, message, client), optimizer={})
         local = self.open_learner(client.resources, start)
         report = local.run(self.settings.finetune_steps, seed=client.derive("finetune"))
         kept = Message(sets={**state.sets, PERSONAL: local.get_state(optimizer=False).weights})

@@ -80,16 +80,16 @@ class Personal(Averaging[P]):
 
     def train_client(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """`local_steps` policy steps of both parts; the personal one is kept."""
-        local = self.open_learner(client.resources, self.read_start(state, message))
+        local = self.open_learner(client.resources, self.read_start(state, message, client))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         shared, own = self.split(after.weights)
         kept = Message(sets={OPTIMIZER: after.optimizer, PERSONAL: own})
         return kept, self.make_reply(client, local, replace(after, weights=shared), report)
 
-    def read_start(self, state: Message, message: Message) -> SiteState:
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
         joined = self.join(message.weights, self._read_own(state))
-        return super().read_start(state, Message(weights=joined, control=message.control))
+        return super().read_start(state, Message(weights=joined, control=message.control), client)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         shared, own = ({name: ArrayForm(part.dtype.name, part.shape) for name, part in p.items()} for p in self._start)

@@ -216,7 +216,7 @@ class PubSwap(Averaging[PubSwapSettings]):
         """Continue the site's training, or begin at the round's start, and take the requested private steps."""
         site = client.resources
         local = (
-            self.open_learner(site, self.read_start(state, message))
+            self.open_learner(site, self.read_start(state, message, client))
             if message.weights
             else self._resume_client(state, site)
         )

@@ -81,7 +81,7 @@ class Scaffold(Averaging[ScaffoldSettings]):
         common = message.sets[VARIATE]
         own = state.sets.get(VARIATE) or {name: np.zeros_like(value) for name, value in common.items()}
         correction = Correction({name: common[name] - own[name] for name in common})
-        local = self.open_learner(client.resources, self.read_start(state, message), [correction])
+        local = self.open_learner(client.resources, self.read_start(state, message, client), [correction])
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
         renewed = correction.compute_mean_gradient()

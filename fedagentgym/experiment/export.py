@@ -136,6 +136,10 @@ def export_policy(
     from fedagentgym.agents.presets import get_model
 
     policy: Any = opened.agent.policy
+    if adapter_only and policy.base_changes:
+        raise OptionError(
+            "--adapter: this run's method changed the base too, so that the adapter alone is another policy: leave it out"
+        )
     with atomic_folder(output) as part:
         if adapter_only:
             save_adapter(policy.model, part)

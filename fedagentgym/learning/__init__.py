@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from fedagentgym.learning.evaluation import evaluate as evaluate
     from fedagentgym.learning.export import format_episode as format_episode
     from fedagentgym.learning.learner import LocalTraining as LocalTraining
+    from fedagentgym.learning.losses import PolicyLoss as PolicyLoss
+    from fedagentgym.learning.losses import PolicyTerms as PolicyTerms
+    from fedagentgym.learning.losses import Tokens as Tokens
     from fedagentgym.learning.misconceptions import draw_misconceptions as draw_misconceptions
     from fedagentgym.learning.misconceptions import make_misled_experts as make_misled_experts
     from fedagentgym.learning.misconceptions import measure_beliefs as measure_beliefs
@@ -36,6 +39,7 @@ __getattr__, __dir__, __all__ = attach(
         ".evaluation": ("Evaluation", "evaluate"),
         ".export": ("format_episode",),
         ".learner": ("LocalTraining",),
+        ".losses": ("PolicyLoss", "PolicyTerms", "Tokens"),
         ".misconceptions": ("draw_misconceptions", "make_misled_experts", "measure_beliefs"),
         ".penalties": ("KL", "Penalty", "Proximal", "add_gradient"),
         ".recipe": ("load_recipe",),

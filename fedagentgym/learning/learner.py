@@ -16,7 +16,7 @@ Methods that intervene call the parts of `run`::
     report = local.update(groups, weights={"accuracy/math": 0.7, "format": 0.3}, gradients_of=("accuracy/math", "format"))
     groups = local.recompute_logprobs(groups)                    # log-probs of other people's tokens under this policy
 
-The loss, over the agent's own tokens::
+The loss, over the agent's own tokens (`losses.py` has others in place of `policy`)::
 
     ratio  = exp(logprob - behaviour)
     policy = -min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)
@@ -56,8 +56,9 @@ from fedagentgym.learning.advantages import (
     spread_advantages,
 )
 from fedagentgym.learning.forward import find_choices
-from fedagentgym.learning.losses import split_minibatches, token_losses, weigh_rows
+from fedagentgym.learning.losses import Tokens
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
+from fedagentgym.learning.minibatches import split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
 from fedagentgym.learning.penalties import Penalty, make_kl
 from fedagentgym.learning.rollouts import Rollouts, collect
@@ -70,7 +71,15 @@ from fedagentgym.learning.state import (
     get_trainable_policy,
     mean_metrics,
 )
-from fedagentgym.learning.trajectory import Group, PerTurn, Row, Trajectory, build_rows, build_trajectory_rows
+from fedagentgym.learning.trajectory import (
+    NO_LOGPROBS,
+    Group,
+    PerTurn,
+    Row,
+    Trajectory,
+    build_rows,
+    build_trajectory_rows,
+)
 from fedagentgym.learning.weights import (
     Arrays,
     OwnedWeights,
@@ -230,7 +239,7 @@ class LocalTraining:
         if not (self._updater.scores_again or by_chance):
             return played
         # The policy that played is scored once more by the pass that learns, so that the ratio starts at exactly 1.
-        groups = self._updater.recompute_logprobs(played.groups)
+        groups = self._updater.recompute_logprobs(played.groups, keep=self.settings.correction is not None)
         gaps = [
             np.abs(old.logprobs - new.logprobs)[old.mask]
             for before, after in zip(chain(*played.groups), chain(*groups), strict=True)
@@ -408,6 +417,8 @@ class PolicyUpdate:
         another engine both."""
         if self.settings.behaviour != "auto":
             return self.settings.behaviour == "recomputed"
+        if self.settings.correction is not None:
+            return True
         if self.decoding.top_p < 1 or not isinstance(self.policy, SharedModel):
             return True
         return any(parameter.dtype != torch.float32 for parameter in self.policy.model.parameters())
@@ -538,11 +549,18 @@ class PolicyUpdate:
             (penalty.coefficient, penalty.compute_token_losses(scores.logprobs, reference))
             for penalty, reference in references
         ]
-        parts = token_losses(scores.logprobs, behaviour, advantages, self.settings, penalties, scores.entropy)
+        tokens = Tokens(scores.logprobs, behaviour, advantages, tuple(len(row.own) for row in rows))
+        if self.settings.correction is not None:
+            # the weight is 1 where nothing was scored again, as for episodes of other players
+            played = np.concatenate([row.played if len(row.played) else row.behaviour for row in rows])
+            correction = self.settings.correction.compute_weights(tokens, self._to_tensor(played))
+            tokens = replace(tokens, correction=correction)
+        parts = token_losses(tokens, self.settings, penalties, scores.entropy)
         with torch.no_grad():
             seen = {"ratio": parts.ratio, "clipped": parts.clipped.float(), "surprisal": -scores.logprobs}
             seen |= {penalty.name: value for (penalty, _), value in zip(references, parts.penalties, strict=True)}
             seen |= {} if scores.entropy is None else {"entropy": scores.entropy}
+            seen |= {} if tokens.correction is None else {"correction": tokens.correction}
             if not meter.counts["optimizer_steps"]:  # how far the ratio is from 1 before the weights move
                 seen["ratio/start"] = parts.ratio.log().abs()
             for name, value in seen.items():
@@ -566,8 +584,8 @@ class PolicyUpdate:
                 result[place] = part
         return self._passes.add_up_tensors(result)
 
-    def recompute_logprobs(self, groups: Sequence[Group]) -> tuple[Group, ...]:
-        """The groups with behaviour log-probs of the present policy."""
+    def recompute_logprobs(self, groups: Sequence[Group], *, keep: bool = False) -> tuple[Group, ...]:
+        """The groups with behaviour log-probs of the present policy; `keep` those of before as the engine's."""
 
         rows = [
             row
@@ -582,7 +600,7 @@ class PolicyUpdate:
             for segment in trajectory.segments:
                 logprobs = segment.logprobs.copy()
                 logprobs[segment.mask] = next(scores).cpu().numpy()
-                segments.append(segment._replace(logprobs=logprobs))
+                segments.append(segment._replace(logprobs=logprobs, played=segment.logprobs if keep else NO_LOGPROBS))
             return replace(trajectory, segments=tuple(segments))
 
         return tuple(tuple(renew(trajectory) for trajectory in group) for group in groups)
@@ -656,7 +674,7 @@ class PolicyUpdate:
         return torch.from_numpy(array.astype(np.float32)).to(self.policy.device)
 
 
-_TOKEN_METRICS = ("ratio", "ratio/start", "clipped", "surprisal", "entropy")
+_TOKEN_METRICS = ("ratio", "ratio/start", "clipped", "surprisal", "entropy", "correction")
 
 
 @dataclass(eq=False)

@@ -1,101 +1,330 @@
-"""The loss of a policy step: how rows are cut into mini-batches, what a token weighs, and what it loses."""
+"""Policy losses: what a token loses by its advantage, and by how much more or less probable it has become.
+
+A policy loss is its own settings: a class with fields, registered by name, whose `compute` gives the loss of every token. With
+the ratio w = exp(logprob - behaviour) of a token, s = exp(mean of log w over its row) of a row, and the advantage A:
+
+    token, sequence, constant   -min(w A, clip(w, 1 - low, 1 + high) A)    PPO; the name says what is averaged
+    gspo                        the same with s in place of w              GSPO
+    cispo                       -sg[min(w, high)] A logprob                CISPO
+    sapo                        -sigmoid(t (w - 1)) 4 / t A                SAPO
+    vespo                       -sg[phi(product of w over the row)] A logprob   VESPO
+    reinforce                   -A logprob                                 no ratio
+
+`sg` takes no gradient. Nothing here needs torch before a loss is computed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from fedagentgym.learning.penalties import LARGEST_LOG_RATIO
-from fedagentgym.learning.settings import LearningSettings, LossSettings
-from fedagentgym.learning.trajectory import Row
+from fedagentgym.base.imports import Registry
+from fedagentgym.base.settings import NamedSettings
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def split_minibatches(count: int, settings: LearningSettings, rng: np.random.Generator) -> list[list[int]]:
-    """Numbers of the rows of each mini-batch of one pass over `count` rows; a single mini-batch keeps their order."""
-    if not count:
-        return []
-    size = settings.minibatch_rows
-    if size is None:
-        parts = min(settings.minibatches, count)
-    elif (
-        settings.minibatch_fill
-    ):  # in order, and as many rows again, drawn at random, as make the last mini-batch whole
-        missing = -count % size
-        filled = [*range(count), *rng.choice(count, missing, replace=missing > count).tolist()]
-        return [filled[start : start + size] for start in range(0, len(filled), size)]
-    else:
-        parts = -(-count // size)
-    if parts == 1:
-        return [list(range(count))]
-    order = rng.permutation(count)
-    if size is None:
-        return [part.tolist() for part in np.array_split(order, parts)]
-    return [order[start : start + size].tolist() for start in range(0, count, size)]
+Averaging = Literal["token", "sequence", "constant"]
+LARGEST_LOG_RATIO = 20.0
 
 
-class TokenLosses(NamedTuple):
-    """The loss of each token, and what is reported about it."""
+@dataclass(frozen=True)
+class Tokens:
+    """The agent's own tokens of some rows, row after row.
 
-    loss: torch.Tensor
-    policy: torch.Tensor
-    penalties: tuple[torch.Tensor, ...]
-    ratio: torch.Tensor
-    clipped: torch.Tensor
+    Attributes:
+        logprobs: Log-probability of each token under the policy that learns; only these have a gradient.
+        behaviour: The same under the policy that played.
+        advantages: The advantage of each token.
+        lengths: Number of tokens of each row.
+        correction: With `learning.correction`, the weight of each token; the learner multiplies the loss by it.
+    """
 
+    logprobs: Tensor
+    behaviour: Tensor
+    advantages: Tensor
+    lengths: tuple[int, ...]
+    correction: Tensor | None = None
 
-def token_weights(
-    lengths: NDArray[np.int64], settings: LossSettings, shares: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """For each row, the weight of one of its tokens in the loss. Rows without tokens count as rows. `shares` is what
-    each row counts where rows are averaged, by default 1."""
-    rows, tokens = len(lengths), int(lengths.sum())
-    if rows == 0 or tokens == 0:
-        return np.zeros(rows, dtype=np.float64)
-    if settings.name == "token":
-        if settings.rows is None:
-            return np.full(rows, 1.0 / tokens)
-        # the mean over the tokens of each run of rows, then over the runs; a run without tokens counts as zero
-        starts = np.arange(0, rows, settings.rows)
-        each = 1.0 / (len(starts) * np.maximum(np.add.reduceat(lengths, starts), 1))
-        return np.asarray(np.repeat(each, np.diff([*starts, rows])), dtype=np.float64)
-    if settings.name == "constant":
-        return np.full(rows, 1.0 / (rows * settings.length))
-    if shares is not None:
-        return np.asarray(shares / (shares.sum() * np.maximum(lengths, 1)), dtype=np.float64)
-    return 1.0 / (rows * np.maximum(lengths, 1))
+    def sum_rows(self, values: Tensor) -> Tensor:
+        """Return for each token the sum of these values over the tokens of its row."""
+        import torch
 
+        return torch.cat([part.sum().expand(len(part)) for part in torch.split(values, list(self.lengths))])
 
-def weigh_rows(rows: Sequence[Row], settings: LossSettings) -> NDArray[np.float64]:
-    """`token_weights` of rows, of which some may count less than others."""
-    shares = np.array([row.weight for row in rows]) if any(row.weight != 1.0 for row in rows) else None
-    return token_weights(np.array([len(row.own) for row in rows], dtype=np.int64), settings, shares)
+    def compute_ratio(self, level: Literal["token", "sequence"] = "token") -> Tensor:
+        """Return the importance ratio of each token: its own, or the geometric mean over its row. Exponents are bounded."""
+        ratio = self.logprobs - self.behaviour
+        if level == "sequence":
+            ratio = self.sum_rows(ratio) / self.sum_rows(self.logprobs.new_ones(len(self.logprobs)))
+        return ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
 
 
-def token_losses(
-    logprobs: torch.Tensor,
-    behaviour: torch.Tensor,
-    advantages: torch.Tensor,
-    settings: LearningSettings,
-    penalties: Sequence[tuple[float, torch.Tensor]] = (),
-    entropy: torch.Tensor | None = None,
-) -> TokenLosses:
-    """Clipped surrogate, penalties (weight and value) and entropy of each token; exponents are bounded, so that nothing
-    overflows."""
-    low, high = settings.clip
-    ratio = torch.exp((logprobs - behaviour).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
-    clipped_ratio = ratio.clamp(1 - low, 1 + high)
-    policy = -torch.minimum(ratio * advantages, clipped_ratio * advantages)
-    if settings.dual_clip is not None:
-        bound = -settings.dual_clip * advantages
-        policy = torch.where(advantages < 0, torch.minimum(policy, bound), policy)
-    loss = policy
-    for weight, value in penalties:
-        loss = loss + weight * value
-    if entropy is not None:
-        loss = loss - settings.entropy * entropy
+class Clip(NamedTuple):
+    """The ratio is clipped to [1 - low, 1 + high]; the loss of a negative advantage is at most `dual` times its size."""
+
+    low: float = 0.2
+    high: float = 0.2
+    dual: float | None = None
+
+
+class PolicyTerms(NamedTuple):
+    """The result of `PolicyLoss.compute`, with one value per token.
+
+    Attributes:
+        loss: The policy's loss.
+        ratio: The ratio that the loss uses, for the metrics.
+        clipped: Whether a bound takes away the token's gradient, for the metrics; None for a loss without bounds.
+    """
+
+    loss: Tensor
+    ratio: Tensor
+    clipped: Tensor | None = None
+
+
+class BaseLoss(NamedSettings):
+    """Base class of policy losses, for those whose name says what is averaged; others derive from `PolicyLoss`."""
+
+    length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
+    rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="token: mean over the tokens of each part of this many rows, then over the parts, as in code that averages "
+        "each micro-batch; null: over all tokens of the mini-batch",
+    )
+    uses_clip: ClassVar[bool] = False
+    """True if the loss uses `learning.clip` and `learning.dual_clip`."""
+    corrects_itself: ClassVar[bool] = False
+    """True if `compute` uses `tokens.correction`, so that the learner does not multiply by it."""
+
+    @property
+    @abstractmethod
+    def averaging(self) -> Averaging:
+        """The way in which the losses of tokens are averaged."""
+
+    @abstractmethod
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        """Compute the loss of every token, which the learner averages.
+
+        Args:
+            tokens: The agent's own tokens of some rows. A mini-batch is computed in several passes of whole rows, as memory
+                allows, so that the loss of a row cannot depend on other rows; rows without advantages are left out.
+            clip: `learning.clip` and `learning.dual_clip`, for losses with `uses_clip`.
+
+        Returns:
+            The loss of each token, and what is reported of it.
+        """
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.rows is not None and self.averaging != "token":
+            raise ValueError(f"rows cuts the mean over tokens into parts: it cannot be combined with {self.averaging}")
+        return self
+
+
+class ClippedLoss(BaseLoss):
+    """PPO's clipped surrogate; its three names say what is averaged."""
+
+    name: Literal["token", "sequence", "constant"] = "token"
+    uses_clip: ClassVar[bool] = True
+
+    @property
+    def averaging(self) -> Averaging:
+        return self.name
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        terms = clip_surrogate(tokens.compute_ratio(), tokens.advantages, (clip.low, clip.high))
+        if clip.dual is None:
+            return terms
+        bound = -clip.dual * tokens.advantages
+        return terms._replace(loss=terms.loss.minimum(bound).where(tokens.advantages < 0, terms.loss))
+
+
+class PolicyLoss(BaseLoss):
+    """Base class of policy losses: derive a class, write `compute`, register it with `register_loss`.
+
+    The fields are its settings in configurations, and `average`, `length` and `rows` come with the class.
+    `fedagentgym.testing.check_loss` checks it.
+
+    Examples:
+        >>> from fedagentgym.learning import PolicyLoss, PolicyTerms
+        >>> class Unclipped(PolicyLoss):
+        ...     name: str = "unclipped"
+        ...     def compute(self, tokens, clip):
+        ...         ratio = tokens.compute_ratio()
+        ...         return PolicyTerms(-ratio * tokens.advantages, ratio)
+    """
+
+    average: Averaging = Field(
+        default="token",
+        description="token: mean over all tokens; sequence: mean over each row, then over rows; constant: sum over `length` "
+        "times rows",
+    )
+
+    @property
+    def averaging(self) -> Averaging:
+        return self.average
+
+
+class GSPO(PolicyLoss):
+    """The clipped surrogate with one ratio for all tokens of a row (arXiv:2507.18071)."""
+
+    name: Literal["gspo"] = "gspo"
+    average: Averaging = Field(default="sequence", description="as for the other losses")
+    clip: tuple[float, float] = Field(
+        default=(3e-4, 4e-4), description="the ratio of a row is clipped to [1 - low, 1 + high]"
+    )
+    gradient: Literal["sequence", "token"] = Field(
+        default="sequence",
+        description="of the ratio: sequence: through all tokens of the row; token: through the token itself (GSPO-token), which "
+        "differs where the advantages of a row's turns differ",
+    )
+
+    @model_validator(mode="after")
+    def _check_clip(self) -> Self:
+        check_clip(self.clip)
+        return self
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        ratio = tokens.compute_ratio("sequence")
+        if self.gradient == "token":
+            ratio = ratio.detach() * (tokens.logprobs - tokens.logprobs.detach()).exp()
+        return clip_surrogate(ratio, tokens.advantages, self.clip)
+
+
+class CISPO(PolicyLoss):
+    """REINFORCE with bounded importance weights (arXiv:2506.13585): no token loses its gradient."""
+
+    name: Literal["cispo"] = "cispo"
+    high: float = Field(default=5.0, gt=0, description="largest weight of a token")
+    low: float = Field(default=0.0, ge=0, description="smallest weight of a token")
+    ratio: Literal["token", "sequence"] = Field(
+        default="token", description="the weight: the token's own ratio, or its row's"
+    )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low lies below high, got {self.low:g} and {self.high:g}")
+        return self
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        ratio = tokens.compute_ratio(self.ratio).detach()
+        loss = -ratio.clamp(self.low, self.high) * tokens.advantages * tokens.logprobs
+        return PolicyTerms(loss, ratio, (ratio > self.high) | (ratio < self.low))
+
+
+class SAPO(PolicyLoss):
+    """A sigmoid of the ratio in place of the clip (arXiv:2511.20347): the gradient fades with the distance from 1."""
+
+    name: Literal["sapo"] = "sapo"
+    average: Averaging = Field(default="sequence", description="as for the other losses")
+    temperature_pos: float = Field(default=1.0, gt=0, description="how soon it fades for positive advantages")
+    temperature_neg: float = Field(default=1.05, gt=0, description="how soon it fades for all others")
+    ratio: Literal["token", "sequence"] = Field(default="token", description="the token's own ratio, or its row's")
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        ratio, better = tokens.compute_ratio(self.ratio), tokens.advantages > 0
+        temperature = ratio.new_tensor(self.temperature_pos).where(better, ratio.new_tensor(self.temperature_neg))
+        gate = (temperature * (ratio - 1)).sigmoid() * 4 / temperature
+        return PolicyTerms(-gate * tokens.advantages, ratio)
+
+
+class VESPO(PolicyLoss):
+    """REINFORCE weighted by phi(w) = e^l w^k e^(-l w) of the row's whole ratio w (arXiv:2602.10693)."""
+
+    name: Literal["vespo"] = "vespo"
+    k_pos: float = Field(default=2.0, ge=0, description="power k for advantages of at least 0")
+    lambda_pos: float = Field(default=3.0, ge=1e-4, description="decay l for advantages of at least 0")
+    k_neg: float = Field(default=3.0, ge=0, description="power k for negative advantages")
+    lambda_neg: float = Field(default=2.0, ge=1e-4, description="decay l for negative advantages")
+    corrects_itself: ClassVar[bool] = True
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        least = float(np.log(1e-8))  # bounds as in the authors' code
+        log_ratio = (tokens.logprobs - tokens.behaviour).detach()
+        log_row = tokens.sum_rows(log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
+        if tokens.correction is not None:
+            log_row = log_row + tokens.sum_rows(tokens.correction.log().clamp(least, LARGEST_LOG_RATIO))
+        log_row = log_row.clamp(least, LARGEST_LOG_RATIO)
+        ratio, better = log_row.exp(), tokens.advantages >= 0
+        power = ratio.new_tensor(self.k_pos).where(better, ratio.new_tensor(self.k_neg))
+        decay = ratio.new_tensor(self.lambda_pos).where(better, ratio.new_tensor(self.lambda_neg))
+        phi = (decay + power * log_row - decay * ratio).exp().nan_to_num(0.0, 0.0, 0.0)
+        return PolicyTerms(-phi * tokens.advantages * tokens.logprobs, ratio)
+
+
+class Reinforce(PolicyLoss):
+    """The plain policy gradient: for one pass over episodes that the policy has just played."""
+
+    name: Literal["reinforce"] = "reinforce"
+
+    def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
+        return PolicyTerms(-tokens.advantages * tokens.logprobs, tokens.compute_ratio().detach())
+
+
+LOSSES = Registry("policy loss")
+"""Name -> a class derived from `PolicyLoss`."""
+for _name, _loss in {
+    **dict.fromkeys(("token", "sequence", "constant"), ClippedLoss),
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "sapo": SAPO,
+    "vespo": VESPO,
+    "reinforce": Reinforce,
+}.items():
+    LOSSES.register(_name, _loss)
+
+
+def check_clip(clip: tuple[float, float]) -> None:
+    """Refuse bounds between which a ratio of 1 does not lie."""
+    low, high = clip
+    if not (0 <= low < 1 and high >= 0):
+        raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(clip)}")
+
+
+def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float]) -> PolicyTerms:
+    """PPO's surrogate: the smaller gain of the ratio and the clipped ratio."""
+    low, high = clip
+    loss = -(ratio * advantages).minimum(ratio.clamp(1 - low, 1 + high) * advantages)
     outside = ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
-    return TokenLosses(loss, policy, tuple(value for _, value in penalties), ratio, outside)
+    return PolicyTerms(loss, ratio, outside)
+
+
+class CorrectionSettings(NamedSettings):
+    """Weights for the difference between the engine that plays and the pass that learns (truncated importance sampling)."""
+
+    name: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
+        default="sequence_mask",
+        description="the weight is exp(computed - recorded log-prob) of the token, or of its row; truncate: bounded; mask: 0 "
+        "outside of the bounds",
+    )
+    clip_min: float | None = Field(default=None, ge=0, description="smallest weight; null: none")
+    clip_max: float | None = Field(default=3.0, gt=0, description="largest weight; null: none")
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.clip_min is not None and self.clip_max is not None and self.clip_min > self.clip_max:
+            raise ValueError(f"clip_min is at most clip_max, got {self.clip_min:g} and {self.clip_max:g}")
+        return self
+
+    def compute_weights(self, tokens: Tokens, played: Tensor) -> Tensor:
+        """Compute the weight of each token.
+
+        Args:
+            tokens: The tokens; `behaviour` holds the log-probabilities that the pass that learns computed.
+            played: The log-probabilities that the engine recorded.
+        """
+        gap = tokens.behaviour - played
+        if self.name.startswith("sequence"):
+            gap = tokens.sum_rows(gap)
+        weight = gap.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        least = 0.0 if self.clip_min is None else self.clip_min
+        most = float("inf") if self.clip_max is None else self.clip_max
+        if self.name.endswith("truncate"):
+            return weight.clamp(least, most)
+        return weight.masked_fill((weight < least) | (weight > most), 0.0)

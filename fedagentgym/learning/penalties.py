@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import OptionError
+from fedagentgym.learning.losses import LARGEST_LOG_RATIO
 from fedagentgym.learning.settings import KLSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedagentgym.learning.weights import Arrays, Tensors
-
-LARGEST_LOG_RATIO = 20.0
 
 
 class Penalty:

@@ -6,37 +6,17 @@ Nothing here needs torch, so that a configuration can be read, listed and checke
 from __future__ import annotations
 
 import math
+from operator import not_
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Choice, Settings
 from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
+from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, CorrectionSettings, check_clip
 
+USUAL_CLIP = (0.2, 0.2)
 MicroTokens = Literal["auto"] | Annotated[int, Field(ge=1)]
-
-
-class LossSettings(Settings):
-    """The settings of averaging the losses of single tokens."""
-
-    name: Literal["token", "sequence", "constant"] = Field(
-        default="token",
-        description="token: mean over all tokens (DAPO); sequence: mean over each row, then over rows (GRPO); "
-        "constant: sum over `length` times rows (Dr. GRPO)",
-    )
-    length: int = Field(default=512, ge=1, description="constant: the length that every row is divided by")
-    rows: int | None = Field(
-        default=None,
-        ge=1,
-        description="token: mean over the tokens of each part of this many rows, then over the parts, as in code that averages "
-        "each micro-batch; null: over all tokens of the mini-batch",
-    )
-
-    @model_validator(mode="after")
-    def _check_rows(self) -> Self:
-        if self.rows is not None and self.name != "token":
-            raise ValueError(f"rows cuts the mean over tokens into parts: it cannot be combined with {self.name}")
-        return self
 
 
 class KLSettings(Settings):
@@ -120,9 +100,13 @@ class LearningSettings(Settings):
     weight_decay: float = Field(default=0.01, ge=0, description="decay of the weights (sgd: added to the gradient)")
     betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's two decay rates of its moments")
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), description="learning rate over the run")
-    clip: tuple[float, float] = Field(default=(0.2, 0.2), description="the ratio is clipped to [1 - low, 1 + high]")
+    clip: tuple[float, float] = Field(
+        default=USUAL_CLIP, description="token, sequence, constant: the ratio is clipped to [1 - low, 1 + high]"
+    )
     dual_clip: float | None = Field(
-        default=None, gt=1, description="bound of the loss of negative advantages; null: none"
+        default=None,
+        gt=1,
+        description="token, sequence, constant: bound of the loss of negative advantages; null: none",
     )
     kl: KLSettings = Field(default=KLSettings(), description="KL term: a coefficient, or {coefficient, reference}")
     entropy: float = Field(default=0.0, ge=0, description="weight of an entropy bonus")
@@ -160,7 +144,17 @@ class LearningSettings(Settings):
     advantage: Annotated[AdvantageEstimator, Choice(ADVANTAGES, "grpo")] = Field(
         default=GRPO(), description="rewards to advantages: an estimator's name, or {name: ..., its settings}"
     )
-    loss: LossSettings = Field(default=LossSettings(), description="averaging over tokens")
+    loss: Annotated[BaseLoss, Choice(LOSSES, "token")] = Field(
+        default=ClippedLoss(),
+        description="policy loss: token, sequence, constant: PPO's clip, averaged over all tokens, over each row and then over "
+        "rows, or as the sum over `length` times rows; gspo, cispo, sapo, vespo, reinforce; or {name: ..., its settings}",
+    )
+    correction: CorrectionSettings | None = Field(
+        default=None,
+        exclude_if=not_,
+        description="importance weights between the engine that plays and the pass that learns: a name, or {name, clip_min, "
+        "clip_max}; null: none",
+    )
     format_penalty: float = Field(default=0.1, ge=0, description="cost of a reply whose format is broken, at that turn")
     format_penalty_on: Literal["episode", "turn"] = Field(
         default="episode",
@@ -180,9 +174,17 @@ class LearningSettings(Settings):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        low, high = self.clip
-        if not (0 <= low < 1 and high >= 0):
-            raise ValueError(f"clip is [low, high] with 0 <= low < 1 and high >= 0, got {list(self.clip)}")
+        check_clip(self.clip)
+        if not self.loss.uses_clip and (self.clip != USUAL_CLIP or self.dual_clip is not None):
+            raise ValueError(
+                f"clip and dual_clip are for the losses token, sequence and constant: {self.loss.name} ignores them"
+            )
+        if self.correction is not None and self.behaviour == "recorded":
+            raise ValueError(
+                "correction compares recorded with recomputed log-probs: it needs behaviour: recomputed or auto"
+            )
+        if self.correction is not None and self.loss.corrects_itself and self.correction.name.startswith("sequence"):
+            raise ValueError(f"the loss {self.loss.name} needs a correction of tokens, token_truncate or token_mask")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
         if self.optimizer == "sgd" and self.betas != (0.9, 0.999):

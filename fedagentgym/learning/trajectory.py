@@ -28,6 +28,7 @@ _NO_REWARDS: Mapping[str, float] = MappingProxyType({})
 
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
 
 class Segment(NamedTuple):
@@ -43,6 +44,8 @@ class Segment(NamedTuple):
     logprobs: NDArray[np.float32]
     allowed_ids: NDArray[np.int32] = NO_IDS
     allowed_counts: NDArray[np.int32] = NO_IDS
+    played: NDArray[np.float32] = NO_LOGPROBS
+    """With `learning.correction`, the log-probs that the engine recorded, where `logprobs` were computed again."""
 
 
 class Turn(NamedTuple):
@@ -150,6 +153,9 @@ def to_plain(trajectory: Trajectory, *, segments: bool = True, admissible: bool 
         plain["labels"] = dict(trajectory.labels)
     if segments:
         plain["segments"] = [segment._asdict() for segment in trajectory.segments]
+        for segment in plain["segments"]:
+            if not len(segment["played"]):
+                del segment["played"]
     else:
         plain["last"] = trajectory.last
     return plain
@@ -233,11 +239,14 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
         logprobs=np.asarray(plain["logprobs"], dtype=np.float32),
         allowed_ids=np.asarray(plain.get("allowed_ids", NO_IDS), dtype=np.int32),
         allowed_counts=np.asarray(plain.get("allowed_counts", NO_IDS), dtype=np.int32),
+        played=np.asarray(plain.get("played", NO_LOGPROBS), dtype=np.float32),
     )
     if any(array.ndim != 1 for array in segment):
         raise ValueError("the arrays of a segment have one dimension")
     if not len(segment.token_ids) == len(segment.mask) == len(segment.logprobs):
         raise ValueError("token_ids, mask and logprobs of a segment are equally long")
+    if len(segment.played) not in (0, len(segment.logprobs)):
+        raise ValueError("played has as many log-probs as the segment has tokens, or none")
     counts = segment.allowed_counts
     if len(counts) and (
         len(counts) != segment.mask.sum() or (counts < 1).any() or counts.sum() != len(segment.allowed_ids)
@@ -299,6 +308,7 @@ class Row:
     advantages: NDArray[np.float64]
     allowed_ids: NDArray[np.int32]
     allowed_counts: NDArray[np.int32]
+    played: NDArray[np.float32] = field(default_factory=lambda: NO_LOGPROBS)
     weight: float = 1.0
     """Its weight where rows are averaged."""
 
@@ -331,8 +341,8 @@ def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64
             raise DataError(
                 f"a segment of task {trajectory.task!r} begins with a token of the agent: nothing precedes it"
             )
-        logprobs = segment.logprobs[places]
-        if not np.isfinite(logprobs).all():
+        logprobs, played = segment.logprobs[places], segment.played[places] if len(segment.played) else NO_LOGPROBS
+        if not (np.isfinite(logprobs).all() and np.isfinite(played).all()):
             raise DataError(f"a segment of task {trajectory.task!r} holds a log-prob that is not finite")
         ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
-        yield Row(ids, own, logprobs, advantages[owner], segment.allowed_ids, segment.allowed_counts)
+        yield Row(ids, own, logprobs, advantages[owner], segment.allowed_ids, segment.allowed_counts, played)

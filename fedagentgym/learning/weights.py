@@ -42,6 +42,7 @@ class OwnedWeights:
         self._parameters = policy.parameters()
         self._narrow = [name for name, value in self._parameters.items() if value.dtype in NARROW_DTYPES]
         self._saved: Tensors | None = None
+        self._base: Arrays | None = getattr(policy, "base_changes", None)
         self.full: Tensors = dict(self._parameters)
         """The tensors that the optimizer updates; valid while the model holds these weights."""
         for name in self._narrow:
@@ -63,6 +64,8 @@ class OwnedWeights:
         if self._saved is None:
             return
         self._policy.claim(self)
+        if self._base is not None:
+            self._policy.set_base(self._base)  # type: ignore[attr-defined]
         for name, value in self._saved.items():
             self._parameters[name].copy_(value)
         self._saved = None

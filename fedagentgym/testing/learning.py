@@ -1,6 +1,8 @@
-"""Checks of advantage estimators and objectives, on made-up groups of episodes."""
+"""Checks of advantage estimators and objectives on made-up groups of episodes, and of policy losses on made-up tokens."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +14,13 @@ from fedagentgym.learning.advantages import (
     group_objective,
     objective_values,
 )
+from fedagentgym.learning.losses import LOSSES, BaseLoss, Clip, PolicyTerms, Tokens
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 from fedagentgym.testing.conditions import errors_as_failures, global_generators_untouched
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SIZES = (8, 5, 2, 1)
 WORDS = ("go", "to", "the", "left", "lamp", "red", "door")
@@ -114,3 +120,91 @@ def check_objective(name: str) -> None:
             assert group_objective(group, name) == first, f"{name} gives the same group other values each time"
             turned = group_objective(group[::-1], name)[::-1]
             assert np.allclose(first, turned), f"{name} depends on the order of a group's episodes"
+
+
+LENGTHS = (3, 7, 1, 5)
+
+
+def check_loss(name: str, **settings: object) -> None:
+    """Check a registered policy loss on made-up rows of tokens.
+
+    It must give a finite loss and ratio to every token, also where a probability changed by many orders of magnitude; repeat
+    itself; leave its tokens and the global generators alone; push towards what has a positive advantage; and give no gradient
+    to tokens without advantage. The loss of a row may not depend on other rows, and its settings must survive a file.
+
+    Args:
+        name: The name by which it is registered.
+        **settings: Its settings.
+
+    Raises:
+        AssertionError: What is wrong, in one sentence.
+
+    Examples:
+        >>> from fedagentgym.testing import check_loss
+        >>> check_loss("gspo", clip=[0.1, 0.2])
+    """
+    import torch
+
+    with errors_as_failures():
+        found = LOSSES.get(name)
+        assert isinstance(found, type) and issubclass(found, BaseLoss), (
+            f"{name} is not a class derived from fedagentgym.learning.PolicyLoss"
+        )
+        plain = {"loss": {"name": name, **settings}}
+        loss = LearningSettings.load(plain, "learning").loss
+        again = LearningSettings.load({"loss": loss.model_dump(mode="json")}, "learning").loss
+        assert again == loss, f"the settings of {name} do not survive a file"
+        played, moved, advantages = _make_tokens()
+        same = torch.zeros_like(advantages)
+        cases = {"usual": (moved, advantages), "played": (played, advantages), "without advantages": (moved, same)}
+        cases |= {"far": (moved - 1e4 * torch.arange(len(moved)) % 2, advantages)}
+        with global_generators_untouched(name):
+            for case, (logprobs, given) in cases.items():
+                terms, gradient = _compute(loss, logprobs, played, given)
+                for part, value in {"loss": terms.loss, "ratio": terms.ratio, "gradient": gradient}.items():
+                    assert value.shape == logprobs.shape, (
+                        f"{name} gives a {part} of shape {tuple(value.shape)}, not one per token"
+                    )
+                    assert torch.isfinite(value).all(), f"{name} gives a {part} that is not finite"
+                assert torch.equal(terms.loss, _compute(loss, logprobs, played, given)[0].loss), (
+                    f"{name} gives the same tokens another loss each time"
+                )
+                if case == "played":
+                    assert float((gradient * given).sum()) < 0, (
+                        f"{name} does not push towards what has a positive advantage"
+                    )
+                if case == "without advantages":
+                    assert not gradient.any(), (
+                        f"{name} gives a gradient to tokens without advantage, which are left out"
+                    )
+            terms, _ = _compute(loss, moved, played, advantages)
+            for row, places in enumerate(torch.split(torch.arange(len(moved)), list(LENGTHS))):
+                alone, _ = _compute(loss, moved[places], played[places], advantages[places], LENGTHS[row])
+                assert torch.allclose(alone.loss, terms.loss[places]), (
+                    f"{name} gives a row another loss beside other rows"
+                )
+
+
+def _make_tokens() -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs of the policy that played and of one that has moved, and advantages that differ within a row."""
+    import torch
+
+    draws, count = stream(0, "sample tokens"), sum(LENGTHS)
+    numbers = torch.tensor([[draws.uniform() for _ in range(count)] for _ in range(3)], dtype=torch.float32)
+    return -3 * numbers[0], -3 * numbers[0] + numbers[1] - 0.5, 2 * numbers[2] - 1
+
+
+def _compute(
+    loss: BaseLoss, logprobs: Tensor, behaviour: Tensor, advantages: Tensor, *lengths: int
+) -> tuple[PolicyTerms, Tensor]:
+    """The terms, and the gradient of the sum of the losses."""
+    import torch
+
+    given = (logprobs.clone().requires_grad_(), behaviour.clone(), advantages.clone())
+    terms = loss.compute(Tokens(*given, lengths or LENGTHS), Clip())
+    assert all(map(torch.equal, given, (logprobs, behaviour, advantages))), (
+        f"{loss.name} changes the tokens that it is given"
+    )
+    assert terms.loss.requires_grad, f"{loss.name} gives a loss without gradient"
+    (gradient,) = torch.autograd.grad(terms.loss.sum(), given[0])
+    return terms, gradient

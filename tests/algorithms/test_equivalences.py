@@ -66,6 +66,7 @@ SPARSE = {"learning": {"group_size": 2, "minibatches": 4}}
         ({"name": "feddyn", "alpha": 0.0, "correct_server": False}, 2),
         ({"name": "feddyn", "alpha": 1e-300, "correct_server": False}, 2),
         ({"name": "pubswap", "swap_period": 4}, 2),
+        ({"name": "fgrpo"}, 1),  # nobody has a history in the first round
         ({"name": "fedagent", "server_step": 1.0, "server_momentum": 0.0}, 2),
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else str(value),

@@ -43,6 +43,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "pubswap": {"swap_period": 2, "public_tasks": 2, "swap": "random"},
     "scaffold": {},
     "feddyn": {"alpha": 1.0},
+    "fedit": {},
+    "flexlora": {},
+    "fedex-lora": {},
+    "flora": {},
+    "ram": {"density": 0.5},
+    "ffa-lora": {},
+    "fedsa-lora": {},
+    "fgrpo": {},
     "local-all": {"keep_optimizer": False},
     "personal-head": {},
     "personal-layers": {"layers": ["*.1.*"]},
@@ -63,12 +71,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "keep_optimizer": {"learning": {"keep_optimizer": True}},
     "minibatch_rows": {"learning": {"minibatch_rows": 1}},
 }
+ON_ADAPTERS = (
+    "fedpetuning",
+    "personal-adapter",
+    "fedit",
+    "ffa-lora",
+    "fedsa-lora",
+    "flexlora",
+    "fedex-lora",
+    "flora",
+    "ram",
+)
+ON_PRODUCTS = ("flexlora", "fedex-lora", "flora", "ram")
 REFUSED = {
     ("fedavg-grpo", "privacy"): "privacy is for the plain mean",
     ("fedpetuning", "privacy"): "privacy is for the plain mean",
     ("fedpetuning sft", "privacy"): "privacy is for the plain mean",
     **{(name, "median"): "median ignores weights" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
-    ("fedmoa", "privacy"): "privacy cannot be used with it",
+    **{(name, "privacy"): "privacy cannot be used with it" for name in ("fedmoa", "fgrpo")},
+    ("fgrpo", "median"): "median ignores weights",
     ("pubswap", "privacy"): "privacy cannot be used with public steps",
     ("fedpetuning sft", "proximal"): "cannot be combined with objective=sft",
     ("fedpetuning sft", "keep_optimizer"): "makes a new optimizer",
@@ -83,6 +104,9 @@ REFUSED = {
         for option in ("privacy", "median", "fedadam", "weighted", "server")
     },
     **{("local-all", option): "leave out privacy, checks" for option in ("clip", "refuse")},
+    **{(name, "privacy"): "privacy is for the plain mean" for name in ON_PRODUCTS},
+    **{(name, "keep_optimizer"): "leave out learning.keep_optimizer" for name in ON_PRODUCTS},
+    **{(name, rule): "aggregation" for name in ON_PRODUCTS for rule in ("median", "fedadam", "weighted")},
     **{(name, rule): "aggregation" for name in ("scaffold", "feddyn") for rule in ("median", "fedadam", "weighted")},
 }
 ONE_CLIENT = {"local", "centralized"}
@@ -92,6 +116,7 @@ KEPT = {
     "scaffold",
     "feddyn",
     "fedavg-finetune",
+    "fedsa-lora",
     *(name for name in METHODS if name.startswith("personal")),
 }
 """Methods whose clients keep something in any case."""
@@ -105,6 +130,7 @@ UNCHANGED = {
         ("local-all", option): "nothing is shared: it changes what clients keep"
         for option in ("proximal", "keep_optimizer", "minibatch_rows")
     },
+    ("fgrpo", "weighted"): "its own weights count, not the numbers of tasks",
     ("fedpetuning sft", "minibatch_rows"): "imitation takes no policy steps",
     **{(name, "weighted"): "its default" for name in ("fedavg-grpo", "fedpetuning", "fedpetuning sft")},
 }
@@ -113,8 +139,8 @@ UNCHANGED = {
 def spec_of(method: str, option: dict[str, Any] | None = None) -> ExperimentSpec:
     own = {"name": method.split(maxsplit=1)[0], "local_steps": 3, **METHODS[method]}
     plain = merge(SPEC, {"algorithm": own})
-    if method.startswith(("fedpetuning", "personal-adapter")):
-        plain = merge(plain, {"agent": {"adapter": {"rank": 2}}})
+    if method.startswith(ON_ADAPTERS):
+        plain = merge(plain, {"agent": {"adapter": {"rank": 2, "train": "B" if method == "ffa-lora" else "both"}}})
     if method in (*ONE_CLIENT, "local-all") and option is not None and "keep_optimizer" in option.get("learning", {}):
         option = {"algorithm": option["learning"]}
     return ExperimentSpec.load(merge(plain, option or {}))
@@ -138,8 +164,9 @@ class Dead(SequentialBackend):
 
 
 def same(first: Commit, second: Commit) -> bool:
-    ours, theirs = first.state.parameters, second.state.parameters
-    return all(np.array_equal(value, theirs[name]) for name, value in ours.items())
+    """The same policies: parameters, and what a method has changed of the base."""
+    ours, theirs = ({**one.state.parameters, **one.state.memory.get("base", {})} for one in (first, second))
+    return ours.keys() == theirs.keys() and all(np.array_equal(value, theirs[name]) for name, value in ours.items())
 
 
 def test_every_method_that_averages_is_crossed() -> None:

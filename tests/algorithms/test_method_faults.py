@@ -294,7 +294,11 @@ def test_moments_of_a_round_left_half_way_do_not_reach_the_next() -> None:
     message = Message(weights=built.runtime.initial_weights, control=control)
     left, _ = built.generate(Message(), message, client)
     assert left.sets["optimizer"], "the private step has left moments"
-    assert not built.open_learner(client.resources, built.read_start(left, message)).get_state(optimizer=True).optimizer
+    assert (
+        not built.open_learner(client.resources, built.read_start(left, message, client))
+        .get_state(optimizer=True)
+        .optimizer
+    )
 
 
 # ---- FedMOA -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.base.settings import merge
 from fedagentgym.experiment.run import RunResult
 from fedagentgym.testing import check_algorithm
 
@@ -29,6 +30,16 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),
     "scaffold": ("scaffold", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
     "feddyn": ("feddyn", {"local_steps": 2}, {"learning": {"optimizer": "sgd", "gradient_clip": None}}),
+    "fedit": ("fedit", {"local_steps": 2}, ADAPTER),
+    "ffa-lora": ("ffa-lora", {"local_steps": 2}, merge(ADAPTER, {"agent": {"adapter": {"train": "B"}}})),
+    "fedsa-lora": ("fedsa-lora", {"local_steps": 2}, ADAPTER),
+    "fedsa-lora, share B": ("fedsa-lora", {"local_steps": 2, "share": "B"}, ADAPTER),
+    "flexlora": ("flexlora", {"local_steps": 2, "ranks": [1, 2], "init": "each"}, ADAPTER),
+    "fedex-lora": ("fedex-lora", {"local_steps": 2, "server_momentum": 0.5}, ADAPTER),
+    "flora": ("flora", {"local_steps": 2}, ADAPTER),
+    "flora, first draw": ("flora", {"local_steps": 2, "draw": "first", "weights": "tasks"}, ADAPTER),
+    "ram": ("ram", {"local_steps": 2, "strength": 0.1}, ADAPTER),
+    "fgrpo": ("fgrpo", {"local_steps": 2, "temperature": 0.1}, {}),
     "local-all": ("local-all", {"local_steps": 2}, {}),
     "personal-head": ("personal-head", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
     "personal-layers": ("personal-layers", {"local_steps": 2, "layers": ["model.layers.0.*"]}, {}),

@@ -22,9 +22,10 @@ from fedagentgym.envs import ENVIRONMENTS
 from fedagentgym.federation.aggregation import AGGREGATION_RULES
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.learning.advantages import ADVANTAGES, OBJECTIVES
+from fedagentgym.learning.losses import LOSSES
 from fedagentgym.partitions import SAMPLERS
 
-REGISTRIES = (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, ENVIRONMENTS, OBJECTIVES, SAMPLERS)
+REGISTRIES = (ADVANTAGES, AGENTS, AGGREGATION_RULES, ALGORITHMS, BACKENDS, ENVIRONMENTS, LOSSES, OBJECTIVES, SAMPLERS)
 RUN: Mapping[str, Any] = {
     "name": "plugin",
     "env": {"id": "fedagentgym/Guess-v0"},
@@ -92,6 +93,27 @@ def brief(group):
 
 
 fedagentgym.register_objective("brief", brief)
+"""
+
+LOSS = """
+from pydantic import Field
+
+import fedagentgym
+from fedagentgym.learning import PolicyLoss, PolicyTerms
+
+USED = []
+
+
+class Softened(PolicyLoss):
+    power: float = Field(default=1.0, gt=0)
+
+    def compute(self, tokens, clip):
+        USED.append(self.power)
+        ratio = tokens.compute_ratio()
+        return PolicyTerms(-(ratio**self.power) * tokens.advantages, ratio)
+
+
+fedagentgym.register_loss("softened", Softened)
 """
 
 ALGORITHM = """
@@ -241,6 +263,9 @@ KINDS = [
         Kind(ADVANTAGE, {"learning": {"advantage": {"name": "scaled", "factor": 2.0}}}), 2.0, id="advantage estimator"
     ),
     pytest.param(Kind(OBJECTIVE, {"learning": {"objectives": ["reward", "brief"]}}), 3, id="objective"),
+    pytest.param(
+        Kind(LOSS, {"learning": {"loss": {"name": "softened", "power": 0.5}, "kl": 0.01}}), 0.5, id="policy loss"
+    ),
     pytest.param(Kind(ALGORITHM, {"algorithm": {"name": "patient", "patience": 5}}), 5, id="algorithm"),
     pytest.param(Kind(BACKEND, {"federation": {"backend": "noted", "options": {"note": "x"}}}), "x", id="backend"),
     pytest.param(

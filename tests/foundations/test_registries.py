@@ -22,6 +22,7 @@ from fedagentgym.testing import (
     check_agent,
     check_aggregation,
     check_env,
+    check_loss,
     check_objective,
     check_sampler,
     check_template,
@@ -38,6 +39,7 @@ REGISTRIES = {
     "fedagentgym.agents": ("AGENTS",),
     "fedagentgym.algorithms": ("ALGORITHMS",),
     "fedagentgym.learning.advantages": ("ADVANTAGES", "OBJECTIVES"),
+    "fedagentgym.learning.losses": ("LOSSES",),
     "fedagentgym.federation.aggregation": ("AGGREGATION_RULES",),
     "fedagentgym.federation.backends": ("BACKENDS",),
     "fedagentgym.agents.text.prompts": ("TEMPLATES",),
@@ -68,6 +70,7 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "sampler": lambda name: None if name == "held" else check_sampler(name, **SPECS[name]),  # held gives out no task
     "advantage estimator": lambda name: check_advantage(name, baseline="turns"),
     "objective": check_objective,
+    "policy loss": check_loss,
     "aggregation rule": check_aggregation,
     "prompt template": check_template,
     "tracker": check_tracker,

@@ -319,3 +319,28 @@ def test_the_loop_learns() -> None:
     steps = local.run(30, seed=0).steps
     success = [step["success"] for step in steps]
     assert np.mean(success[-6:]) > np.mean(success[:6]) + 0.1
+
+
+@pytest.mark.parametrize("correction", ["token_truncate", "sequence_mask"])
+def test_the_difference_between_engine_and_trainer_is_weighted(env: GuessEnv, correction: str) -> None:
+    """Nucleus sampling records other log-probs than the pass that learns computes, as an engine does."""
+    losses = {}
+    for chosen in (None, correction):
+        settings = LearningSettings.load({**SMALL, "minibatches": 1} | ({"correction": chosen} if chosen else {}))
+        local = LocalTraining(make_agent(decoding=Decoding(max_new_tokens=8, top_p=0.95)), env, settings)
+        groups = local.collect_groups(3)
+        segments = [segment for group in groups for episode in group for segment in episode.segments]
+        assert all(len(segment.played) == (len(segment.logprobs) if chosen else 0) for segment in segments)
+        metrics = local.update(groups, advantages=[[1.0, -1.0, 0.5, -0.5] for _ in groups]).metrics
+        losses[chosen] = metrics["loss"]
+        assert ("correction" in metrics) == (chosen is not None)
+        if chosen is None:
+            continue
+        gaps = [(segment.logprobs - segment.played)[segment.mask].astype(float) for segment in segments]
+        sums = [gap if chosen == "token_truncate" else np.full(len(gap), gap.sum()) for gap in gaps]
+        weights = np.exp(np.concatenate(sums))
+        weights = np.minimum(weights, 3.0) if chosen == "token_truncate" else weights * (weights <= 3.0)
+        assert weights.mean() < 0.99 and metrics["correction"] == pytest.approx(weights.mean(), rel=1e-5)
+        (again,) = local.recompute_logprobs(groups[:1])
+        assert all(not len(segment.played) for episode in again for segment in episode.segments)
+    assert losses[None] != losses[correction]

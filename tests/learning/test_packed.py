@@ -18,7 +18,8 @@ from fedagentgym.agents.model import layer
 from fedagentgym.agents.model.architectures import fits
 from fedagentgym.agents.model.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, memory
-from fedagentgym.learning.losses import token_losses
+from fedagentgym.learning.losses import Tokens
+from fedagentgym.learning.minibatches import token_losses
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row
@@ -112,7 +113,8 @@ def compute_loss(model: Any, rows: list[Row], kl: bool, entropy: bool, **options
     behaviour = torch.from_numpy(np.concatenate([row.behaviour for row in rows]))
     advantages = torch.from_numpy(np.concatenate([row.advantages for row in rows]).astype(np.float32))
     terms = [(kl, compute_k3(scores.logprobs, behaviour - 0.1))] if kl else []
-    parts = token_losses(scores.logprobs, behaviour, advantages, chosen, terms, scores.entropy)
+    tokens = Tokens(scores.logprobs, behaviour, advantages, tuple(len(row.own) for row in rows))
+    parts = token_losses(tokens, chosen, terms, scores.entropy)
     return parts.loss.sum(), scores.logprobs
 
 

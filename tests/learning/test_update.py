@@ -15,7 +15,8 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.learning.advantages import group_advantages, objective_values
 from fedagentgym.learning.forward import compute_logprobs, split_decoder_and_head
 from fedagentgym.learning.learner import PolicyUpdate
-from fedagentgym.learning.losses import token_losses, token_weights
+from fedagentgym.learning.losses import LOSSES, Tokens
+from fedagentgym.learning.minibatches import token_losses, token_weights
 from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row, Trajectory, build_rows
@@ -24,6 +25,8 @@ from .conftest import VOCABULARY, ToyPolicy
 
 Groups = list[tuple[Trajectory, ...]]
 MakeGroups = Callable[..., Groups]
+
+OWN_LOSSES = [name for name in LOSSES.names() if LOSSES.get(name).__module__ == "fedagentgym.learning.losses"]
 
 
 def rows_of(groups: Sequence[tuple[Trajectory, ...]], settings: LearningSettings) -> list[Row]:
@@ -104,7 +107,7 @@ def test_constrained_and_tempered_scores_are_those_of_the_distribution_sampled_f
     torch.testing.assert_close(given, wanted, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["token", "sequence", "constant"])
+@pytest.mark.parametrize("loss", OWN_LOSSES)
 @pytest.mark.parametrize("kl", [0.0, 0.1])
 def test_micro_batches_do_not_change_the_step(make_groups: MakeGroups, loss: str, kl: float) -> None:
     groups = make_groups(3, 4)
@@ -141,9 +144,9 @@ def test_the_gradient_is_that_of_the_loss_over_all_rows(policy: ToyPolicy, make_
     weights = token_weights(np.array([len(row.own) for row in rows]), update.settings.loss)
     total = torch.zeros(())
     for row, weight in zip(rows, weights, strict=True):
-        parts = token_losses(
-            full_logprobs(twin, row), torch.tensor(row.behaviour), torch.tensor(row.advantages).float(), update.settings
-        )
+        advantages = torch.tensor(row.advantages).float()
+        tokens = Tokens(full_logprobs(twin, row), torch.tensor(row.behaviour), advantages, (len(row.own),))
+        parts = token_losses(tokens, update.settings)
         total = total + weight * parts.loss.sum()
     total.backward()
     before = policy.get_weights()
@@ -294,7 +297,8 @@ def test_the_bias_gradient_is_that_of_a_bias_added_to_the_last_block(
         total = 0.0
         for row, w in zip(rows, weight, strict=True):
             advantages = torch.tensor(row.advantages).float()
-            parts = token_losses(full_logprobs(policy, row), torch.tensor(row.behaviour), advantages, update.settings)
+            tokens = Tokens(full_logprobs(policy, row), torch.tensor(row.behaviour), advantages, (len(row.own),))
+            parts = token_losses(tokens, update.settings)
             total += float(w * parts.loss.detach().double().sum())
         handle.remove()
         return total

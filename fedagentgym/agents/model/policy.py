@@ -27,6 +27,7 @@ from fedagentgym.agents.model.loading import (
     disable_progress_bars,
     load_model,
 )
+from fedagentgym.agents.model.names import BASE, LOW
 from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer
@@ -94,6 +95,8 @@ class TorchPolicy(SharedModel):
         self.device: torch.device = next(self.model.parameters()).device
         self._merge = Merge(self.model)
         self._spare: KVCache | None = None
+        self._loaded: dict[str, torch.Tensor] = {}
+        self.base_changes: Mapping[str, np.ndarray[Any, Any]] = {}
         if is_own_process():
             torch.set_flush_denormal(True)  # some processors compute much slower with numbers below 1e-38
 
@@ -152,18 +155,45 @@ class TorchPolicy(SharedModel):
         """Replace the trainable parameters; a learner whose weights the model held keeps them.
 
         Args:
-            weights: Arrays with the names and shapes of `get_weights`.
+            weights: Arrays with the names and shapes of `get_weights`, and changes of the frozen weights of adapted layers as
+                `base/LAYER`: without one a layer has the weights that were loaded.
 
         Raises:
             DataError: If names or shapes differ.
         """
         own = self.parameters()
-        check_weights(weights, own)
+        changes = {name.partition("/")[2]: array for name, array in weights.items() if name.startswith(f"{BASE}/")}
+        check_weights({name: array for name, array in weights.items() if not name.startswith(f"{BASE}/")}, own)
         self.claim()
+        self.set_base(changes)
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
         self.bump_version()
+
+    @torch.no_grad()
+    def set_base(self, changes: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Set the frozen weights of adapted layers to those that were loaded plus a change.
+
+        Args:
+            changes: The change of each layer; the layers without one get their first weights again.
+
+        Raises:
+            DataError: If a name is not that of an adapted layer, or a shape is not that of its weights.
+        """
+        assert not self._merge.users, "an adapter is merged into the base while a session is open"
+        adapted = {name for name, part in self.model.named_modules() if hasattr(part, "lora_A")} if changes else set()
+        for layer in dict.fromkeys((*self._loaded, *changes)):
+            if layer in changes and layer not in adapted:
+                raise DataError(f"the weights do not fit this policy: {layer!r} is no layer with an adapter")
+            weight = self.model.get_submodule(layer).get_base_layer().weight
+            change = changes.get(layer)
+            if change is not None and change.shape != tuple(weight.shape):
+                raise DataError(f"the change of {layer!r} has shape {change.shape}, its weights {tuple(weight.shape)}")
+            first = self._loaded.setdefault(layer, weight.detach().clone())
+            moved = first if change is None else first.float() + torch.from_numpy(np.array(change)).to(first.device)
+            weight.copy_(moved)
+        self.base_changes = dict(changes)
 
     def bump_version(self) -> None:
         """Report that parameters were changed in place."""
@@ -244,9 +274,14 @@ def add_adapter(model: Any, settings: AdapterSettings, seed: int) -> Any:
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         torch.manual_seed(seed)
         try:
-            return peft.get_peft_model(model, config)
+            adapted: Any = peft.get_peft_model(model, config)
         except ValueError as error:
             raise OptionError(f"adapter.targets: {str(error).splitlines()[0]}") from None
+    if settings.train == "B":
+        for name, weight in adapted.named_parameters():
+            if LOW in name:
+                weight.requires_grad_(False)
+    return adapted
 
 
 def save_adapter(model: Any, folder: Path) -> None:

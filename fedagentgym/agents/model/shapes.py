@@ -51,13 +51,28 @@ class ModelShape:
         return embeddings + self.layers * block + self.hidden
 
     def count_adapter_parameters(
-        self, rank: int, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None
+        self,
+        rank: int,
+        targets: Sequence[str] | Literal["all-linear"],
+        blocks: int | None = None,
+        *,
+        train: Literal["both", "B"] = "both",
     ) -> int:
-        """The weights of a LoRA adapter: two matrices of this rank for each adapted layer, in all blocks or in so many."""
+        """The trained weights of a LoRA adapter: two matrices of this rank for each adapted layer, or the second, in all blocks
+        or in so many."""
+        chosen = self._choose_layers(targets)
+        return (blocks or self.layers) * sum(
+            rank * (outputs + (inputs if train == "both" else 0)) for _, inputs, outputs in chosen
+        )
+
+    def count_adapted_weights(self, targets: Sequence[str] | Literal["all-linear"], blocks: int | None = None) -> int:
+        """The frozen weights of all layers with an adapter."""
+        return (blocks or self.layers) * sum(inputs * outputs for _, inputs, outputs in self._choose_layers(targets))
+
+    def _choose_layers(self, targets: Sequence[str] | Literal["all-linear"]) -> list[tuple[str, int, int]]:
         if targets != "all-linear" and (unknown := sorted(set(targets) - set(LINEAR_LAYERS))):
             raise unknown_name_error("linear layer", unknown[0], LINEAR_LAYERS)
-        chosen = [layer for layer in self.iter_linear() if targets == "all-linear" or layer[0] in targets]
-        return (blocks or self.layers) * sum(rank * (inputs + outputs) for _, inputs, outputs in chosen)
+        return [layer for layer in self.iter_linear() if targets == "all-linear" or layer[0] in targets]
 
     def count_cache_values(self, tokens: int) -> int:
         """Keys and values of this many tokens in the cache."""

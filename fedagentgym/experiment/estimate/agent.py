@@ -33,6 +33,7 @@ class PlannedAgent:
     shape: ModelShape
     parameters: int
     trainable: int
+    adapted: int
     has_adapter: bool
     on_gpu: bool
     width: int
@@ -76,9 +77,10 @@ def plan_agent(
     else:
         raise OptionError(f"agent {chosen.name!r} needs a model: a folder or a hub id")
     adapter, parameters = chosen.adapter, shape.count_parameters()
-    trainable = (
-        parameters if adapter is None else shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last)
-    )
+    trainable, adapted = parameters, 0
+    if adapter is not None:
+        adapted = shape.count_adapted_weights(adapter.targets, adapter.last)
+        trainable = shape.count_adapter_parameters(adapter.rank, adapter.targets, adapter.last, train=adapter.train)
     # without a named device a GPU is assumed, except for models that are made to learn on a processor; the base under an
     # adapter is stored in half the bytes where that can be computed with
     on_gpu = chosen.device != "cpu" and (chosen.device != "auto" or chosen.name not in ("tiny", "smollm2"))
@@ -89,6 +91,7 @@ def plan_agent(
         shape=shape,
         parameters=parameters,
         trainable=trainable,
+        adapted=adapted,
         has_adapter=adapter is not None,
         on_gpu=on_gpu,
         width=WIDTHS[chosen.dtype or ("bfloat16" if halved else "float32")],

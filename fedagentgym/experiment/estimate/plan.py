@@ -111,7 +111,8 @@ class RunPlan(WorkPlan):
 
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
-        return work.models_down * self.model_bytes + answers + work.tasks_down * TASK_BYTES
+        base = self.agent.adapted * PARAMETER_BYTES if self.card.sends_base else 0
+        return work.models_down * (self.model_bytes + base) + answers + work.tasks_down * TASK_BYTES
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes

@@ -1,0 +1,414 @@
+"""Averaging of LoRA adapters by the products of their factors, layer by layer.
+
+A layer computes W + s B A, with A [rank, inputs], B [outputs, rank] and s = alpha / rank. Clients return (A_k, B_k). An
+`AdapterRule` sees the products, and says what becomes of a layer:
+
+    d_k = B_k A_k - B A                 the clients' changes
+    v   = momentum * v + combine(d)     by default their mean: sum of p_k d_k
+    M   = B A + step * v                the target
+    (A, B) = choose(M, ...)             the next factors
+    D   = D + s (M - B A)               what the factors leave goes into the base, if the rule `changes_base`
+
+D is a change of the frozen weights, zero at first: every site computes W + D + s B A. It is kept in the server's memory as D / s
+in float64, sent whole in the set `base`, and added to the weights as they were loaded, so that nothing drifts.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedagentgym.agents.model.names import BASE, HIGH, LOW, pair_factors
+from fedagentgym.algorithms.averaging import LocalStepsSettings, Replies
+from fedagentgym.algorithms.card import Card, Scale
+from fedagentgym.algorithms.fedagent import Averaging
+from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.streams import generator
+from fedagentgym.federation.aggregation import AggregationRule, RunningMean, WeightedMean
+from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.exchange import ClientContext, Operation
+from fedagentgym.federation.message import Array, ArrayForm, AtMost, Message, Parameters
+from fedagentgym.learning.state import LocalReport, SiteState
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
+
+Matrix = NDArray[np.float64]
+
+
+class Pair(NamedTuple):
+    """The factors of a layer: A [rank, inputs] and B [outputs, rank]."""
+
+    low: Matrix
+    high: Matrix
+
+    @property
+    def product(self) -> Matrix:
+        return self.high @ self.low
+
+
+def read_pairs(parameters: Parameters) -> dict[str, Pair]:
+    """The factors of every adapted layer in float64, by the layer's name."""
+    return {
+        layer: Pair(parameters[low].astype(np.float64), parameters[high].astype(np.float64))
+        for layer, (low, high) in pair_factors(parameters).items()
+    }
+
+
+class AdapterRule(AggregationRule):
+    """Base class of rules that see the products of adapters: write `choose`, and `combine` for another target than the mean."""
+
+    needs_all: ClassVar[bool] = True
+    uses_weights: ClassVar[bool] = True
+    changes_base: ClassVar[bool] = False
+    """True if what the factors leave of the target goes into the base."""
+    by_tasks: bool = False
+    step: float = 1.0
+    momentum: float = 0.0
+
+    def weigh(self, examples: Sequence[float]) -> list[float]:
+        return WeightedMean().weigh(examples) if self.by_tasks else [1.0] * len(examples)
+
+    def combine(self, changes: Sequence[Matrix], weights: Sequence[float]) -> Matrix:
+        """Combine the clients' changes of one layer's product: by default the weighted mean.
+
+        Args:
+            changes: For each client B_k A_k - B A.
+            weights: The weight of each.
+        """
+        return sum_weighted(changes, weights) / sum(weights)
+
+    @abstractmethod
+    def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
+        """Choose the next factors of a layer.
+
+        Args:
+            target: The product that the server aims at.
+            mean: The means of the clients' factors.
+            before: The factors from which the round began.
+        """
+
+    def begin(self, state: ServerState) -> AdapterStep:
+        return AdapterStep(self, state)
+
+
+def sum_weighted(matrices: Sequence[Matrix], weights: Sequence[float]) -> Matrix:
+    """The sum in the order of the clients."""
+    total = np.zeros_like(matrices[0])
+    for matrix, weight in zip(matrices, weights, strict=True):
+        total += weight * matrix
+    return total
+
+
+class AdapterStep:
+    """One aggregation by an `AdapterRule`; parameters other than factors are averaged."""
+
+    def __init__(self, rule: AdapterRule, state: ServerState) -> None:
+        self._rule, self._state = rule, state
+        self._updates: list[Parameters] = []
+        self._weights: list[float] = []
+
+    def add(self, update: Parameters, weight: float) -> None:
+        self._updates.append(update)
+        self._weights.append(weight)
+
+    def finish(self) -> ServerState:
+        rule, state, mean = self._rule, self._state, RunningMean(self._state.parameters)
+        for update, weight in zip(self._updates, self._weights, strict=True):
+            mean.add(update, weight)
+        parameters, moments = mean.compute(), dict(state.optimizer)
+        base: dict[str, Matrix] = dict(state.memory.get(BASE, {}))
+        before, means, names = read_pairs(state.parameters), read_pairs(mean.compute()), pair_factors(parameters)
+        clients = [read_pairs(update) for update in self._updates]
+        for layer, pair in before.items():
+            start = pair.product
+            move = rule.combine([client[layer].product - start for client in clients], self._weights)
+            if rule.momentum > 0:
+                move = moments[f"velocity/{layer}"] = rule.momentum * moments.get(f"velocity/{layer}", 0.0) + move
+            target = start + rule.step * move
+            chosen = rule.choose(target, means[layer], pair)
+            for name, factor in zip(names[layer], chosen, strict=True):
+                parameters[name] = np.asarray(factor, dtype=state.parameters[name].dtype)
+            if rule.changes_base:  # from the factors as they are rounded
+                rest = target - read_pairs({name: parameters[name] for name in names[layer]})[layer].product
+                base[layer] = base[layer] + rest if layer in base else rest
+        memory = {**state.memory, BASE: base} if rule.changes_base else state.memory
+        return ServerState(parameters, moments, memory)
+
+
+S = TypeVar("S", bound=LocalStepsSettings)
+R = TypeVar("R", bound="RankSettings")
+P = TypeVar("P", bound="ProductSettings")
+
+
+class AdapterAveraging(Averaging[S]):
+    """Base class of methods that average LoRA adapters: an agent without one is refused.
+
+    Attributes:
+        trains: The factors that clients train, as in `agent.adapter.train`.
+    """
+
+    trains: ClassVar[Literal["both", "B"]] = "both"
+
+    def __init__(self, settings: S, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        adapter, name = runtime.spec.agent.adapter, settings.name
+        if adapter is None:
+            raise OptionError(f"{name} averages LoRA adapters: set agent.adapter, for example to {{rank: 8}}")
+        if adapter.train != self.trains:
+            kept = "leaves A as it was drawn" if self.trains == "B" else "trains both factors of the adapter"
+            raise OptionError(f"{name} {kept}: set agent.adapter.train to {self.trains}, it is {adapter.train}")
+
+
+class RankSettings(LocalStepsSettings):
+    """The settings of methods whose clients may have adapters of unlike ranks, and first draws of their own."""
+
+    ranks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="ranks of the clients' adapters, client by client and from the first again, at most agent.adapter.rank; "
+        "null: that rank for all",
+    )
+    init: Literal["shared", "each"] = Field(
+        default="shared", description="first A of a client: the server's, or a draw of its own"
+    )
+
+
+class RankedAveraging(AdapterAveraging[R]):
+    """Base class of methods whose clients may have unlike ranks: client k has the first r_k rows of A and columns of B.
+
+    On the wire are these alone. A client fills its adapter up with zeros, which have no gradient and stay zero; so does the
+    server with what clients return.
+    """
+
+    def __init__(self, settings: R, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        if settings.ranks is not None and max(settings.ranks) > self.rank:
+            raise OptionError(
+                f"{settings.name}: algorithm.ranks are at most agent.adapter.rank, {self.rank}, got {max(settings.ranks)}"
+            )
+
+    @property
+    def rank(self) -> int:
+        """The rank of the server's adapter."""
+        assert self.runtime.spec.agent.adapter is not None
+        return self.runtime.spec.agent.adapter.rank
+
+    def find_rank(self, client: int) -> int:
+        """Return the rank of a client's adapter.
+
+        Args:
+            client: Number of the client.
+        """
+        ranks = self.settings.ranks
+        return self.rank if ranks is None else ranks[client % len(ranks)]
+
+    def draws_own(self, number: int) -> bool:
+        """Return whether clients draw A themselves at the start of a round: where B is zero.
+
+        Args:
+            number: Number of the round.
+        """
+        return self.settings.init == "each" and number == 1
+
+    @contextmanager
+    def train_participants(
+        self,
+        state: ServerState,
+        this_round: Round,
+        *,
+        sets: Mapping[str, Parameters] = MappingProxyType({}),
+        control: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Iterator[Replies]:
+        """Send every client the part of its rank, and fill up what it returns."""
+        if self.settings.ranks is None:
+            with super().train_participants(state, this_round, sets=sets, control=control) as replies:
+                yield replies
+            return
+        plain = {"step": (this_round.number - 1) * self.settings.local_steps, **control}
+        asked = {
+            client: Message(weights=cut_rank(state.parameters, self.find_rank(client)), sets=sets, control=plain)
+            for client in this_round.participants
+        }
+        answers = this_round.clients.iter_replies("train", asked)
+        filled = (
+            (client, replace(answer, weights=fill_rank(answer.weights, state.parameters))) for client, answer in answers
+        )
+        with self.collect(filled, state, this_round) as replies:
+            yield replies
+
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
+        rank, like = self.find_rank(client.id), self.runtime.initial_weights
+        weights = fill_rank(message.weights, like)
+        if self.draws_own(client.round):
+            seed = client.derive("adapter")
+            drawn = {name: draw_low(like[name].astype(np.float64), generator(seed, name)) for name in find_low(like)}
+            own = {name: np.asarray(low, dtype=like[name].dtype) for name, low in drawn.items()}
+            weights = {**weights, **fill_rank(cut_rank(own, rank), like)}
+        return super().read_start(state, replace(message, weights=weights), client)
+
+    def make_reply(
+        self,
+        client: ClientContext[Site],
+        local: LocalTraining,
+        after: SiteState,
+        report: LocalReport,
+        *,
+        control: Mapping[str, Any] = MappingProxyType({}),
+        sets: Mapping[str, Parameters] = MappingProxyType({}),
+    ) -> Message:
+        cut = replace(after, weights=cut_rank(after.weights, self.find_rank(client.id)))
+        return super().make_reply(client, local, cut, report, control=control, sets=sets)
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        operations = dict(super().make_operations())
+        if self.settings.ranks is not None:
+            train, most = operations["train"], AtMost(max(self.settings.ranks))
+            forms = {
+                name: replace(form, shape=(most, form.shape[1]) if LOW in name else (form.shape[0], most))
+                if LOW in name or HIGH in name
+                else form
+                for name, form in train.request.weights.items()
+            }
+            request, reply = replace(train.request, weights=forms), replace(train.reply, weights=forms)
+            operations["train"] = replace(train, request=request, reply=reply)
+        return operations
+
+
+def cut_rank(weights: Parameters, rank: int) -> dict[str, Array]:
+    """The first rows of every A and columns of every B."""
+    return {
+        name: np.ascontiguousarray(array[:rank] if LOW in name else array[:, :rank] if HIGH in name else array)
+        for name, array in weights.items()
+    }
+
+
+def fill_rank(weights: Parameters, like: Parameters) -> dict[str, Array]:
+    """Factors filled up with zeros to the ranks of others; what does not fit is left as it is."""
+    filled = {}
+    for name, array in weights.items():
+        missing = [(0, max(0, most - size)) for size, most in zip(array.shape, like[name].shape, strict=True)]
+        filled[name] = np.pad(array, missing) if LOW in name or HIGH in name else array
+    return filled
+
+
+class ProductSettings(RankSettings):
+    """The settings of methods whose server combines products; its step and momentum are taken on them."""
+
+    weights: Literal["equal", "tasks"] = Field(
+        default="equal", description="clients count alike, or by their numbers of tasks"
+    )
+
+    @property
+    def takes_server_step(self) -> bool:
+        return False  # the rule takes it
+
+    @property
+    def rule_options(self) -> dict[str, Any]:
+        """The options that every rule takes from the settings."""
+        return {"by_tasks": self.weights == "tasks", "step": self.server_step, "momentum": self.server_momentum}
+
+
+class ProductAveraging(RankedAveraging[P]):
+    """Base class of methods whose server combines the products of adapters, by the rule of their settings."""
+
+    def __init__(self, settings: P, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        if runtime.learning.keep_optimizer:
+            raise OptionError(
+                f"{settings.name} gives clients other factors than they had, which old moments do not fit: leave out"
+                " learning.keep_optimizer"
+            )
+
+
+class BaseChanging(ProductAveraging[P]):
+    """Base class of those that change the base besides."""
+
+    def __init__(self, settings: P, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        if runtime.learning.kl.coefficient > 0 and runtime.learning.kl.reference == "base":
+            raise OptionError(f"{settings.name} changes the base: set learning.kl.reference to round")
+
+    def check_start(self, asked: int) -> None:
+        """Refuse a model whose frozen weights cannot be changed.
+
+        Args:
+            asked: Number of clients that take part in a round.
+
+        Raises:
+            OptionError: If it plays on an engine that loads adapters only, or is divided among devices.
+        """
+        if not hasattr(self.runtime.agent.policy, "set_base"):
+            raise OptionError(
+                f"{self.settings.name} changes the base, and this model's engine loads adapters only: use a model of this process"
+            )
+        super().check_start(asked)
+
+    def policy_parameters(self, state: ServerState) -> dict[str, Any]:
+        """The factors, and the changes of the base."""
+        return {**state.parameters, **{f"{BASE}/{layer}": change for layer, change in self._read_base(state).items()}}
+
+    def _read_base(self, state: ServerState) -> dict[str, NDArray[np.float32]]:
+        adapter = self.runtime.spec.agent.adapter
+        assert adapter is not None
+        scale = adapter.alpha / adapter.rank
+        return {layer: np.asarray(scale * rest, dtype=np.float32) for layer, rest in state.memory.get(BASE, {}).items()}
+
+    @contextmanager
+    def train_participants(
+        self,
+        state: ServerState,
+        this_round: Round,
+        *,
+        sets: Mapping[str, Parameters] = MappingProxyType({}),
+        control: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Iterator[Replies]:
+        """Send the change of the base besides; clients return factors alone."""
+        sent = {**sets, BASE: self._read_base(state)}
+        with super().train_participants(state, this_round, sets=sent, control=control) as replies:
+            yield replies
+
+    def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
+        start = super().read_start(state, message, client)
+        base = {f"{BASE}/{layer}": change for layer, change in copy_arrays(message.sets.get(BASE, {})).items()}
+        return replace(start, weights={**start.weights, **base})
+
+    def make_operations(self) -> Mapping[str, Operation[Site]]:
+        operations = dict(super().make_operations())
+        forms = dict(self._iter_base_forms())
+        train = operations["train"]
+        operations["train"] = replace(train, request=replace(train.request, sets={BASE: forms}))
+        return operations
+
+    def _iter_base_forms(self) -> Iterator[tuple[str, ArrayForm]]:
+        for layer, pair in read_pairs(self.runtime.initial_weights).items():
+            yield layer, ArrayForm("float32", (len(pair.high), pair.low.shape[1]), optional=True)
+
+    @classmethod
+    def describe(cls, settings: P, scale: Scale) -> Card:
+        """Return the card: the change of the base is sent down, too."""
+        return replace(
+            super().describe(settings, scale),
+            sends_base=True,
+            held_refusal=f"{settings.name} changes the base, and evaluation where tasks are held loads adapters only",
+        )
+
+
+def draw_low(low: Matrix, seed: np.random.Generator) -> Matrix:
+    """A new draw of A: uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs), as at the start."""
+    bound = 1.0 / np.sqrt(low.shape[1])
+    return seed.uniform(-bound, bound, low.shape)
+
+
+def find_low(parameters: Parameters) -> list[str]:
+    """The names of all A."""
+    return [name for name in parameters if LOW in name]

@@ -1,0 +1,53 @@
+"""FedSA-LoRA: of an adapter's factors one is averaged, the other stays with its client (Guo et al. 2025, arXiv:2410.01463).
+
+    server   send A to every k in S
+    client   train (A, B_k) for `local_steps` policy steps; keep B_k; return A_k
+    server   A = mean of A_k
+
+`share: B` shares the other factor: the control of the paper's choice. Every client ends with a policy of its own; the policy that
+is evaluated in the unchanged environment and exported has the personal factor of the start, so with `share: A`, where B
+begins at zero, it is the start.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.averaging import AveragingSettings
+from fedagentgym.algorithms.personal import Personal
+from fedagentgym.algorithms.runtime import Runtime
+from fedagentgym.base.errors import OptionError
+from fedagentgym.base.settings import Settings
+from fedagentgym.federation.message import Array, Parameters
+
+
+class FedSALoRASettings(AveragingSettings):
+    """`algorithm: {name: fedsa-lora}` with `agent: {adapter: {rank: 8}}`."""
+
+    name: Literal["fedsa-lora"] = "fedsa-lora"
+    share: Literal["A", "B"] = Field(
+        default="A", description="the factor that is averaged; the other stays with its client"
+    )
+
+
+class FedSALoRA(Personal[FedSALoRASettings]):
+    """Federated averaging of one factor of an adapter."""
+
+    settings_class: ClassVar[type[Settings]] = FedSALoRASettings
+
+    def __init__(self, settings: FedSALoRASettings, runtime: Runtime) -> None:
+        super().__init__(settings, runtime)
+        adapter = runtime.spec.agent.adapter
+        if adapter is None or adapter.train != "both":
+            raise OptionError(
+                "fedsa-lora divides the two trained factors of a LoRA adapter: set agent.adapter to {rank: 8}"
+            )
+
+    def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
+        shared = {name: array for name, array in weights.items() if f".lora_{self.settings.share}." in name}
+        return shared, {name: array for name, array in weights.items() if name not in shared}
+
+    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
+        return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}

@@ -1,0 +1,61 @@
+"""FlexLoRA: the mean of the adapters' products, divided into factors by its singular values (Bai et al. 2024, arXiv:2402.11505).
+
+    server   send (A, B) to every k in S
+    client   train (A_k, B_k), from (A, B) on; return them
+    server   M = sum of p_k B_k A_k = U S V';  B, A from the first `rank` singular values: the product of this rank nearest to M
+
+`factors: balanced` gives B = U sqrt(S) and A = sqrt(S) V', `left` gives B = U S and A = V'. Signs are fixed: the entry of each
+column of U that is largest in size is positive.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedagentgym.algorithms.adapters import AdapterRule, Matrix, Pair, ProductAveraging, ProductSettings
+from fedagentgym.base.settings import Settings
+
+Factors = Literal["balanced", "left"]
+
+
+class FlexLoRARule(AdapterRule):
+    """The nearest product of the adapter's rank."""
+
+    name: Literal["flexlora"] = "flexlora"
+    factors: Factors = "balanced"
+
+    def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
+        if not target.any():  # from zero factors nothing could be learnt: A stays
+            return Pair(before.low, np.zeros_like(before.high))
+        left, sizes, right = np.linalg.svd(target, full_matrices=False)
+        rank = min(len(before.low), len(sizes))
+        left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
+        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
+        left, right = left * signs, right * signs[:, None]
+        roots = np.sqrt(sizes) if self.factors == "balanced" else sizes
+        low, high = np.zeros_like(before.low), np.zeros_like(before.high)
+        high[:, :rank] = left * roots
+        low[:rank] = (roots if self.factors == "balanced" else np.ones(rank))[:, None] * right
+        return Pair(low, high)
+
+
+class FlexLoRASettings(ProductSettings):
+    """`algorithm: {name: flexlora}` with `agent: {adapter: {rank: 8}}`."""
+
+    name: Literal["flexlora"] = "flexlora"
+    factors: Factors = Field(
+        default="balanced", description="singular values in both factors alike, or in B alone: left"
+    )
+
+    @property
+    def rule(self) -> FlexLoRARule:
+        return FlexLoRARule(factors=self.factors, **self.rule_options)
+
+
+class FlexLoRA(ProductAveraging[FlexLoRASettings]):
+    """Averaging of products, cut to the adapter's rank."""
+
+    settings_class: ClassVar[type[Settings]] = FlexLoRASettings

@@ -1,0 +1,179 @@
+"""Methods that average adapters, on factors of matrices that unlike clients want to reach: each equals a plain loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedagentgym.agents.settings import AdapterSettings
+from fedagentgym.algorithms.fedex_lora import FedExLoRA
+from fedagentgym.algorithms.fedit import FedIT, FFALoRA
+from fedagentgym.algorithms.flexlora import FlexLoRA
+from fedagentgym.algorithms.flora import FLoRA
+from fedagentgym.algorithms.ram import RAM
+from fedagentgym.algorithms.runtime import ResidentModel, Site
+from fedagentgym.algorithms.sites import DividedSites
+from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.learning.settings import LearningSettings
+from fedagentgym.learning.state import LocalReport, SiteState
+from tests.algorithms.test_corrections import make_no_split
+
+CLIENTS, ROUNDS, STEPS, RATE, RANK, SCALE = 4, 20, 4, 0.05, 2, 2.0
+RANDOM = np.random.default_rng(5)
+GOALS = RANDOM.normal(size=(CLIENTS, 5, 6))
+LOW, HIGH = "layer.lora_A.default.weight", "layer.lora_B.default.weight"
+FIRST = RANDOM.uniform(-0.4, 0.4, (RANK, 6))
+START = {LOW: FIRST, HIGH: np.zeros((5, RANK))}
+Matrix = Any
+
+
+def learn(client: int, low: Matrix, high: Matrix, base: Matrix, *, only_high: bool = False) -> tuple[Matrix, Matrix]:
+    """Gradient steps on half the squared distance of `base + SCALE * high @ low` from the client's goal."""
+    for _ in range(STEPS):
+        gap = base + SCALE * high @ low - GOALS[client]
+        steps = SCALE * high.T @ gap, SCALE * gap @ low.T
+        low, high = (low if only_high else low - RATE * steps[0]), high - RATE * steps[1]
+    return low, high
+
+
+class Learner:
+    """The part of a `LocalTraining` that methods use."""
+
+    agent = None
+
+    def __init__(self, client: int, weights: Any) -> None:
+        self._client, self._weights = client, dict(weights)
+
+    def run(self, steps: int, *, seed: int) -> LocalReport:
+        assert steps == STEPS
+        base = self._weights.get("base/layer", np.zeros((5, 6)))
+        only_high = LOW not in self._weights
+        low, high = learn(self._client, self._weights.get(LOW, FIRST), self._weights[HIGH], base, only_high=only_high)
+        self._weights |= {HIGH: high} if only_high else {LOW: low, HIGH: high}
+        return LocalReport({}, ())
+
+    def get_state(self) -> SiteState:
+        return SiteState({name: value for name, value in self._weights.items() if not name.startswith("base/")})
+
+
+class MatrixSite(Site):
+    told = {"examples": 1}  # noqa: RUF012 - read only
+
+    def open_learner(self, start: SiteState, *, run_steps: int | None = None, penalties: Any = ()) -> Any:
+        return Learner(self.client, start.weights)
+
+
+class MatrixRuntime:
+    learning, rounds, seed = LearningSettings(), 1, 0
+    sites = DividedSites(make_no_split)
+    env = SimpleNamespace(max_turns=1)
+    client_split = range(CLIENTS)
+
+    def __init__(self, train: Any) -> None:
+        self.initial_weights = START if train == "both" else {HIGH: START[HIGH]}
+        self.make_weight_forms = ResidentModel(None, self.initial_weights).make_weight_forms  # type: ignore[arg-type]
+        adapter = AdapterSettings(rank=RANK, alpha=SCALE * RANK, train=train)
+        self.spec = SimpleNamespace(sampled_episodes=0, evaluation=None, agent=SimpleNamespace(adapter=adapter))
+
+    def get_site(self, client: int, learning: LearningSettings) -> Site:
+        return MatrixSite(client, None, None, learning)  # type: ignore[arg-type]
+
+
+def plain(
+    name: str, step: float, momentum: float, asked: int | None, ranks: Any = (RANK,), pad: str = "zero"
+) -> Matrix:
+    """The product of the policy, in units of SCALE * B A, after all rounds."""
+    low, high, rest, velocity = FIRST, np.zeros((5, RANK)), np.zeros((5, 6)), np.zeros((5, 6))
+    for number in range(1, ROUNDS + 1):
+        chosen = draw_participants(0, number, range(CLIENTS), asked)
+        base = (SCALE * rest).astype(np.float32)  # as it is sent
+        ends = []
+        for client in chosen:
+            rank = ranks[client % len(ranks)]
+            a, b = learn(client, low[:rank], high[:, :rank], base, only_high=name == "ffa")
+            ends.append((np.vstack([a, np.zeros((RANK - rank, 6))]), np.hstack([b, np.zeros((5, RANK - rank))])))
+        if pad == "holders":
+            for row in range(RANK):
+                holders = [end for end, k in zip(ends, chosen, strict=True) if row < ranks[k % len(ranks)]]
+                if holders:
+                    low = np.vstack([low[:row], np.mean([end[0][row] for end in holders], axis=0), low[row + 1 :]])
+                    column = np.mean([end[1][:, row] for end in holders], axis=0)[:, None]
+                    high = np.hstack([high[:, :row], column, high[:, row + 1 :]])
+            continue
+        if name in ("fedit", "ffa"):
+            low, high = np.mean([end[0] for end in ends], axis=0), np.mean([end[1] for end in ends], axis=0)
+            continue
+        moves = np.array([b @ a - high @ low for a, b in ends])
+        if name == "ram":
+            sizes = np.abs(moves)
+            kept = np.array([one >= np.sort(one, axis=None)[-9] for one in sizes])  # 0.3 of 30
+            target = (moves * kept).sum(0) / np.maximum(kept.sum(0), 1)
+        else:
+            target = moves.mean(0)
+        velocity = momentum * velocity + target
+        aim = high @ low + step * velocity
+        if name == "flexlora":
+            left, sizes, right = np.linalg.svd(aim)
+            low, high = right[:RANK] * np.sqrt(sizes[:RANK])[:, None], left[:, :RANK] * np.sqrt(sizes[:RANK])
+        elif name == "fedex":
+            low, high = np.mean([end[0] for end in ends], axis=0), np.mean([end[1] for end in ends], axis=0)
+            rest = rest + aim - high @ low
+        else:
+            high = np.zeros_like(high)
+            rest = rest + aim
+    return rest + high @ low
+
+
+METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fedit": (FedIT, {}),
+    "ffa": (FFALoRA, {}),
+    "flexlora": (FlexLoRA, {}),
+    "fedex": (FedExLoRA, {}),
+    "flora": (FLoRA, {"draw": "first"}),
+    "ram": (RAM, {"density": 0.3, "threshold": 0.0}),
+}
+CASES = [(name, 1.0, 0.0) for name in METHODS] + [(name, 0.7, 0.5) for name in list(METHODS)[2:]]
+
+
+@pytest.mark.parametrize("asked", [None, 2])
+@pytest.mark.parametrize(("name", "step", "momentum"), CASES)
+def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: int | None, tmp_path: Path) -> None:
+    method, own = METHODS[name]
+    settings = method.settings_class.load(
+        {"local_steps": STEPS, "server_step": step, "server_momentum": momentum, **own}
+    )
+    for rounds in (7, ROUNDS):  # the second goes on where the first ended
+        algorithm = method(settings, MatrixRuntime(method.trains))
+        plan = FederationSettings(rounds=rounds, clients_per_round=asked)
+        backend = SequentialBackend(algorithm, tmp_path / "states")
+        state = run_rounds(algorithm, backend, ServerConfig(tmp_path, 0, plan)).commit.state
+    low = state.parameters.get(LOW, FIRST)
+    found = state.memory.get("base", {}).get("layer", 0.0) + state.parameters[HIGH] @ low
+    np.testing.assert_allclose(found, plain(name, step, momentum, asked), atol=1e-9)
+
+
+RANKED = ["fedit", "flexlora", "fedex", "flora", "ram"]
+
+
+@pytest.mark.parametrize("asked", [None, 1, 2])
+@pytest.mark.parametrize(("name", "pad"), [*((name, "zero") for name in RANKED), ("fedit", "holders")])
+def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: int | None, tmp_path: Path) -> None:
+    """A small learner of the client's own rank against one whose adapter is filled up with zeros, which stay zero."""
+    method, own = METHODS[name]
+    settings = method.settings_class.load(
+        {"local_steps": STEPS, "ranks": [1, 2], **own, **({"pad": pad} if pad != "zero" else {})}
+    )
+    for rounds in (7, ROUNDS):
+        algorithm = method(settings, MatrixRuntime("both"))
+        backend = SequentialBackend(algorithm, tmp_path / "states")
+        plan = ServerConfig(tmp_path, 0, FederationSettings(rounds=rounds, clients_per_round=asked))
+        state = run_rounds(algorithm, backend, plan).commit.state
+    found = state.memory.get("base", {}).get("layer", 0.0) + state.parameters[HIGH] @ state.parameters[LOW]
+    np.testing.assert_allclose(found, plain(name, 1.0, 0.0, asked, (1, 2), pad), atol=1e-9)

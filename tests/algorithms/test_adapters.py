@@ -1,0 +1,448 @@
+"""Methods that average adapters: what each gives from the clients' factors, against plain numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedagentgym.agents.model.policy import TorchPolicy
+from fedagentgym.algorithms.base import make_algorithm
+from fedagentgym.algorithms.fedex_lora import FedExRule
+from fedagentgym.algorithms.flexlora import FlexLoRARule
+from fedagentgym.algorithms.flora import FLoRARule
+from fedagentgym.algorithms.ram import RAMRule
+from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.settings import merge
+from fedagentgym.cli.main import main
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.experiment.run import train
+from fedagentgym.federation.aggregation import Mean, aggregate
+from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.commits import Commit, CommitStore
+from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.learning.state import SiteState
+from fedagentgym.testing.runs import SMALL_CONFIG
+from tests.algorithms.test_inherited_options import PRIVACY, SPEC
+
+ADAPTER: dict[str, Any] = {"agent": {"adapter": {"rank": 3, "alpha": 6.0}}}
+
+
+def make(algorithm: dict[str, Any], *changes: dict[str, Any]) -> Any:
+    plain = merge(SPEC, merge(ADAPTER, {"algorithm": {"local_steps": 1, **algorithm}}))
+    for change in changes:
+        plain = merge(plain, change)
+    spec = ExperimentSpec.load(plain)
+    return make_algorithm(spec, Runtime(spec))
+
+
+def go(folder: Path, algorithm: Any, rounds: int, asked: int | None = None) -> Commit:
+    plan = ServerConfig(folder, 0, FederationSettings(rounds=rounds, clients_per_round=asked))
+    return run_rounds(algorithm, SequentialBackend(algorithm, folder / "states"), plan).commit
+
+
+def same(first: Commit, second: Commit) -> bool:
+    ours, theirs = first.state.parameters, second.state.parameters
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_fedit_is_fedagent_on_an_adapter_bit_for_bit(tmp_path: Path) -> None:
+    found, plain = (go(tmp_path / name, make({"name": name}), 2) for name in ("fedit", "fedagent"))
+    assert same(found, plain) and same(go(tmp_path / "again", make({"name": "fedit"}), 2), found)
+
+
+def test_ffa_trains_and_sends_b_alone_and_its_mean_is_exact(tmp_path: Path) -> None:
+    only_b = {"agent": {"adapter": {"train": "B"}}}
+    algorithm = make({"name": "ffa-lora"}, only_b)
+    weights = algorithm.runtime.initial_weights
+    assert weights and all(".lora_B." in name for name in weights)
+    model = algorithm.runtime.agent.policy.model
+    drawn = {name: value.detach().clone() for name, value in model.named_parameters() if ".lora_A." in name}
+    commit = go(tmp_path, algorithm, 2)
+    assert set(commit.state.parameters) == set(weights)
+    assert all(bool((value == drawn[name]).all()) for name, value in model.named_parameters() if name in drawn)
+    shared = make({"name": "fedit"}).runtime.initial_weights
+    assert all(np.array_equal(value.numpy(), shared[name]) for name, value in drawn.items()), "the same draw"
+    assert 0 < commit.record["bytes"]["up"]["weights"] < sum(value.nbytes for value in shared.values()) * 3
+
+
+@pytest.mark.parametrize("share", ["A", "B"])
+def test_fedsa_shares_one_factor_and_keeps_the_other(share: str, tmp_path: Path) -> None:
+    algorithm = make({"name": "fedsa-lora", "share": share})
+    commit = go(tmp_path, algorithm, 2)
+    layers = {"name": "personal-layers", "layers": ["*lora_B*" if share == "A" else "*lora_A*"]}
+    assert same(commit, go(tmp_path / "layers", make(layers), 2))
+    assert all(f".lora_{share}." in name for name in commit.state.parameters)
+    exported = algorithm.policy_parameters(commit.state)
+    other = "B" if share == "A" else "A"
+    start = algorithm.runtime.initial_weights
+    assert all(np.array_equal(exported[name], start[name]) for name in start if f".lora_{other}." in name)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "agent", "told"),
+    [
+        ({"name": "fedit"}, {"adapter": None}, "fedit averages LoRA adapters: set agent.adapter"),
+        (
+            {"name": "fedit"},
+            {"adapter": {"train": "B"}},
+            "fedit trains both factors of the adapter: set agent.adapter.train",
+        ),
+        ({"name": "ffa-lora"}, {}, "ffa-lora leaves A as it was drawn: set agent.adapter.train to B, it is both"),
+        ({"name": "fedsa-lora"}, {"adapter": None}, "fedsa-lora divides the two trained factors"),
+        ({"name": "fedsa-lora"}, {"adapter": {"train": "B"}}, "fedsa-lora divides the two trained factors"),
+    ],
+)
+def test_an_agent_without_the_factors_is_refused(algorithm: dict[str, Any], agent: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        make(algorithm, {"agent": agent})
+
+
+# ---- rules on random adapters -------------------------------------------------------------------------------------------
+
+SHAPES = {"up": (5, 7), "down": (7, 4), "thin": (2, 6)}
+EXACT = [FedExRule(), FLoRARule()]
+EVERY = [*EXACT, FlexLoRARule(), FlexLoRARule(factors="left"), RAMRule(), RAMRule(density=0.3)]
+
+
+def draw(seed: int, rank: int = 3, dtype: str = "float64", zero: bool = False) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for layer, (outputs, inputs) in SHAPES.items():
+        arrays[f"{layer}.lora_A.default.weight"] = random.normal(size=(rank, inputs)).astype(dtype)
+        high = random.normal(size=(outputs, rank)).astype(dtype)
+        arrays[f"{layer}.lora_B.default.weight"] = 0 * high if zero else high
+    return arrays
+
+
+def products(arrays: Any) -> dict[str, Any]:
+    return {
+        layer: arrays[f"{layer}.lora_B.default.weight"].astype(float)
+        @ arrays[f"{layer}.lora_A.default.weight"].astype(float)
+        for layer in SHAPES
+    }
+
+
+def combine(rule: Any, start: Any, updates: Any, weights: Any = None, state: ServerState | None = None) -> ServerState:
+    begun = state or ServerState(start)
+    weights = [1.0] * len(updates) if weights is None else weights
+    return aggregate(rule, begun, zip(updates, weights, strict=True))
+
+
+def whole(state: ServerState) -> dict[str, Any]:
+    """The product with what lies in the base, in units of B A."""
+    base = state.memory.get("base", {})
+    return {layer: product + base.get(layer, 0.0) for layer, product in products(state.parameters).items()}
+
+
+def mean_products(updates: Any, weights: Any) -> dict[str, Any]:
+    shares = np.array(weights) / np.sum(weights)
+    return {layer: sum(p * products(one)[layer] for p, one in zip(shares, updates, strict=True)) for layer in SHAPES}
+
+
+WEIGHTS = [1.0, 3.0, 0.5, 2.0]
+
+
+def test_the_error_of_fedit_is_the_covariance_of_the_factors() -> None:
+    start, updates = draw(0), [draw(seed) for seed in range(1, 5)]
+    after, shares = combine(Mean(), start, updates, WEIGHTS).parameters, np.array(WEIGHTS) / sum(WEIGHTS)
+    for layer, exact in mean_products(updates, WEIGHTS).items():
+        low, high = (f"{layer}.lora_{factor}.default.weight" for factor in "AB")
+        error = sum(
+            p * (one[high] - after[high]) @ (one[low] - after[low]) for p, one in zip(shares, updates, strict=True)
+        )
+        np.testing.assert_allclose(exact - after[high] @ after[low], error, atol=1e-12)
+        fixed = [{**one, low: start[low]} for one in updates]
+        same_low = combine(Mean(), start, fixed, WEIGHTS).parameters
+        wanted = mean_products(fixed, WEIGHTS)[layer]
+        np.testing.assert_allclose(same_low[high] @ same_low[low], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("weights", [[1.0] * 4, WEIGHTS])
+@pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
+def test_exact_rules_give_the_mean_of_the_products_round_after_round(rule: Any, weights: Any, dtype: str) -> None:
+    start = draw(0, dtype=dtype, zero=True)
+    state = ServerState(start)
+    for number in range(20):
+        begun, before = products(state.parameters), whole(state)
+        updates = [draw(10 * number + client, dtype=dtype) for client in range(1, 5)]
+        state = combine(rule, None, updates, weights, state)
+        for layer, mean in mean_products(updates, weights).items():
+            wanted = before[layer] + mean - begun[layer]
+            np.testing.assert_allclose(whole(state)[layer], wanted, atol=1e-10 if dtype == "float64" else 1e-6)
+    shares = np.array(weights) / sum(weights)
+    for layer in SHAPES:  # the mean is the product of the stacked factors
+        low, high = (f"{layer}.lora_{factor}.default.weight" for factor in "AB")
+        stacked = np.hstack([one[high] for one in updates]) @ np.vstack(
+            [p * one[low] for p, one in zip(shares, updates, strict=True)]
+        )
+        np.testing.assert_allclose(stacked, mean_products(updates, weights)[layer], atol=1e-5)
+
+
+@pytest.mark.parametrize("factors", ["balanced", "left"])
+def test_flexlora_is_the_nearest_product_of_its_rank(factors: Any) -> None:
+    updates = [draw(seed) for seed in range(1, 5)]
+    after = combine(FlexLoRARule(factors=factors), draw(0), updates, WEIGHTS)
+    again = combine(FlexLoRARule(factors=factors), draw(0), updates, WEIGHTS)
+    for layer, exact in mean_products(updates, WEIGHTS).items():
+        sizes = np.linalg.svd(exact, compute_uv=False)
+        rest = np.linalg.norm(exact - products(after.parameters)[layer])
+        assert rest == pytest.approx(np.sqrt((sizes[3:] ** 2).sum()), abs=1e-10)
+        low, high = (
+            after.parameters[f"{layer}.lora_A.default.weight"],
+            after.parameters[f"{layer}.lora_B.default.weight"],
+        )
+        used = min(3, len(sizes))
+        wanted = np.sqrt(sizes[:used]) if factors == "balanced" else sizes[:used]
+        np.testing.assert_allclose(np.linalg.norm(high, axis=0)[:used], wanted, atol=1e-10)
+        columns = high[np.abs(high).argmax(axis=0), np.arange(3)]
+        assert (columns[:used] > 0).all() and not high[:, used:].any() and not low[used:].any()
+    assert all(np.array_equal(after.parameters[name], again.parameters[name]) for name in after.parameters)
+    still = combine(FlexLoRARule(factors=factors), draw(0, zero=True), [draw(0, zero=True)] * 2)
+    assert all(not product.any() for product in products(still.parameters).values())
+    assert all(still.parameters[name].any() for name in still.parameters if "lora_A" in name), (
+        "else nothing could be learnt"
+    )
+
+
+@pytest.mark.parametrize("rule", EVERY[:-1], ids=lambda rule: f"{rule.name}")
+def test_one_client_or_equal_clients_give_that_client(rule: Any) -> None:
+    start, update = draw(0, zero=True), draw(1)
+    for count in (1, 3):
+        after = combine(rule, start, [update] * count)
+        for layer, product in products(update).items():
+            np.testing.assert_allclose(whole(after)[layer], product, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: f"{rule.name}")
+def test_the_order_of_clients_does_not_count_and_a_weight_is_a_number_of_copies(rule: Any) -> None:
+    start, updates = draw(0, zero=True), [draw(seed) for seed in range(1, 4)]
+    one, other = combine(rule, start, updates), combine(rule, start, updates[::-1])
+    for layer in SHAPES:
+        np.testing.assert_allclose(whole(one)[layer], whole(other)[layer], atol=1e-12)
+    if rule.uses_weights:
+        heavy, often = combine(rule, start, updates[:2], [1, 3]), combine(rule, start, [updates[0], *[updates[1]] * 3])
+        for layer in SHAPES:
+            np.testing.assert_allclose(whole(heavy)[layer], whole(often)[layer], atol=1e-12)
+
+
+def test_ram_keeps_what_one_changed_and_averages_what_several_did() -> None:
+    changes = [np.array([[1.0, 0.0, 2.0, 0.0]]), np.array([[0.0, 3.0, 4.0, 0.0]])]
+    assert RAMRule().combine(changes, [1, 1]).tolist() == [[1.0, 3.0, 3.0, 0.0]]
+    assert RAMRule(strength=0.1).combine(changes, [1, 1]) == pytest.approx(np.array([[1.02, 3.06, 3.0, 0.0]]))
+    assert not RAMRule().combine([0 * change for change in changes], [1, 1]).any()
+    random = np.random.default_rng(0)
+    dense = [random.normal(size=(4, 6)) for _ in range(3)]
+    assert np.array_equal(RAMRule().combine(dense, [1] * 3), FLoRARule().combine(dense, [1.0] * 3)), "dense: the mean"
+    cut = RAMRule(density=0.25).combine(dense, [1] * 3)
+    kept = [np.where(np.abs(one) >= np.sort(np.abs(one), axis=None)[-6], one, 0.0) for one in dense]
+    count = sum((one != 0).astype(int) for one in kept)
+    np.testing.assert_allclose(cut, sum(kept) / np.maximum(count, 1), atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [FedExRule, FLoRARule, FlexLoRARule, RAMRule], ids=lambda rule: rule.__name__)
+def test_the_server_s_step_is_taken_on_the_product(rule: Any) -> None:
+    """Targets that stay: with momentum 1 the first move is 1, and the second that and what is left."""
+    start, update = draw(0, rank=6), draw(1, rank=6)
+    longer = combine(rule(step=2.0), start, [update])
+    first = combine(rule(momentum=1.0), start, [update])
+    returned = dict(first.parameters)
+    for layer in SHAPES:
+        move = products(update)[layer] - products(start)[layer]
+        np.testing.assert_allclose(whole(longer)[layer], products(start)[layer] + 2 * move, atol=1e-9)
+        np.testing.assert_allclose(whole(first)[layer], products(update)[layer], atol=1e-9)
+    again = combine(rule(momentum=1.0), None, [returned], None, first)
+    for layer in SHAPES:  # nobody moves, so the server goes its last move again
+        move = products(update)[layer] - products(start)[layer]
+        np.testing.assert_allclose(whole(again)[layer], products(update)[layer] + move, atol=1e-9)
+
+
+# ---- the methods on a small model ---------------------------------------------------------------------------------------
+
+FAST: dict[str, Any] = {"learning": {"learning_rate": 0.01}}
+TEXT = torch.arange(1, 20)[None]
+PRODUCTS = ["flexlora", "fedex-lora", "flora", "ram"]
+
+
+def logits(algorithm: Any, commit: Commit) -> Any:
+    policy = algorithm.runtime.load_weights(algorithm.policy_parameters(commit.state)).policy
+    with torch.no_grad():
+        return policy.model(TEXT).logits
+
+
+ONCE = {
+    "fedex-lora": {"name": "fedex-lora"},
+    "flora": {"name": "flora"},
+    "flora, first draw": {"name": "flora", "draw": "first"},
+    "ram": {"name": "ram", "density": 1.0, "threshold": 0.0},
+}
+
+
+def test_after_one_round_from_zero_the_exact_methods_have_one_policy(tmp_path: Path) -> None:
+    found = []
+    for name, settings in ONCE.items():
+        algorithm = make({"local_steps": 2, **settings}, FAST)
+        found.append(logits(algorithm, go(tmp_path / name, algorithm, 1)))
+        start = algorithm.runtime.load_weights(algorithm.runtime.initial_weights).policy.model(TEXT).logits
+        assert not torch.allclose(start, found[-1], atol=1e-3)
+        torch.testing.assert_close(found[-1], found[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_run_goes_on_after_a_break_and_takes_part_in_part(name: str, tmp_path: Path) -> None:
+    whole_run = go(tmp_path / "whole", make({"name": name}, FAST), 4, asked=2)
+    go(tmp_path / "cut", make({"name": name}, FAST), 2, asked=2)
+    resumed = go(tmp_path / "cut", make({"name": name}, FAST), 4, asked=2)
+    assert whole_run.state.digest == resumed.state.digest
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_with_one_client_a_round_ends_with_its_policy(name: str, tmp_path: Path) -> None:
+    more = {"density": 1.0, "threshold": 0} if name == "ram" else {}
+    own = {"partition": {"clients": 1}, **FAST}
+    algorithm, plain = make({"name": name, **more}, own), make({"name": "fedit"}, own)
+    found, wanted = go(tmp_path / "found", algorithm, 1), go(tmp_path / "plain", plain, 1)
+    torch.testing.assert_close(logits(algorithm, found), logits(plain, wanted), atol=1e-5, rtol=0)
+
+
+def test_the_base_comes_back_when_other_weights_are_loaded(tmp_path: Path) -> None:
+    algorithm = make({"name": "flora"}, FAST)
+    policy = algorithm.runtime.agent.policy
+    begun = {name: value.detach().clone() for name, value in policy.model.named_parameters()}
+    commit = go(tmp_path, algorithm, 2)
+    algorithm.runtime.load_weights(algorithm.policy_parameters(commit.state))
+    changed = [name for name, value in policy.model.named_parameters() if not torch.equal(value, begun[name])]
+    assert any("base_layer" in name for name in changed)
+    algorithm.runtime.load_weights(algorithm.runtime.initial_weights)
+    assert all(torch.equal(value, begun[name]) for name, value in policy.model.named_parameters())
+    layer = next(iter(commit.state.memory["base"]))
+    for odd, told in (
+        ({"nowhere": np.zeros((2, 2))}, "no layer with an adapter"),
+        ({layer: np.zeros((2, 2))}, "has shape"),
+    ):
+        with pytest.raises(DataError, match=told):
+            policy.set_weights(
+                {**algorithm.runtime.initial_weights, **{f"base/{name}": value for name, value in odd.items()}}
+            )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learning", "told"),
+    [
+        ({"name": "flexlora"}, {"keep_optimizer": True}, "leave out learning.keep_optimizer"),
+        ({"name": "flora"}, {"kl": {"coefficient": 0.1, "reference": "base"}}, "set learning.kl.reference to round"),
+        ({"name": "ram", "weights": "tasks"}, {}, "counts clients, all alike"),
+        ({"name": "fedex-lora", "aggregation": "median"}, {}, "unknown key 'algorithm.aggregation'"),
+        ({"name": "flexlora", "privacy": PRIVACY}, {}, "privacy is for the plain mean"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(algorithm: dict[str, Any], learning: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        make(algorithm, {"learning": learning})
+
+
+def test_learners_that_share_a_model_have_bases_of_their_own() -> None:
+    algorithm = make({"name": "flora"}, FAST)
+    runtime = algorithm.runtime
+    site = algorithm.resources(0)
+    (layer, form), *_ = algorithm._iter_base_forms()
+    starts = []
+    for number in range(2):
+        change = np.random.default_rng(number).normal(size=form.shape).astype("float32")
+        starts.append(SiteState({**runtime.initial_weights, f"base/{layer}": change}))
+    learners = [site.open_learner(start) for start in starts]
+    found = [[learner.agent.policy.model(TEXT).logits.detach() for learner in learners] for _ in range(2)]
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    assert not torch.allclose(found[0][0], found[0][1], atol=1e-3)
+
+
+def test_a_changed_base_plays_as_it_learns_and_is_exported_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = merge(SMALL_CONFIG, {"agent": {"name": "untrained-tiny", "adapter": {"rank": 2, "alpha": 4.0}}})
+    plain = merge(plain, {"algorithm": {"name": "flora", "local_steps": 2}, "learning": {"learning_rate": 0.02}})
+    plain = merge(plain, {"federation": {"rounds": 2}, "output": {"folder": str(tmp_path / "run")}})
+    train(plain)
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "adapter"), "--adapter"]) == 2
+    assert "changed the base too" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "model")]) == 0
+    state = CommitStore(tmp_path / "run" / "rounds").read(2).state
+    spec = load_config(plain).spec()
+    algorithm = make_algorithm(spec, Runtime(spec))
+    agent = algorithm.runtime.load_weights(algorithm.policy_parameters(state))
+    exported = TorchPolicy.load(tmp_path / "model", device="cpu")
+    text = torch.arange(1, 12)[None]
+    with torch.no_grad():
+        ours, theirs = agent.policy.model(text).logits, exported.model(text).logits
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    changed = algorithm.runtime.get_site(0).open_learner(SiteState(algorithm.policy_parameters(state)))
+    groups = changed.collect_groups(0)
+    again = changed.recompute_logprobs(groups)
+    for before, after in zip(groups, again, strict=True):
+        for one, other in zip(before, after, strict=True):
+            for played, scored in zip(one.segments, other.segments, strict=True):
+                np.testing.assert_allclose(played.logprobs, scored.logprobs, atol=1e-4)
+
+
+def test_a_plan_counts_what_is_sent() -> None:
+    plans = {name: plan_run(load_config(f"tiny-skills:{name}")) for name in ("fedit", "flora", "ffa-lora")}
+    down = {name: plan.count_bytes_down(plan.round) for name, plan in plans.items()}
+    up = {name: plan.count_bytes_up(plan.round) for name, plan in plans.items()}
+    layers = [(i, o) for _, i, o in plans["fedit"].agent.shape.iter_linear()] * plans["fedit"].agent.shape.layers
+    clients = plans["fedit"].round.models_down
+    assert up["fedit"] == down["fedit"] == up["flora"] == 4 * clients * sum(4 * (i + o) for i, o in layers)
+    assert down["flora"] == down["fedit"] + 4 * clients * sum(i * o for i, o in layers)
+    assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
+
+
+@pytest.mark.parametrize("name", ["fedit", *PRODUCTS])
+def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path) -> None:
+    chosen = {"name": name, "ranks": [1, 3], "init": "each", "local_steps": 2}
+    algorithm = make(chosen, FAST, {"learning": {"weight_decay": 0.1}})
+    draws: dict[int, Any] = {}
+    taught = algorithm.open_learner
+
+    def watch(site: Any, start: SiteState, penalties: Any = ()) -> Any:
+        draws[site.client] = start.weights
+        return taught(site, start, penalties)
+
+    algorithm.open_learner = watch
+    commit = go(tmp_path / "one", algorithm, 1)
+    plain = make({"name": name, "local_steps": 2}, FAST)
+    sent = go(tmp_path / "plain", plain, 1).record["bytes"]
+    ranks = {client: 1 + 2 * (client % 2) for client in draws}
+    assert len(draws) == 3
+    share = sum(ranks.values()) / (3 * 3)
+    for way in ("up", "down"):
+        assert commit.record["bytes"][way]["weights"] == pytest.approx(share * sent[way]["weights"]), "r_k, not r"
+    lows = [low for low in algorithm.runtime.initial_weights if ".lora_A." in low]
+    for client, weights in draws.items():
+        for low in lows:
+            assert weights[low][: ranks[client]].all() and not weights[low][ranks[client] :].any()
+            assert not np.array_equal(weights[low], draws[(client + 1) % 3][low])
+            assert not weights[low.replace("lora_A", "lora_B")].any()
+    again, before = make(chosen, FAST, {"learning": {"weight_decay": 0.1}}), dict(draws)
+    taught, again.open_learner = again.open_learner, watch
+    assert same(go(tmp_path / "two", again, 1), commit)
+    assert all(np.array_equal(before[client][low], draws[client][low]) for client in draws for low in lows)
+
+
+def test_settings_of_ranks_that_do_not_fit_are_one_sentence() -> None:
+    with pytest.raises(OptionError, match=r"at most agent\.adapter\.rank, 3, got 4"):
+        make({"name": "flora", "ranks": [1, 4]})
+    for wrong in (
+        {"ranks": [0]},
+        {"ranks": []},
+        {"pad": "holders", "aggregation": "median"},
+        {"pad": "holders", "server_step": 2.0},
+    ):
+        with pytest.raises(OptionError, match=r"algorithm(\.ranks|: pad: holders needs)"):
+            make({"name": "fedit", **wrong})
