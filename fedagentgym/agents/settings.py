@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -128,6 +129,7 @@ class AgentSettings(Settings):
     history: int = Field(default=2, ge=0, description="window: how many past turns a prompt shows")
     longest_prompt: int | None = Field(
         default=None,
+        exclude_if=not_,
         ge=1,
         description="window: a prompt of more characters shows no past turns; null: any that fit",
     )
@@ -180,7 +182,9 @@ class AgentSettings(Settings):
         description="what generates: the model that is trained, or vLLM, to which changed weights are copied",
     )
     harness: HarnessSettings | None = Field(
-        default=None, description="a program that plays with the model through its own requests; null: our own player"
+        default=None,
+        exclude_if=not_,
+        description="a program that plays with the model through its own requests; null: our own player",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of this kind of agent")
 
