@@ -12,14 +12,13 @@ from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.findings import Findings
-from benchmarks.fixed_replies import list_sizes, name_env
+from benchmarks.fixed_replies import list_audited, list_sizes, name_env
 from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env
-from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.scripted import NoisyExpert
 from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.leaderboard.results import Result
@@ -95,7 +94,7 @@ def find_replays(quick: bool) -> Findings:
 def digest_episodes(count: int) -> dict[str, list[str]]:
     """The digests of so many episodes of every environment and size, by a player who errs on purpose."""
     found = {}
-    for env_id in ENVIRONMENTS.names():
+    for env_id in list_audited():
         for size in list_sizes(env_id):
             env = open_env(env_id, split="test", **({"size": size} if size else {}))
             name = f"{name_env(env_id)}{f', {size}' if size else ''}"

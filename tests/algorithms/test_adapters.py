@@ -371,9 +371,9 @@ def test_a_changed_base_plays_as_it_learns_and_is_exported_merged(
     plain = merge(plain, {"algorithm": {"name": "flora", "local_steps": 2}, "learning": {"learning_rate": 0.02}})
     plain = merge(plain, {"federation": {"rounds": 2}, "output": {"folder": str(tmp_path / "run")}})
     train(plain)
-    assert main(["export", str(tmp_path / "run"), str(tmp_path / "adapter"), "--adapter"]) == 2
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "changed the base too" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "run"), str(tmp_path / "model")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "model")]) == 0
     state = CommitStore(tmp_path / "run" / "rounds").read(2).state
     spec = load_config(plain).spec()
     algorithm = make_algorithm(spec, Runtime(spec))

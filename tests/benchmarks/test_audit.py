@@ -10,7 +10,17 @@ import pytest
 from benchmarks.audit import PAGE, SECTIONS
 from benchmarks.excerpts import make_marks
 from benchmarks.findings import Findings
-from benchmarks.fixed_replies import OWN_PAGES, PAGES, Earned, describe_page, find_best, list_sizes, name_env, play
+from benchmarks.fixed_replies import (
+    OWN_PAGES,
+    PAGES,
+    Earned,
+    describe_page,
+    find_best,
+    list_audited,
+    list_sizes,
+    name_env,
+    play,
+)
 from benchmarks.kills import FAULTS
 from benchmarks.mutants import change_once, count_constants, count_survivors, leave_statements_out
 from benchmarks.probes import PROBED, Probed, find_probes
@@ -18,7 +28,6 @@ from benchmarks.repeats import DRAWN
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.generators.problems import Program
-from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.verifiers.code import Call, Checks
 from fedagentgym.partitions.samplers import SAMPLERS
 
@@ -57,14 +66,12 @@ def test_a_section_has_the_form_of_its_quick_one(name: str) -> None:
 
 def test_every_environment_and_size_has_its_rows() -> None:
     names = [
-        f"{name_env(env_id)}{f', {size}' if size else ''}"
-        for env_id in ENVIRONMENTS.names()
-        for size in list_sizes(env_id)
+        f"{name_env(env_id)}{f', {size}' if size else ''}" for env_id in list_audited() for size in list_sizes(env_id)
     ]
     for page, place in ((PAGE, "fixed-replies"), (PAGES / "index.md", "fixed-replies"), (PAGE, "replays")):
         assert list(read_table(page, place)[1]) == names
     probed = read_table(PAGE, "probes")[1]
-    assert {name.partition(",")[0] for name in probed} == {name_env(env_id) for env_id in ENVIRONMENTS.names()}
+    assert {name.partition(",")[0] for name in probed} == {name_env(env_id) for env_id in list_audited()}
     assert set(DRAWN) == set(SAMPLERS.names())
     assert list(read_table(PAGE, "faults")[1]) == list(FAULTS)
 
@@ -77,7 +84,7 @@ def test_the_line_of_each_environments_page_is_that_of_the_table() -> None:
         begin, end = make_marks("fixed-replies")
         told = (PAGES / page).read_text("utf-8").partition(begin)[2].partition(end)[0].strip()
         assert told == describe_page(found, page) and " %" in told
-    assert {name_env(env_id) for env_id in ENVIRONMENTS.names()} == {*OWN_PAGES, "Guess"}
+    assert {name_env(env_id) for env_id in list_audited()} == {*OWN_PAGES, "Guess"}
 
 
 def test_what_the_page_says_is_good() -> None:

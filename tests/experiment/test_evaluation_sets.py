@@ -121,8 +121,8 @@ def test_the_episodes_of_every_set_are_replayed(finished: Path, capsys: pytest.C
     with pytest.raises(FedAgentGymError, match="unknown evaluation set"):
         check_episodes(file, only="owl")
     asked = ["eval", "--env", "QA", "--env-set", "size=tiny", "--split", "test", "--check", str(file)]
-    assert main([*asked, "--set", "questions"]) == 0
-    assert main(asked) == 2 and main([*asked[:-2], "--set", "own"]) == 2
+    assert main([*asked, "--only", "questions"]) == 0
+    assert main(asked) == 2 and main([*asked[:-2], "--only", "own"]) == 2
     assert "goes with --check" in capsys.readouterr().err
 
 

@@ -104,6 +104,7 @@ def test_a_step_makes_what_is_counted(adapter: bool, checkpointing: bool) -> Non
         shape=SHAPE,
         parameters=SHAPE.count_parameters(),
         trainable=trained,
+        adapted=0,
         has_adapter=adapter,
         on_gpu=False,
         width=4,

@@ -59,6 +59,9 @@ GOOD: dict[str, tuple[str, ...]] = {
     "bench regrade": ("folder", "--out", "regraded.zip"),
     "bench export": ("folder", "--parquet", "runs.parquet"),
     "doctor": (),
+    "gateway serve": ("--env", "Guess", "--agent", "untrained-tiny", "--episodes", "1"),
+    "gateway check": ("--", "true"),
+    "gateway init": ("program",),
     "split make": ("uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5", "--out", "made.json"),
     "split presets": (),
     "split show": ("split.json",),
@@ -152,6 +155,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.setattr("fedagentgym.cli.hub.push_folder", refuse)
     patch.setattr("fedagentgym.cli.hub.pull_folder", refuse)
     patch.setattr("fedagentgym.experiment.run.finish", refuse)
+    patch.setattr("fedagentgym.cli.gateway._collect", refuse)
     patch.setattr("fedagentgym.experiment.evaluation.run_evaluation", evaluate_few)
     assert main(["split", "make", *GOOD["split make"][:-1], "split.json"]) == 0
     signal.signal(signal.SIGPROF, stop)

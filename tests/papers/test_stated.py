@@ -136,9 +136,9 @@ def test_every_suite_counts_the_tasks_by_which_it_chooses_and_ranks(name: str, m
     """Without data, where these are published."""
     monkeypatch.setenv("FEDAGENTGYM_DATA", "/nowhere")
     suite = load_suite(name)
-    splits = [suite.ranking.split] if suite.track == "agents" else [suite.selection.split, suite.ranking.split]
     for scenario in suite.scenarios:
-        counts = count_tasks(suite, scenario)
+        counts, ranked = count_tasks(suite, scenario), suite.get_ranking(scenario).split
+        splits = [ranked] if suite.track == "agents" else list(dict.fromkeys([suite.selection.split, ranked]))
         assert list(counts) == splits and all(min(sizes) > 0 for sizes in counts.values())
 
 
