@@ -28,11 +28,10 @@ SMALL = (
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo in small, from the package's own agent: nothing is imitated."""
     folder = tmp_path_factory.mktemp("demo")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
-    patch.delattr(pretrain, "warm_start")
-    assert demo.run(folder / "report", 3, SMALL) == folder / "report" / "index.html"
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDAGENTGYM_CACHE", str(folder / "cache"))
+        patch.delattr(pretrain, "warm_start")
+        assert demo.run(folder / "report", 3, SMALL) == folder / "report" / "index.html"
     return folder / "report"
 
 
