@@ -249,8 +249,9 @@ class Registry:
             for known in dict.fromkeys((*self._own, *self._entries)):
                 if self._shorten(known).lower() == name.lower():
                     return known
-            by_short = {self._shorten(known): known for known in self._entries}
-            if (guess := find_closest_name(self._shorten(name[:200]), by_short)) is not None:
+            by_short = {self._shorten(known): known for known in reversed(dict.fromkeys((*self._own, *self._entries)))}
+            guess = find_closest_name(self._shorten(name[:200]), by_short)
+            if guess is not None and find_closest_name(name[:200], self._entries) is None:
                 raise UnknownNameError(f"unknown {self.kind} {name[:200]!r}: did you mean {by_short[guess]!r}?")
         raise unknown_name_error(self.kind, name, self._entries)
 

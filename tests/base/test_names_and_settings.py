@@ -118,3 +118,16 @@ def test_assignments_are_laid_over() -> None:
 )
 def test_a_mapping_with_another_name_replaces(section: str, below: object, over: object, found: object) -> None:
     assert merge({"top": {section: below}}, {"top": {section: over}}) == {"top": {section: found}}
+
+
+def test_a_name_is_guessed_from_its_short_form_and_a_plugins_hides_none_of_the_packages() -> None:
+    def shorten(name: str) -> str:
+        return name.rpartition("/")[2].partition("-v")[0].lower()
+
+    things = Registry("thing", {"own/Round-v0": "collections:deque", "own/Square-v0": "collections:deque"}, shorten)
+    things.register("mine/Round-v0", "collections:deque")
+    for name, meant in (("roud", "own/Round-v0"), ("own/Roud-v0", "own/Round-v0"), ("mine/Roun-v0", "mine/Round-v0")):
+        with pytest.raises(UnknownNameError, match=f"did you mean '{meant}'"):
+            things.find(name)
+    with pytest.raises(UnknownNameError, match="known are own/Round-v0, own/Square-v0, mine/Round-v0"):
+        things.find("triangle")
