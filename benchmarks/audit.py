@@ -3,7 +3,7 @@
     python -m benchmarks audit                  every section, and the page
     python -m benchmarks audit-probes           one section, and its place on the page
 
-Each section is a benchmark of its own, so what was stopped goes on with the sections that are missing.
+Each section is a benchmark of its own. After an interruption, run the sections that are missing.
 """
 
 from __future__ import annotations

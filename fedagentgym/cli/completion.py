@@ -95,11 +95,11 @@ def install(application: click.Group, shell: str) -> Path:
         line = f"source {shlex.quote(str(place))}"
         if shell == "zsh":
             line = f"autoload -Uz compinit && compinit && {line}"
-        text = start.read_text("utf-8") if start.is_file() else ""
-        if line not in text.splitlines():
-            gap = "" if not text or text.endswith("\n") else "\n"
-            with start.open("a", encoding="utf-8") as file:
-                file.write(f"{gap}{line}\n")
+        text = start.read_bytes() if start.is_file() else b""  # in whatever encoding its owner writes
+        if line.encode() not in text.splitlines():
+            gap = "" if not text or text.endswith(b"\n") else "\n"
+            with start.open("ab") as file:
+                file.write(f"{gap}{line}\n".encode())
     return place
 
 

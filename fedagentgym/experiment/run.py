@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,8 @@ from typing import Any, overload
 
 from fedagentgym.algorithms.recipe import make_recipe
 from fedagentgym.base import devices
-from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.encoding import digest
+from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import explain_interruption
@@ -42,6 +44,9 @@ from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
 from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder, to_yaml
+
+MOST_SWEPT, LONGEST_FOLDER = 1_000, 100
+"""The runs of a sweep, and the characters of one's folder."""
 
 
 @overload
@@ -142,15 +147,30 @@ def sweep(
             begun then.
     """
     chosen = load_config(config, changes, plugins)
+    if not values:
+        raise OptionError("a sweep names at least one key with its values")
+    written: dict[str, list[str]] = {}
     for key, tried in values.items():
-        if not tried or len({json.dumps(value, default=str) for value in tried}) < len(tried):
+        if isinstance(tried, str) or not isinstance(tried, Sequence):
+            raise OptionError(f"the values of {key} are a list, got {show_value(tried)}")
+        try:
+            written[key] = [value if isinstance(value, str) else json.dumps(value) for value in tried]
+        except (TypeError, ValueError):
+            raise OptionError(
+                f"the values of {key} are plain ones, as a YAML file has them, got {show_value(tried)}"
+            ) from None
+        if not tried or len(set(written[key])) < len(tried):
             raise OptionError(f"the values of {key} are different ones, at least one, got {list(tried)}")
+    if (count := math.prod(map(len, written.values()))) > MOST_SWEPT:
+        raise OptionError(f"a sweep has at most {MOST_SWEPT:,} runs, these are {count:,}")
     named: dict[str, tuple[str, ...]] = {}
-    for combination in product(*values.values()):
-        texts = [value if isinstance(value, str) else json.dumps(value) for value in combination]
-        given = tuple(f"{key}={text}" for key, text in zip(values, texts, strict=True))
-        name = re.sub(r"[^\w.]+", "-", "-".join(given)).strip("-")[:100]
-        named[name if name not in named else f"{name}-{len(named)}"] = given
+    for combination in product(*written.values()):
+        given = tuple(f"{key}={text}" for key, text in zip(written, combination, strict=True))
+        name = re.sub(r"[^\w.]+", "-", "-".join(given)).strip("-")
+        # the folder of a combination does not depend on the others, so a sweep with more values goes on from this one
+        named[name if len(name) <= LONGEST_FOLDER else f"{name[:LONGEST_FOLDER]}-{digest(given)[7:19]}"] = given
+    if len(named) < count:
+        raise OptionError("two of these combinations have the same name of a folder: sweep over fewer values at once")
     configs = {name: load_config(chosen, given) for name, given in named.items()}
     return dict(zip(named.values(), _train_several(configs, observers, on_progress, force), strict=True))
 

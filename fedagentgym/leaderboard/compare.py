@@ -143,6 +143,8 @@ def load_played(path: Path, name: str | None = None) -> Played:
         for (scenario, _), record in result.records.items():
             if record.curve:
                 curves.setdefault(scenario, []).append(record.curve)
+        if not result.keys:
+            raise DataError(f"{format_path(path)} has no finished run")
         with result.open_run(result.keys[0], CONFIG) as first:
             config = first.config
         return Played(name or result.entry.title, indexed, result.suite.track == "methods", path, curves, config)

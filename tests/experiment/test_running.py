@@ -116,6 +116,12 @@ def test_a_sweep_is_a_run_for_each_combination(tmp_path: Path, capsys: pytest.Ca
     for wrong, message in (
         ({rates: [1, 1]}, "different ones"),
         ({rates: []}, "at least one"),
+        ({}, "at least one key"),
+        ({rates: "12"}, "are a list"),
+        ({rates: 0.1}, "are a list"),
+        ({rates: [{1, 2}]}, "are plain ones"),
+        ({"seed": range(1_001)}, "at most 1,000 runs"),
+        ({"name": ["a b", "a-b"]}, "the same name of a folder"),
         ({rates: [0.1, -1]}, "learning_rate"),
         ({"learning.learnin_rate": [1]}, "did you mean"),
     ):

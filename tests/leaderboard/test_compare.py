@@ -305,6 +305,11 @@ def test_what_cannot_be_compared_is_told(results: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run, a folder"):
         load_played(tmp_path)
     assert main(["compare", str(results / "expert")]) == 2
+    (tmp_path / "begun").mkdir()
+    for name in ("suite.yaml", "entry.json"):
+        (tmp_path / "begun" / name).write_bytes((results / "expert" / name).read_bytes())
+    with pytest.raises(DataError, match="has no finished run"):
+        load_played(tmp_path / "begun")
     assert main(["compare", str(results / "expert"), str(results / "random"), "--measure", "beauty"]) == 2
 
 
