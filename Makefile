@@ -26,7 +26,7 @@ test: $(VENV)/.dev
 	$(BIN)/pytest -n 2
 
 test-all: $(VENV)/.dev
-	$(BIN)/pytest -m "not gpu"
+	$(BIN)/pytest -n 2 -m "not gpu"
 
 skipped: $(VENV)/.dev
 	$(BIN)/python tests/list_skipped.py
