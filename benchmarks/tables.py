@@ -218,13 +218,14 @@ def run_table(
     """
     given = (*table.changes, *changes)
     cells = list_cells(table, folder, changes, shared)
+    played = list({cell.folder: cell for cell in cells}.values())  # rows of a quick form may be one run
     if store is not None:
-        restore_runs(cells, store)
-    configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in cells]
+        restore_runs(played, store)
+    configs = [(load_cell_config(cell), RunFolder(cell.folder).is_finished) for cell in played]
     prepare_agents([config for config, is_finished in configs if not is_finished])
     records: dict[Path, Record] = {}
-    with show_progress(folder.name, total=len(cells)) as bar:
-        for cell, record in run_cells(cells, table.processes or count_usable_cores()):
+    with show_progress(folder.name, total=len(played)) as bar:
+        for cell, record in run_cells(played, table.processes or count_usable_cores()):
             records[cell.folder] = record
             if store is not None:
                 store_run(cell, store)

@@ -11,7 +11,7 @@ from fedagentgym.base.errors import require_type
 from fedagentgym.base.streams import derive
 from fedagentgym.envs import open_env
 from fedagentgym.learning.evaluation import evaluate
-from fedagentgym.learning.pretrain import pretrain_model, pretrain_tiny
+from fedagentgym.learning.pretrain import pretrain_model, start_tiny
 from fedagentgym.learning.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def learning_curve(recipe: Recipe, seed: int = 0) -> Iterator[CurvePoint]:
 
     require_type("a learning curve is that of a Recipe", recipe, Recipe)
     if starts_from_nothing(recipe.agent):
-        made = pretrain_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, agent=recipe.agent)
+        made = start_tiny(recipe.env.id, recipe.env.options, recipe.warm_start, recipe.agent)
     else:
         warm_start = recipe.warm_start.for_pretrained(recipe.agent.adapter is not None)
         made = pretrain_model(recipe.agent, recipe.env.id, recipe.env.options, warm_start)

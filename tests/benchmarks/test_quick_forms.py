@@ -172,6 +172,7 @@ def elsewhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     pages, pictures = tmp_path / "experiments", tmp_path / "pictures"
     shutil.copytree(root / "docs" / "experiments", pages)
     shutil.copytree(root / "docs" / "pictures", pictures)
+    shutil.copy(root / "benchmarks" / "pictures" / "demo.jsonl", tmp_path)
     monkeypatch.setattr(tables, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(skills_tables, "PAGES", pages)
     monkeypatch.setattr(small_model, "PAGE", pages / PAGE.name)

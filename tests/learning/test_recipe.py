@@ -5,8 +5,9 @@ from importlib.resources import files
 import pytest
 import yaml
 
+from fedagentgym.agents.model.pretrained import get_tiny_folder
 from fedagentgym.base.errors import OptionError, UnknownNameError
-from fedagentgym.envs import ENVIRONMENTS
+from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.learning.curve import learning_curve
 from fedagentgym.learning.recipe import Recipe, find_recipe, list_recipes, load_recipe
@@ -80,6 +81,7 @@ def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(
     assert [point.step for point in points] == [0, 2, 3]
     assert points[0].seconds == 0 < points[1].seconds < points[2].seconds
     assert list(learning_curve(recipe))[-1].success == points[-1].success
+    assert not get_tiny_folder(open_env("fedagentgym/Guess-v0")).exists(), "the agent of `pretrain tiny` is the user's"
 
 
 @pytest.mark.parametrize(
