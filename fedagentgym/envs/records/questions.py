@@ -345,7 +345,7 @@ def _range_active_amount(domain: Domain, size: Size) -> tuple[Sequence[Value], .
 
 
 TEMPLATES: Mapping[str, Template] = dict(_list_templates())
-UNSEEN = frozenset(
+UNSEEN_TEMPLATES = frozenset(
     split_words("filter-people-1 top-people-1 count-things-0 nulls-people-1 dates-things-0 join-things-0 active-1")
 )
 """The templates whose questions are in the split `unseen` alone."""
@@ -385,7 +385,7 @@ def list_forms(domain: str, kind: str, size: Size, unseen: Sequence[bool] = (Fal
     return [
         Form(template.ranges(DOMAINS[domain], size), partial(make_task, domain, name))
         for name, template in TEMPLATES.items()
-        if template.kind == kind and (name in UNSEEN) in unseen
+        if template.kind == kind and (name in UNSEEN_TEMPLATES) in unseen
     ]
 
 
