@@ -245,7 +245,8 @@ class EvaluationSet(Settings):
     )
     select: bool | None = Field(
         default=None,
-        description="whether its success takes part in choosing the best round; null: unless its split is test or unseen, which never do",
+        description="whether its success takes part in choosing the best round; null: unless its split is test or unseen, which"
+        " never do",
     )
 
     @model_validator(mode="after")
