@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.options import local, play
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.problems import Fact, Question, split_words
 from fedagentgym.envs.reasoning.generators.qa_levels import (
@@ -20,6 +22,7 @@ from fedagentgym.envs.reasoning.generators.qa_levels import (
 from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS, UNSEEN_TINY_QUESTIONS
 from fedagentgym.envs.reasoning.library import (
     CorpusSplit,
+    Library,
     OwnLibrary,
     Shelf,
     collect_pages,
@@ -174,9 +177,8 @@ class QAEnv(ReplyEnv[QAOptions]):
             facts = state.record.facts
             held = self._part
             return search([one for one in facts if held is None or held.has_page(one.title, one.title)], call.argument)
-        if self._shelf is None:  # of loaded data: all paragraphs of all tasks
-            pages = (fact for task in self.load_pool("all") for fact in parse_question(task.payload).facts)
-            self._shelf = collect_pages(pages).choose(self._part)
+        if self._shelf is None:  # of loaded data, which only a search needs
+            self._shelf = open_loaded(self.load_pool("all")).choose(self._part)
         return self._shelf.search(call.argument)
 
     @staticmethod
@@ -200,6 +202,12 @@ class QAEnv(ReplyEnv[QAOptions]):
 
     def expert(self) -> QAExpert:
         return QAExpert("search" in self.options.tools)
+
+
+@lru_cache(maxsize=4)
+def open_loaded(pool: TaskPool) -> Library:
+    """All paragraphs of all tasks of a data set; environments over the same data share them."""
+    return collect_pages(fact for task in pool for fact in parse_question(task.payload).facts)
 
 
 class QAExpert:
