@@ -29,7 +29,7 @@ def test_samples_are_reproducible_and_vary() -> None:
 
 ACTIONS = ("guess 3", "é🙂\ud800 \x00", "")
 QUERIES = ("describe[members]", "query[SELECT name FROM patients]", "query[SELECT count(*) FROM patients]")
-SEARCHES = ("<tool> search[Oslo] </tool>", "<tool> search[the founder of a firm] </tool>", "é🙂 nothing")
+SEARCHES = ("<tool> search[Oslo] </tool>", "<tool> search[the founder of a firm] </tool>", "<tool> search[é🙂] </tool>")
 
 
 @pytest.mark.parametrize(

@@ -172,12 +172,9 @@ def test_the_paragraphs_of_published_files_are_the_corpus(published: Path) -> No
     clients = fedagentgym.federate(
         QA, clients=2, variant={"kind": "corpus_split", "share": 0.5, "by": "random"}, env=files
     )
-    known = [tuple(ask(one, one.pool[0], f"Ann {n}") != NOTHING for n in range(24)) for one in map(_open, clients)]
+    envs = [client.open_env() for client in clients]
+    known = [tuple(f"Ann {n} lives" in ask(env, env.pool[0], f"Ann {n}") for n in range(24)) for env in envs]
     assert known[0] != known[1] and all(0 < sum(held) < 24 for held in known)
-
-
-def _open(client: Any) -> Any:
-    return client.open_env()
 
 
 def test_a_folder_of_texts_is_the_corpus(texts: Path) -> None:
