@@ -198,6 +198,23 @@ def test_templates_of_unseen_are_in_no_other_split(size: str) -> None:
     assert [task.payload for task in pool][-len(env.pool) :] == [task.payload for task in env.pool]
 
 
+def test_a_query_about_rules_is_right_in_one_house_alone() -> None:
+    """So the best policy that clients of all houses share solves a third of these questions, and all of the others."""
+    envs: list[Any] = [
+        open_env(RECORDS, size="tiny", categories="kind", split="test", variant={"kind": "rules", "house": house})
+        for house in range(HOUSES)
+    ]
+    for task in list(envs[0].pool)[:36]:
+        for env in envs:
+            solved = []
+            for house in envs:
+                (episode,) = env.reset_many([task], [0])
+                for action in (*house.list_clauses(task), "submit"):
+                    (episode,) = env.step_many([episode], [action])
+                solved.append(bool(episode.view.success))
+            assert solved == [task.category != "rule" or house is env for house in envs], task
+
+
 def test_houses_decide_what_only_rules_ask() -> None:
     seen = set()
     for name, template in TEMPLATES.items():
