@@ -27,7 +27,7 @@ from fedagentgym.learning.shipped import SHIPPED
 PAGE = ROOT / "docs" / "experiments" / "generalisation.md"
 PLACE = "generalisation"
 COLUMNS = {"test, %": ".1f", "unseen, %": ".1f", "gap, points": ".1f", "tasks of each": "d"}
-AGENT_TASKS, EXPERT_TASKS, QUICK_TASKS = 400, 100, 6
+AGENT_TASKS, EXPERT_TASKS, QUICK_TASKS = 400, 24, 6
 """The tasks of each split that an agent plays, an expert, and either in the quick form."""
 
 
