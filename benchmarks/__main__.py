@@ -37,6 +37,7 @@ BENCHMARKS = Registry(
         "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
         "fixed-replies": "benchmarks.audit:run_fixed_replies",
+        "generalisation": "benchmarks.generalisation:run",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",

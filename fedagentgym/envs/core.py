@@ -12,14 +12,14 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import TypeVar
 
-from fedagentgym.base.errors import OptionError, unknown_name_error
+from fedagentgym.base.errors import OptionError, UnknownNameError, join_names, unknown_name_error
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.options import EnvOptions
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.spaces import TextSpace, check_seed, read_task_option
-from fedagentgym.envs.tasks import Task, TaskSet
+from fedagentgym.envs.tasks import UNSEEN, Task, TaskSet
 from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.view import (
     SLOT,
@@ -115,7 +115,8 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """Load the tasks of a split; every environment writes this. It is called when the environment is made.
 
         Args:
-            split: The canonical name of a split, or `all` for all tasks in native order.
+            split: The canonical name of a split, or `all` for all tasks in native order (but those of `unseen`, where the
+                generator has none of their templates).
 
         Returns:
             The pool under this environment's options.
@@ -386,6 +387,9 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             UnknownNameError: If there is no such split.
         """
         canonical = cls.split_aliases.get(name, name)
+        if canonical == UNSEEN and UNSEEN not in cls.splits:
+            known = join_names([*cls.splits, "all", *cls.split_aliases])
+            raise UnknownNameError(f"{cls.id} has no split {UNSEEN!r}, as it holds no template back; there are {known}")
         if canonical not in cls.splits and canonical != "all":
             raise unknown_name_error(f"split of {cls.id}", name, [*cls.splits, "all", *cls.split_aliases])
         return canonical

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from fedagentgym.base.encoding import digest, to_plain_numbers
 from fedagentgym.base.errors import DataError
 
+UNSEEN = "unseen"
+"""The split whose tasks are made by templates, or are of kinds, that no other split has; not every environment has one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

@@ -51,7 +51,7 @@ from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.base.statistics import FEWEST_REPLICATES, find_decidable
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
-from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
 from fedagentgym.runs.claims import describe_tasks
 from fedagentgym.runs.folder import read_document
 from fedagentgym.runs.record import Digest, Name, TasksRecord, Text
@@ -315,8 +315,8 @@ class Suite(Settings):
             return self
         if self.config is None:
             raise ValueError("on the methods track a suite names a configuration")
-        if self.selection.split == TEST_SPLIT:
-            raise ValueError("selection.split is test: a test split chooses no round")
+        if self.selection.split in TEST_SPLITS:
+            raise ValueError(f"selection.split is {self.selection.split}: a test split chooses no round")
         if self.in_own_worlds and self.ranked_round != "last":
             raise ValueError(
                 f"rank_by: {OWN_WORLD} ranks what clients keep, which is kept of the last round: set ranked_round: last"

@@ -40,7 +40,7 @@ from fedagentgym.envs.protocols import count_published, find_verifier
 from fedagentgym.envs.registry import find_env_id
 from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.rollouts import RolloutStats, collect
-from fedagentgym.learning.settings import TEST_SPLIT, EvaluationSet, EvaluationSettings
+from fedagentgym.learning.settings import TEST_SPLITS, EvaluationSet, EvaluationSettings
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ class OpenedSet:
     def selects(self) -> bool:
         if self.select is not None:
             return self.select
-        return type(self.env).canonical_split(self.settings.split) != TEST_SPLIT
+        return type(self.env).canonical_split(self.settings.split) not in TEST_SPLITS
 
     def describe(self) -> dict[str, Any]:
         """The description of the set, for records."""

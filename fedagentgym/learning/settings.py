@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Choice, Settings
+from fedagentgym.envs.tasks import UNSEEN
 from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
 from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, CorrectionSettings, check_clip
 
@@ -212,8 +213,8 @@ class LearningSettings(Settings):
         return self.tasks_per_step * self.group_size
 
 
-TEST_SPLIT = "test"
-"""The split that chooses nothing: neither settings nor the best round of a run."""
+TEST_SPLITS = ("test", UNSEEN)
+"""The splits that choose nothing: neither settings nor the best round of a run."""
 
 
 OWN_WORLD, EVERY_WORLD = "own_world", "every_world"
@@ -244,12 +245,13 @@ class EvaluationSet(Settings):
     )
     select: bool | None = Field(
         default=None,
-        description="whether its success takes part in choosing the best round; null: unless its split is test, which never does",
+        description="whether its success takes part in choosing the best round; null: unless its split is test or unseen, which"
+        " never do",
     )
 
     @model_validator(mode="after")
     def _refuse_choice_by_test(self) -> Self:
-        if self.select and self.split == TEST_SPLIT:
+        if self.select and self.split in TEST_SPLITS:
             raise ValueError(f"the set {self.name!r} is a test split, by which no round is chosen: leave out select")
         return self
 
@@ -310,7 +312,7 @@ class EvaluationSettings(Settings):
 class RankingSettings(Settings):
     """The settings of what ranks a run: held-out tasks that are played once, at the end, and used for nothing else."""
 
-    split: str = Field(default=TEST_SPLIT, description="split whose tasks are played")
+    split: str = Field(default="test", description="split whose tasks are played")
     tasks: int | None = Field(default=None, ge=1, description="number of tasks, from the first on; null: all")
     repeats: int = Field(default=1, ge=1, description="episodes per task")
     temperature: float = Field(default=0.4, ge=0, description="sampling temperature")

@@ -17,7 +17,7 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.client_split import ClientSplit, collect_provenance
 from fedagentgym.partitions.record import SplitRecord
-from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
+from fedagentgym.partitions.table import TaskTable, list_evaluation, open_pool, refuse_evaluation
 from fedagentgym.partitions.verification import IMPORTED
 
 
@@ -101,7 +101,7 @@ def import_client_split(
         ids=table.ids,
         variants=(None,) * len(rows),
         roles=named,
-        evaluation=cls.evaluation_splits,
+        evaluation=list_evaluation(cls),
         provenance=collect_provenance(),
     )
     return ClientSplit(made, whole, options, own_pool=pool is not None)

@@ -47,7 +47,7 @@ from fedagentgym.partitions.division import (
 from fedagentgym.partitions.labels import resolve_labels
 from fedagentgym.partitions.record import SplitRecord, find_outside
 from fedagentgym.partitions.samplers import SAMPLERS
-from fedagentgym.partitions.table import TaskTable, open_pool, refuse_evaluation
+from fedagentgym.partitions.table import TaskTable, list_evaluation, open_pool, refuse_evaluation
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:
@@ -500,7 +500,7 @@ def federate(
         variant=request,
         roles=division.roles,
         server_overlap=float(server_overlap),
-        evaluation=cls.evaluation_splits,
+        evaluation=list_evaluation(cls),
         labels=found if labels is not None or needs_labels else None,
         provenance=collect_provenance(),
     )

@@ -18,6 +18,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_val
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.tasks import UNSEEN
 
 
 def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
@@ -26,6 +27,11 @@ def refuse_evaluation(cls: type[TextEnv], split: str) -> None:
         raise OptionError(
             f"the split {split!r} is for evaluation or holds such tasks, and those are never divided among clients: use 'train'"
         )
+
+
+def list_evaluation(cls: type[TextEnv]) -> tuple[str, ...]:
+    """The evaluation splits that a client split's record names: all but `unseen`, whose templates no client can hold."""
+    return tuple(split for split in cls.evaluation_splits if split != UNSEEN)
 
 
 def open_pool(env_id: str, split: str, options: Mapping[str, Any], given: TaskPool | None = None) -> TaskPool:

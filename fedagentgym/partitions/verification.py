@@ -24,7 +24,7 @@ from fedagentgym.partitions.labels import Labels, find_shipped, from_mapping, fr
 from fedagentgym.partitions.record import SplitRecord, compute_client_digest
 from fedagentgym.partitions.samplers import SAMPLERS
 from fedagentgym.partitions.statistics import compare_with_chance
-from fedagentgym.partitions.table import TaskTable
+from fedagentgym.partitions.table import TaskTable, list_evaluation
 
 MAX_Z = 6.0
 IMPORTED = "imported"
@@ -110,13 +110,13 @@ def _check_labels(record: SplitRecord, pool: TaskPool, table: TaskTable) -> list
 
 def _check_evaluation(record: SplitRecord, pool: TaskPool, options: Mapping[str, Any]) -> CheckResult:
     cls = env_class(record.env_id)
-    known = set(cls.evaluation_splits)
-    if set(record.evaluation) != known:
+    known, named = set(cls.evaluation_splits), list_evaluation(cls)
+    if set(record.evaluation) != set(named):
         listed = ", ".join(record.evaluation) or "none"
         return CheckResult(
             "evaluation",
             False,
-            f"the split lists {listed} as evaluation splits, {record.env_id} has {join_names(cls.evaluation_splits)}",
+            f"the split lists {listed} as evaluation splits, {record.env_id} has {join_names(named)}",
         )
     if record.env_split in known or record.env_split == "all":
         return CheckResult("evaluation", False, f"the split divides {record.env_split!r}, which holds evaluation tasks")

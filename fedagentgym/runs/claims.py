@@ -27,7 +27,7 @@ from fedagentgym.envs.tasks import Task
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
 from fedagentgym.learning.episodes import Line, format_line, group_by_task, read_lines
 from fedagentgym.learning.evaluation import summarise
-from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLIT, EvaluationSettings, RankingSettings
+from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
 from fedagentgym.learning.trajectory import Group, Trajectory
 from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
 from fedagentgym.runs.record import ClientRecord, CurvePoint, EnvRecord, Evaluated, RunRecord, Spent, TasksRecord
@@ -222,7 +222,7 @@ def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
     }
     if best is not None:
         said = {} if record.final is None else {name: getattr(record.final, name) for name in ("at_clients", "beliefs")}
-        chooses = due.curve is not None and due.curve.split != TEST_SPLIT
+        chooses = due.curve is not None and due.curve.split not in TEST_SPLITS
         found |= {"final": rounds[-1].model_copy(update=said), "best_round": best.round if chooses else None}
         found["rounds"] = record.spent.rounds
     if record.kind == "evaluation":

@@ -19,6 +19,8 @@ pytest.importorskip("datasets")
         ("fedagentgym/Guess-v0", {}),
         ("fedagentgym/WebShop-v0", {"size": "tiny"}),
         ("fedagentgym/Math-v0", {"size": "tiny"}),
+        ("fedagentgym/Records-v0", {}),
+        ("fedagentgym/QA-v0", {"tools": ["search"], "corpus": "all"}),
     ],
 )
 def test_a_pool_is_a_data_set_in_its_own_order(env_id: str, options: dict[str, str]) -> None:

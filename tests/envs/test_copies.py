@@ -25,10 +25,11 @@ WORLDS: dict[str, dict[str, Any]] = {
     "ALFWorld": {"size": "tiny"},
     "WebShop": {"size": "tiny", "num_prev_obs": 1},
     "Math": {"size": "tiny", "tools": ["calc"]},
-    "QA": {"size": "tiny", "attempts": 2},
+    "QA": {"tools": ["search"], "corpus": "all", "attempts": 2},
     "Skills": {"skills": 4, "turns": 2},
     "Code": {"size": "tiny"},
     "Mixture": {"size": "tiny", "kinds": ["math", "qa"]},
+    "Records": {"size": "tiny"},
 }
 WAYS: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda env: pickle.loads(pickle.dumps(env)),

@@ -25,7 +25,9 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import env_class
 from fedagentgym.envs.pool import TaskPool, represent
+from fedagentgym.envs.registry import ENVIRONMENTS
 from fedagentgym.envs.tasks import TaskIds
 from fedagentgym.testing import check_env, play_steps
 
@@ -74,6 +76,7 @@ CONTINUE = """
 import pickle, sys
 import fedagentgym
 from fedagentgym.envs.guess import GuessEnv
+from fedagentgym.envs.make import env_class
 from fedagentgym.envs.make import open_env
 snapshot, actions = pickle.loads(bytes.fromhex(sys.stdin.read()))
 env = open_env(GuessEnv)
@@ -146,6 +149,18 @@ def test_the_expert_wins_every_game(split: str) -> None:
             for episode, expert in zip(episodes, experts, strict=True)
         ]
     assert all(episode.terminated and episode.view.success for episode in episodes)
+
+
+def test_an_environment_has_unseen_templates_or_says_that_it_has_none() -> None:
+    ours = [name for name in ENVIRONMENTS.names() if name.startswith("fedagentgym/") and "ReasoningGym" not in name]
+    held_out = {name for name in ours if "unseen" in env_class(name).splits}
+    assert {name.partition("/")[2] for name in held_out} == {"Math-v0", "QA-v0", "Code-v0", "Mixture-v0", "Records-v0"}
+    for name in ours:
+        if name in held_out:
+            assert "unseen" in env_class(name).evaluation_splits
+        else:
+            with pytest.raises(UnknownNameError, match=r"no split 'unseen', as it holds no template back; there are"):
+                env_class(name).canonical_split("unseen")
 
 
 def test_all_is_every_split_in_order() -> None:

@@ -16,7 +16,7 @@ from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_pool
-from fedagentgym.envs.pool import represent
+from fedagentgym.envs.pool import TaskPool, represent
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pools.json"
 SIZES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -49,9 +49,17 @@ LOOKED_AT = 5
 
 
 def identify_tasks(env: TextEnv) -> list[str]:
-    """The digest of each split's pool, and one of some of its payloads, which the pool's own need not cover."""
-    pools = [open_pool(env, split) for split in (*env.splits, "all")]
-    payloads = [pool[place].payload for pool in pools[:-1] for place in range(0, len(pool), 1 + len(pool) // LOOKED_AT)]
+    """The digest of each split's pool, of that of all, and one of some payloads, which the pools' own need not cover; then those
+    of a split that is no part of all."""
+    whole = open_pool(env, "all")
+    parts = [open_pool(env, split) for split in env.splits]
+    within = [pool for pool in parts if not len(pool) or pool.ids[0] in whole]
+    apart = [pool for pool in parts if pool not in within]
+    return [*_digest_pools([*within, whole], within), *(_digest_pools(apart, apart) if apart else ())]
+
+
+def _digest_pools(pools: list[TaskPool], read: list[TaskPool]) -> list[str]:
+    payloads = [pool[place].payload for pool in read for place in range(0, len(pool), 1 + len(pool) // LOOKED_AT)]
     return [*(pool.digest for pool in pools), bytes_digest(represent(payloads).encode("utf-8", "surrogatepass"))]
 
 

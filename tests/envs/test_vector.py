@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import pytest
 from hypothesis import given
@@ -26,14 +28,25 @@ def test_samples_are_reproducible_and_vary() -> None:
 
 
 ACTIONS = ("guess 3", "é🙂\ud800 \x00", "")
+QUERIES = ("describe[members]", "query[SELECT name FROM patients]", "query[SELECT count(*) FROM patients]")
+SEARCHES = ("<tool> search[Oslo] </tool>", "<tool> search[the founder of a firm] </tool>", "<tool> search[é🙂] </tool>")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_vector_environments_agree_with_single_ones(mode: str, shared_memory: bool) -> None:
+@pytest.mark.parametrize(
+    ("env_id", "options", "actions", "mode", "shared_memory"),
+    [
+        *((GUESS, {}, ACTIONS, mode, shared) for mode in ("sync", "async") for shared in (True, False)),
+        ("fedagentgym/Records-v0", {}, QUERIES, "sync", False),
+        ("fedagentgym/Records-v0", {}, QUERIES, "async", True),
+        ("fedagentgym/QA-v0", {"tools": ["search"], "corpus": "all"}, SEARCHES, "sync", False),
+    ],
+)
+def test_vector_environments_agree_with_single_ones(
+    env_id: str, options: dict[str, Any], actions: tuple[str, ...], mode: str, shared_memory: bool
+) -> None:
     extra = {"shared_memory": shared_memory} if mode == "async" else {}
-    vector = gymnasium.make_vec(GUESS, num_envs=3, vectorization_mode=mode, vector_kwargs=extra)
-    singles = [gymnasium.make(GUESS) for _ in range(3)]
+    vector = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode=mode, vector_kwargs=extra, **options)
+    singles = [gymnasium.make(env_id, **options) for _ in range(3)]
     try:
         observations, infos = vector.reset(seed=11)
         expected = [env.reset(seed=11 + number) for number, env in enumerate(singles)]
@@ -43,8 +56,8 @@ def test_vector_environments_agree_with_single_ones(mode: str, shared_memory: bo
             observations
         )
         for _ in range(3):
-            observations, rewards, _, _, infos = vector.step(ACTIONS)
-            steps = [env.step(action) for env, action in zip(singles, ACTIONS, strict=True)]
+            observations, rewards, _, _, infos = vector.step(actions)
+            steps = [env.step(action) for env, action in zip(singles, actions, strict=True)]
             assert tuple(observations) == tuple(step[0] for step in steps)
             assert rewards.tolist() == [step[1] for step in steps]
             assert list(infos["valid"]) == [step[4]["valid"] for step in steps]

@@ -21,7 +21,7 @@ APART = {"openenv": "openenv", "verifiers": "verifiers", "inspect": "inspect"}
 
 
 def write_cases(file: Path) -> list[dict[str, Any]]:
-    """Right and wrong answers in one reply, and a game of many turns that is won or lost."""
+    """Right and wrong answers in one reply, a game of many turns that is won or lost, queries and searches of the expert."""
     cases = []
     for env_id, right in (("fedagentgym/Math-v0", True), ("fedagentgym/Skills-v0", True), ("fedagentgym/QA-v0", False)):
         env = open_env(env_id, split="val")
@@ -33,6 +33,18 @@ def write_cases(file: Path) -> list[dict[str, Any]]:
     for tried in ([number + 1, number], [number + step for step in range(1, 9)]):
         replies = [f"guess {guess}" for guess in tried]
         cases.append({"env": game.id, "options": {"split": "val"}, "task": game.pool.ids[3], "replies": replies})
+    for env_id, options in (
+        ("fedagentgym/Records-v0", {}),
+        ("fedagentgym/QA-v0", {"tools": ["search"], "corpus": "all"}),
+    ):
+        many = open_env(env_id, split="val", **options)
+        (episode,), expert, replies = many.reset_many([many.pool.ids[2]], [0]), many.expert(), []
+        while not episode.over:
+            replies.append(expert.act(episode))
+            (episode,) = many.step_many([episode], replies[-1:])
+        cases.append(
+            {"env": env_id, "options": {**options, "split": "val"}, "task": episode.task.id, "replies": replies}
+        )
     file.write_text(json.dumps(cases))
     return cases
 
@@ -52,5 +64,5 @@ def test_the_same_replies_give_the_same_scores_in_five_ways(wheel: Path, root: P
     names = [case["env"].removeprefix("fedagentgym/") for case in cases]
     rows = [["", *names], *([way, *scores] for way, scores in found.items())]
     sys.stdout.write("\n".join(" ".join(f"{word:>10}" for word in row) for row in rows) + "\n")
-    assert found["own"] == [1.0, 1.0, 0.0, 1.0, 0.0]
+    assert found["own"] == [1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
     assert all(scores == found["own"] for scores in found.values())

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.options import owner, play
-from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS
-from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS
+from fedagentgym.envs.reasoning.generators.code_levels import CODE_WORDS, LEVEL_PROGRAMS, UNSEEN_PROGRAMS
+from fedagentgym.envs.reasoning.generators.code_tiny import TINY_CODE_WORDS, TINY_PROGRAMS, UNSEEN_TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.problems import Program, split_words
 from fedagentgym.envs.reasoning.misled import mislead_program
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
@@ -91,8 +91,8 @@ class CodeEnv(ReplyEnv[CodeOptions]):
     code_replies = True
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 2, "tiny": 2}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
-        "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000},
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
+        "tiny": {"train": 2_000, "val": 200, "test": 400, "warmup": 2_000, "unseen": 400},
     }
     reward_names = ("accuracy/code", "format", "code_format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"run": "run[program]"}
@@ -115,10 +115,10 @@ class CodeEnv(ReplyEnv[CodeOptions]):
         self.accept = () if sandbox is None else check_accepted(sandbox.get("accept", ()))
         super().set_up()
 
-    def build_cells(self) -> Sequence[Cell]:
+    def build_cells(self, *path: str) -> Sequence[Cell]:
         if self.options.size == "tiny":
-            return make_tiny_cells(TINY_PROGRAMS, self.options.seed)
-        return make_level_cells(LEVEL_PROGRAMS, self.options.seed)
+            return make_tiny_cells(UNSEEN_TINY_PROGRAMS if path else TINY_PROGRAMS, self.options.seed, *path)
+        return make_level_cells(UNSEEN_PROGRAMS if path else LEVEL_PROGRAMS, self.options.seed, *path)
 
     def get_verifier_version(self) -> str:
         return CODE_VERIFIER_VERSION

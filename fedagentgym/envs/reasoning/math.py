@@ -16,6 +16,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.envs.options import play
 from fedagentgym.envs.reasoning.generators.math_levels import LEVEL_FORMS, LEVEL_WORDS
 from fedagentgym.envs.reasoning.generators.math_tiny import TINY_FORMS, TINY_WORDS
+from fedagentgym.envs.reasoning.generators.math_unseen import UNSEEN_LEVELS, UNSEEN_TINY, UNSEEN_WORDS
 from fedagentgym.envs.reasoning.generators.problems import MathProblem, split_words
 from fedagentgym.envs.reasoning.misled import mislead_problem
 from fedagentgym.envs.reasoning.pools import Cell, make_level_cells, make_tiny_cells
@@ -171,8 +172,8 @@ class MathEnv(ReplyEnv[MathOptions]):
     misleading = "inverse"
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 2}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
-        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000},
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
+        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 4_000, "unseen": 400},
     }
     reward_names: ClassVar[tuple[str, ...]] = ("accuracy/math", "format", "tags", "repetition")
     tool_help = {"calc": "calc[expression]"}  # noqa: RUF012 - read only
@@ -195,10 +196,10 @@ class MathEnv(ReplyEnv[MathOptions]):
         is_generated = self._request is None and (self.given_pool is None or "generator" in self.given_pool.source)
         self.verifier = self.options.verifier or (EXACT if is_generated else LIBRARY)
 
-    def build_cells(self) -> Sequence[Cell]:
+    def build_cells(self, *path: str) -> Sequence[Cell]:
         if self.options.size == "tiny":
-            return make_tiny_cells(TINY_FORMS, self.options.seed)
-        return make_level_cells(LEVEL_FORMS, self.options.seed)
+            return make_tiny_cells(UNSEEN_TINY if path else TINY_FORMS, self.options.seed, *path)
+        return make_level_cells(UNSEEN_LEVELS if path else LEVEL_FORMS, self.options.seed, *path)
 
     def get_verifier_version(self) -> str:
         return math_verifier_version(self.verifier)
@@ -228,7 +229,7 @@ class MathEnv(ReplyEnv[MathOptions]):
             *words,
             *numbers,
             *TINY_WORDS,
-            *(LEVEL_WORDS if self.options.size == "default" else ()),
+            *((*LEVEL_WORDS, *UNSEEN_WORDS) if self.options.size == "default" else ()),
         ]
 
     def expert(self) -> MathExpert:

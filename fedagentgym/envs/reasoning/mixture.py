@@ -235,6 +235,8 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
     id = "fedagentgym/Mixture-v0"
     payload_type = tuple[str, MemberPayload]
     takes = "reply"
+    splits = ReplyEnv.splits
+    evaluation_splits = ReplyEnv.evaluation_splits
     role = "You answer questions of several kinds."
     action_help = "Reply with <think> your reasoning </think> <answer> the answer </answer>."
     default_max_turns = 1

@@ -1,7 +1,8 @@
 """Pools of generated and of loaded tasks, with the same split names.
 
 Generated tasks are numbered through all cells (category and level) in turn, and the splits are ranges of these numbers:
-val, test, warmup, then train, so that more training tasks never move the others.
+val, test, warmup, then train, so that more training tasks never move the others. The split `unseen` has cells of its own, with
+templates that no other split has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
 from fedagentgym.envs.tasks import TaskIds, Value
 
 ORDER = ("val", "test", "warmup", "train")
+LEVELS = 5
 Strip = Callable[[Any], Any]
 
 
@@ -29,19 +31,21 @@ class Cell(NamedTuple):
     deck: ProblemSequence[Any]
 
 
-def make_tiny_cells(by_category: Mapping[str, Sequence[Form[Any]]], seed: int) -> list[Cell]:
+def make_tiny_cells(by_category: Mapping[str, Sequence[Form[Any]]], seed: int, *path: str) -> list[Cell]:
     """A cell for each category of a generator for very small models, which has one level."""
     return [
-        Cell(category, 1, ProblemSequence(forms, seed, "tiny", category)) for category, forms in by_category.items()
+        Cell(category, 1, ProblemSequence(forms, seed, "tiny", category, *path))
+        for category, forms in by_category.items()
     ]
 
 
-def make_level_cells(by_category: Mapping[str, Sequence[Sequence[Form[Any]]]], seed: int) -> list[Cell]:
-    """A cell for each category at each of five levels."""
+def make_level_cells(by_category: Mapping[str, Sequence[Sequence[Form[Any]]]], seed: int, *path: str) -> list[Cell]:
+    """A cell for each category at each of five levels where it has problems."""
     return [
-        Cell(category, level, ProblemSequence(levels[level - 1], seed, category, level))
-        for level in range(1, 6)
+        Cell(category, level, ProblemSequence(levels[level - 1], seed, category, level, *path))
+        for level in range(1, LEVELS + 1)
         for category, levels in by_category.items()
+        if levels[level - 1]
     ]
 
 
@@ -82,7 +86,7 @@ class PoolGenerator:
         if split == "all":
             ids = [identifier for part in self._sizes for identifier in TaskIds(self._env, part, self._sizes[part])]
             splits = [part for part in self._sizes for _ in range(self._sizes[part])]
-        most = max(cell.level for cell in self._cells)
+        most = LEVELS if any(cell.level > 1 for cell in self._cells) else 1
 
         def rate(index: int) -> float:
             if self._rate is not None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.misconceptions import Procedures
 from fedagentgym.envs.options import local, play
+from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.reasoning.generators.knowledge import KNOWLEDGE_WORDS
 from fedagentgym.envs.reasoning.generators.problems import Fact, Question, split_words
-from fedagentgym.envs.reasoning.generators.qa_levels import QUESTION_WORDS, make_question_templates
-from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS
+from fedagentgym.envs.reasoning.generators.qa_levels import (
+    QUESTION_WORDS,
+    TEMPLATES,
+    UNSEEN_TEMPLATES,
+    make_question_templates,
+)
+from fedagentgym.envs.reasoning.generators.qa_tiny import TINY_QA_WORDS, TINY_QUESTIONS, UNSEEN_TINY_QUESTIONS
 from fedagentgym.envs.reasoning.library import (
     CorpusSplit,
+    Library,
     OwnLibrary,
     Shelf,
     collect_pages,
@@ -105,8 +113,8 @@ class QAEnv(ReplyEnv[QAOptions]):
     variants = (Wording, CorpusSplit)
     generator_versions: ClassVar[Mapping[str, int]] = {"default": 1, "tiny": 1}
     split_counts: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000},
-        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000},
+        "default": {"train": 10_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
+        "tiny": {"train": 3_000, "val": 200, "test": 400, "warmup": 2_000, "unseen": 400},
     }
     reward_names = ("accuracy/qa", "f1", "format", "tags", "repetition")
     tool_help: ClassVar[Mapping[str, str]] = {"search": "search[name]"}
@@ -137,10 +145,11 @@ class QAEnv(ReplyEnv[QAOptions]):
         elif self._request is None:
             self._shelf = open_generated(self.options.seed).choose(self._part)
 
-    def build_cells(self) -> Sequence[Cell]:
+    def build_cells(self, *path: str) -> Sequence[Cell]:
+        seed = self.options.seed
         if self.options.size == "tiny":
-            return make_tiny_cells(TINY_QUESTIONS, self.options.seed)
-        return make_level_cells(make_question_templates(self.options.seed), self.options.seed)
+            return make_tiny_cells(UNSEEN_TINY_QUESTIONS if path else TINY_QUESTIONS, seed, *path)
+        return make_level_cells(make_question_templates(seed, UNSEEN_TEMPLATES if path else TEMPLATES), seed, *path)
 
     def get_verifier_version(self) -> str:
         return QA_VERIFIER_VERSION
@@ -168,9 +177,8 @@ class QAEnv(ReplyEnv[QAOptions]):
             facts = state.record.facts
             held = self._part
             return search([one for one in facts if held is None or held.has_page(one.title, one.title)], call.argument)
-        if self._shelf is None:  # of loaded data: all paragraphs of all tasks
-            pages = (fact for task in self.load_pool("all") for fact in parse_question(task.payload).facts)
-            self._shelf = collect_pages(pages).choose(self._part)
+        if self._shelf is None:  # of loaded data, which only a search needs
+            self._shelf = open_loaded(self.load_pool("all")).choose(self._part)
         return self._shelf.search(call.argument)
 
     @staticmethod
@@ -194,6 +202,12 @@ class QAEnv(ReplyEnv[QAOptions]):
 
     def expert(self) -> QAExpert:
         return QAExpert("search" in self.options.tools)
+
+
+@lru_cache(maxsize=4)
+def open_loaded(pool: TaskPool) -> Library:
+    """All paragraphs of all tasks of a data set; environments over the same data share them."""
+    return collect_pages(fact for task in pool for fact in parse_question(task.payload).facts)
 
 
 class QAExpert:

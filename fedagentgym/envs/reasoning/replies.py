@@ -26,7 +26,7 @@ from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator
 from fedagentgym.envs.reasoning.sources import SOURCES, Request, find_source, load
 from fedagentgym.envs.reasoning.sources.loading import TOLERATED, check_subset, make_loaded_pool
 from fedagentgym.envs.reasoning.sources.own import OWN, GivenRows, check_columns, read_given_rows
-from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.tasks import UNSEEN, Task
 from fedagentgym.envs.variants import ClientVariant, Variant
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.formats import ToolCall, format_rewards, tool_call
@@ -141,6 +141,8 @@ class ReplyEnv(MisleadableEnv[R]):
     """Base of the reply environments. A subclass sets its tools and wordings and defines the few methods below."""
 
     takes = "reply"
+    splits = ("train", "val", "test", "warmup", UNSEEN)
+    evaluation_splits = ("val", "test", UNSEEN)
     default_max_turns = 1
     shares_pools = True
     variants: ClassVar[tuple[type[Variant], ...]] = (Wording,)
@@ -215,8 +217,8 @@ class ReplyEnv(MisleadableEnv[R]):
     # ---- what a subclass defines --------------------------------------------------------------------------------
 
     @abstractmethod
-    def build_cells(self) -> Sequence[Cell]:
-        """The generator's cells at this size."""
+    def build_cells(self, *path: str) -> Sequence[Cell]:
+        """The generator's cells at this size; with the path `unseen` those of the templates that no other split has."""
 
     @abstractmethod
     def get_verifier_version(self) -> str:
@@ -282,12 +284,17 @@ class ReplyEnv(MisleadableEnv[R]):
         if train_tasks is not None:
             sizes["train"] = train_tasks
         source = {"generator": self.accuracy, "version": self.generator_versions[size], "size": size, "seed": seed}
+        if split == UNSEEN:
+            unseen = PoolGenerator(self.id, self.build_cells(UNSEEN), sizes, source, self.strip, order=(UNSEEN,))
+            return unseen.make_pool(split)
         return PoolGenerator(self.id, self.build_cells(), sizes, source, self.strip).make_pool(split)
 
     def explain_empty(self, split: str) -> str:
         """The reason why a split of a published data set is empty."""
         if self._request is None:
             return ""
+        if split == UNSEEN:
+            return ": only generated tasks know their templates"
         name = self._request.name
         if name == OWN:
             return (

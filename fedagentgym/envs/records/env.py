@@ -35,7 +35,7 @@ from fedagentgym.envs.records.questions import (
     strip_task,
 )
 from fedagentgym.envs.records.sites import Site, open_checks, open_site
-from fedagentgym.envs.tasks import Task
+from fedagentgym.envs.tasks import UNSEEN, Task
 from fedagentgym.envs.variants import ChosenVariant, ClientVariant, Variant
 from fedagentgym.envs.view import Episode, View
 
@@ -50,7 +50,7 @@ CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
 RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
 UNKNOWN, NOTHING = "That is not understood .", "Nothing is chosen ."
 NOT_EXECUTED, EXECUTED = {"executes": 0.0}, {"executes": 1.0}
-RIGHT_WAY, UNSEEN_SPLIT = "right", "unseen"
+RIGHT_WAY = "right"
 
 
 # ---- how clients differ -----------------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         "query[SELECT ...]: run a query and show its rows.\n"
         "answer[SELECT ...]: give the query whose rows answer the question. This ends the task."
     )
-    splits = ("train", "val", "test", "warmup", UNSEEN_SPLIT)
-    evaluation_splits = ("val", "test", UNSEEN_SPLIT)
+    splits = ("train", "val", "test", "warmup", UNSEEN)
+    evaluation_splits = ("val", "test", UNSEEN)
     default_max_turns = 12
     shares_pools = True
     variants = (SchemaVariant, RowsVariant, RulesVariant)
@@ -208,10 +208,10 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
             source["categories"] = chosen.categories
         make = partial(make_cells, chosen.size, chosen.seed, chosen.categories)
         seen = PoolGenerator(self.id, make(), sizes, source, strip_task, rate_task)
-        unseen = PoolGenerator(self.id, make(unseen=True), sizes, source, strip_task, rate_task, (UNSEEN_SPLIT,))
+        unseen = PoolGenerator(self.id, make(unseen=True), sizes, source, strip_task, rate_task, (UNSEEN,))
         if split == "all":
-            return join_pools(seen.make_pool("all"), unseen.make_pool(UNSEEN_SPLIT))
-        return (unseen if split == UNSEEN_SPLIT else seen).make_pool(split)
+            return join_pools(seen.make_pool("all"), unseen.make_pool(UNSEEN))
+        return (unseen if split == UNSEEN else seen).make_pool(split)
 
     def get_verifier_version(self) -> str:
         return RECORDS_VERIFIER_VERSION

@@ -164,8 +164,8 @@ def rate_plan(plan: Plan) -> int:
 
 # ---- wrong plans ------------------------------------------------------------------------------------------------------
 
-OPPOSITES = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "=": "<>", "<>": "=", "IS NULL": "IS NOT NULL"}
-BOUNDARIES = {">": ">=", "<": "<=", ">=": ">", "<=": "<"}
+COMPARISONS = (">", "<", ">=", "<=", "=", "<>")
+OPPOSITES = {"IN": "NOT IN", "NOT IN": "IN", "IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL"}
 AGGREGATES = ("sum", "avg", "max", "min")
 
 
@@ -178,82 +178,97 @@ def mutate_plan(plan: Plan, domain: Domain) -> list[Plan]:
     for at, condition in enumerate(plan.where):
         made.append(plan._replace(where=plan.where[:at] + plan.where[at + 1 :]))
         made += [plan._replace(where=_put(plan.where, at, other)) for other in _change_condition(condition, domain)]
+    made += [plan._replace(where=(*plan.where, more)) for more in _list_further_conditions(plan, domain)]
     for at, term in enumerate(plan.select):
         made += [plan._replace(select=_put(plan.select, at, other)) for other in _change_term(term, plan.table, domain)]
+    made.append(plan._replace(select=(*plan.select, Term(f"{plan.table}.id"))))
     if len(plan.select) > 1:
         made += [plan._replace(select=plan.select[:-1]), plan._replace(select=plan.select[1:])]
     for at, having in enumerate(plan.having):
         made.append(plan._replace(having=plan.having[:at] + plan.having[at + 1 :]))
-        made += [
-            plan._replace(having=_put(plan.having, at, having._replace(operator=other)))
-            for other in (OPPOSITES[having.operator], BOUNDARIES[having.operator])
-        ]
+        others = [having._replace(operator=operator) for operator in COMPARISONS]
         if isinstance(having.value, int):
-            made.append(plan._replace(having=_put(plan.having, at, having._replace(value=having.value + 1))))
+            others += [having._replace(value=having.value + way) for way in (1, -1)]
+        made += [plan._replace(having=_put(plan.having, at, other)) for other in others]
     for at, order in enumerate(plan.order):
         made.append(plan._replace(order=_put(plan.order, at, order._replace(descending=not order.descending))))
         made.append(plan._replace(order=plan.order[:at] + plan.order[at + 1 :]))
     if plan.limit is not None:
-        made += [plan._replace(limit=limit) for limit in (plan.limit + 1, None)]
+        made += [plan._replace(limit=limit) for limit in (plan.limit + 1, plan.limit - 1, None)]
     if plan.group:
         made.append(plan._replace(group=(), having=()))
-        table, _, column = plan.group[0].partition(".")
-        others = [f"{table}.{one.name}" for one in domain.tables[table].list_kind("choice") if one.name != column]
-        made += [plan._replace(group=(other,)) for other in others]
+        made += [plan._replace(group=(other,)) for other in _list_alike(plan.group[0], domain)]
     made.append(plan._replace(distinct=not plan.distinct))
     return [one for number, one in enumerate(made) if one != plan and one not in made[:number]]
+
+
+def _change_condition(condition: Condition, domain: Domain) -> list[Condition]:
+    """The condition with another operator, value, column, or inner plan."""
+    column = domain.get_column(condition.column)
+    if condition.operator in OPPOSITES:
+        changed = [condition._replace(operator=OPPOSITES[condition.operator])]
+    else:
+        operators = ("=", "<>") if column.kind == "choice" else COMPARISONS
+        changed = [condition._replace(operator=operator) for operator in operators]
+    if column.kind == "choice":
+        changed += [condition._replace(value=value) for value in column.values]
+    if column.kind == "number" and isinstance(condition.value, int):
+        changed += [condition._replace(value=condition.value + way * column.values[1]) for way in (1, -1, 2, -2)]
+    if column.kind == "date" and isinstance(condition.value, str):
+        year, rest = int(condition.value[:4]), condition.value[4:]
+        changed += [condition._replace(value=f"{year + way}{rest}") for way in (1, -1)]
+    changed += [condition._replace(column=other) for other in _list_alike(condition.column, domain)]
+    if condition.inner is not None:  # of one column still; `IN` and a single value ignore what is distinct
+        mutated = mutate_plan(condition.inner, domain)
+        inner = (one for one in mutated if len(one.select) == 1 and not one.distinct)
+        changed += [condition._replace(inner=one) for one in inner]
+    return changed
+
+
+def _list_further_conditions(plan: Plan, domain: Domain) -> list[Condition]:
+    """Conditions that the plan does not have: a value of a choice, and that an empty column is filled."""
+    used = {condition.column for condition in plan.where}
+    found = []
+    for name in (plan.table, *(join.table for join in plan.joins)):
+        table = domain.tables[name]
+        paths = {f"{name}.{column.name}": column for column in table.columns}
+        unused = {path: column for path, column in paths.items() if path not in used}
+        found += [Condition(path, "=", column.values[0]) for path, column in unused.items() if column.kind == "choice"]
+        found += [Condition(path, "IS NOT NULL") for path, column in unused.items() if column.nullable]
+    return found
+
+
+def _list_alike(path: str, domain: Domain) -> list[str]:
+    """The other columns of the same kind in a column's table."""
+    table, _, name = path.partition(".")
+    kind = domain.get_column(path).kind
+    return [f"{table}.{one.name}" for one in domain.tables[table].columns if one.kind == kind and one.name != name]
+
+
+def _change_term(term: Term, table: str, domain: Domain) -> list[Term]:
+    """The term with another function or column."""
+    if term.column == "*":
+        columns = domain.tables[table].columns
+        counted = [column for column in columns if column.kind == "reference"] or columns[2:3]
+        summed = next(column for column in columns if column.kind == "number")
+        distinct = [Term(f"{table}.{column.name}", term.function, True) for column in counted]
+        return [*distinct, Term(f"{table}.{summed.name}", "sum"), Term(f"{table}.{summed.name}", "max")]
+    if not term.function:
+        where, _, column = term.column.partition(".")
+        return [Term(f"{where}.{other.name}") for other in domain.tables[where].columns if other.name != column]
+    changed = [term._replace(function=function) for function in (*AGGREGATES, "count")]
+    changed += [term._replace(column=other) for other in _list_alike(term.column, domain)]
+    return [*changed, term._replace(distinct=not term.distinct)] if term.function in ("sum", "avg") else changed
+
+
+def _put(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:at], value, *values[at + 1 :])
 
 
 def misjoin(join: Join) -> Join:
     """The join over the wrong key: the first table's own id in place of its reference."""
     table = join.left.partition(".")[0]
     return join._replace(left=f"{table}.id") if join.left != f"{table}.id" else join._replace(right=f"{join.table}.id")
-
-
-def _change_condition(condition: Condition, domain: Domain) -> list[Condition]:
-    changed = []
-    if condition.operator in OPPOSITES:
-        changed.append(condition._replace(operator=OPPOSITES[condition.operator]))
-    if condition.operator == "IS NOT NULL":
-        changed.append(condition._replace(operator="IS NULL"))
-    if condition.operator in ("IN", "NOT IN"):
-        changed.append(condition._replace(operator="NOT IN" if condition.operator == "IN" else "IN"))
-    if condition.operator in BOUNDARIES:
-        changed.append(condition._replace(operator=BOUNDARIES[condition.operator]))
-    column = domain.get_column(condition.column)
-    if column.kind == "choice":
-        others = [value for value in column.values if value != condition.value]
-        changed += [condition._replace(value=value) for value in others[:2]]
-    if column.kind == "number" and isinstance(condition.value, int):
-        changed += [condition._replace(value=condition.value + way * column.values[1]) for way in (1, -1)]
-    if condition.inner is not None:
-        changed += [
-            condition._replace(inner=inner) for inner in mutate_plan(condition.inner, domain) if _keeps_shape(inner)
-        ]
-    return changed
-
-
-def _keeps_shape(inner: Plan) -> bool:
-    """Return whether an inner plan's mutation concerns more than what `IN` and a single value ignore."""
-    return not inner.distinct
-
-
-def _change_term(term: Term, table: str, domain: Domain) -> list[Term]:
-    if term.function == "count":
-        references = domain.tables[table].list_kind("reference")
-        distinct = [Term(f"{table}.{one.name}", "count", True) for one in references]
-        return distinct or [Term(f"{table}.{domain.tables[table].columns[2].name}", "count", True)]
-    if term.function in AGGREGATES:
-        functions = [one for one in (*AGGREGATES, "count") if one != term.function]
-        changed = [term._replace(function=one) for one in functions]
-        return [*changed, term._replace(distinct=not term.distinct)] if term.function in ("sum", "avg") else changed
-    where, _, column = term.column.partition(".")
-    others = [one.name for one in domain.tables[where].columns if one.name != column]
-    return [Term(f"{where}.{other}") for other in others[:3]]
-
-
-def _put(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:at], value, *values[at + 1 :])
 
 
 # ---- misconceptions ---------------------------------------------------------------------------------------------------

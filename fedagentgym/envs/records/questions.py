@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from fedagentgym.base.errors import DataError, show_value
 from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence, split_words
 from fedagentgym.envs.reasoning.pools import Cell
-from fedagentgym.envs.records.domains import DOMAINS, STATUSES, STYLES, Domain, Naming, Schema, Table
+from fedagentgym.envs.records.domains import DOMAINS, STYLES, Column, Domain, Naming, Schema, Table
 from fedagentgym.envs.records.plans import Condition, Having, Join, Order, Plan, Term, Value, rate_plan
 
 HOUSES = 3
@@ -22,6 +22,7 @@ THRESHOLDS = (3, 6, 9, 12, 15, 18)
 """The places of a column's numbers that questions compare with; every volume of rows has numbers there."""
 OPERATORS = {"above": ">", "below": "<", "at least": ">=", "at most": "<="}
 YEARS = (2021, 2022, 2023, 2024)
+HAS, MEANS = ("a", "no"), ("average", "total")
 AGGREGATES = {"average": "avg", "total": "sum", "largest": "max", "smallest": "min"}
 LATE = "2023-07-01"
 
@@ -50,12 +51,32 @@ class Asked(NamedTuple):
     plan: Plan
 
 
+class Choice(NamedTuple):
+    """A gap for a value of a table's column with choices: the role of the table, and the number of the column."""
+
+    role: str
+    number: int
+
+    def list_values(self, domain: Domain) -> Sequence[Value]:
+        return _find_choice(getattr(domain, self.role), self.number).values
+
+
+COMPARISON = tuple(OPERATORS)
+"""A gap for a comparison; in the tiny form the first two."""
+
+
 class Template(NamedTuple):
-    """One sentence with gaps: `ranges` gives what fills each gap, `ask` the question and its plan in a house."""
+    """One sentence with gaps: the values that fill each gap, or the column of these, and `ask`, which gives the question and
+    its plan in a house."""
 
     kind: str
-    ranges: Callable[[Domain, Size], tuple[Sequence[Value], ...]]
+    gaps: tuple[Choice | Sequence[Value], ...]
     ask: Callable[..., Asked]
+
+    def list_ranges(self, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
+        """The values of each gap in a domain."""
+        filled = (gap.list_values(domain) if isinstance(gap, Choice) else gap for gap in self.gaps)
+        return tuple(values[:2] if size == "tiny" and values is COMPARISON else values for values in filled)
 
 
 # ---- parts of questions -----------------------------------------------------------------------------------------------
@@ -115,30 +136,14 @@ def _first(table: Table, kind: str) -> str:
     return next(column.name for column in table.columns if column.kind == kind and not column.nullable)
 
 
-def _grade(people: Table) -> str:
-    """The second column of people with choices."""
-    return people.columns[3].name
+def _find_choice(table: Table, number: int) -> Column:
+    return table.list_kind("choice")[number]
 
 
 COUNT = Term("*", "count")
 
 
 # ---- templates --------------------------------------------------------------------------------------------------------
-
-
-def _list_comparisons(size: Size) -> Sequence[str]:
-    return tuple(OPERATORS)[:2] if size == "tiny" else tuple(OPERATORS)
-
-
-def _range_choice_and_number(role: str, choice: int) -> Callable[[Domain, Size], tuple[Sequence[Value], ...]]:
-    def find(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-        return _find_choice(getattr(domain, role), choice).values, _list_comparisons(size), THRESHOLDS
-
-    return find
-
-
-def _find_choice(table: Table, number: int) -> Any:
-    return table.list_kind("choice")[number]
 
 
 def _describe(table: Table, choice: int, value: Value, comparison: Value, place: Value) -> Part:
@@ -149,17 +154,26 @@ def _describe(table: Table, choice: int, value: Value, comparison: Value, place:
     )
 
 
+def _list_names(table: Table, part: Part) -> Asked:
+    name = table.get(_first(table, "name"))
+    text = f"List the {name.phrase} of each {table.noun} {part.text} ."
+    return Asked(text, Plan(table.name, (Term(f"{table.name}.{name.name}"),), where=part.conditions))
+
+
+def _count_rows(table: Table, part: Part, which: str = "") -> Asked:
+    return Asked(
+        f"How many {which}{table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions)
+    )
+
+
 def _ask_filter(role: str, choice: int, domain: Domain, house: int, *values: Value) -> Asked:
     table = getattr(domain, role)
-    part, name = _describe(table, choice, *values), _first(table, "name")
-    text = f"List the {table.get(name).phrase} of each {table.noun} {part.text} ."
-    return Asked(text, Plan(table.name, (Term(f"{table.name}.{name}"),), where=part.conditions))
+    return _list_names(table, _describe(table, choice, *values))
 
 
 def _ask_count(role: str, choice: int, domain: Domain, house: int, *values: Value) -> Asked:
     table = getattr(domain, role)
-    part = _describe(table, choice, *values)
-    return Asked(f"How many {table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions))
+    return _count_rows(table, _describe(table, choice, *values))
 
 
 def _ask_nulls(role: str, choice: int, domain: Domain, house: int, has: Value, *values: Value) -> Asked:
@@ -172,8 +186,9 @@ def _ask_nulls(role: str, choice: int, domain: Domain, house: int, has: Value, *
 
 def _ask_dates(role: str, choice: int, domain: Domain, house: int, year: Value, *values: Value) -> Asked:
     table = getattr(domain, role)
-    part = _join_parts(_describe(table, choice, *values), _in_year(table, _first(table, "date"), year))
-    return Asked(f"How many {table.name} {part.text} are there ?", Plan(table.name, (COUNT,), where=part.conditions))
+    return _count_rows(
+        table, _join_parts(_describe(table, choice, *values), _in_year(table, _first(table, "date"), year))
+    )
 
 
 def _ask_distinct(domain: Domain, house: int, status: Value, *values: Value) -> Asked:
@@ -239,32 +254,28 @@ def _ask_top(
 
 def _ask_nested(domain: Domain, house: int, comparison: Value, value: Value, status: Value, inner: Value) -> Asked:
     people = domain.people
-    number, grade = people.get(_first(people, "number")), _grade(people)
-    part = _join_parts(_choose(people, "town", value), _choose(people, "status", status))
-    path, others = f"{people.name}.{number.name}", _choose(people, grade, inner)
-    text = (
-        f"List the name of each {people.noun} {part.text} and with {number.phrase} {comparison} the average {number.phrase}"
-        f" of all {people.name} {others.text} ."
-    )
+    number, others = people.get(_first(people, "number")), _choose(people, _find_choice(people, 1).name, inner)
+    path = f"{people.name}.{number.name}"
     average = Plan(people.name, (Term(path, "avg"),), where=others.conditions)
-    condition = Condition(path, OPERATORS[str(comparison)], inner=average)
-    return Asked(text, Plan(people.name, (Term(f"{people.name}.name"),), where=(*part.conditions, condition)))
+    text = f"with {number.phrase} {comparison} the average {number.phrase} of all {people.name} {others.text}"
+    nested = Part(text, (Condition(path, OPERATORS[str(comparison)], inner=average),))
+    return _list_names(people, _join_parts(_choose(people, "town", value), _choose(people, "status", status), nested))
 
 
 def _ask_missing(domain: Domain, house: int, has: Value, kind: Value, *values: Value) -> Asked:
     things, events = domain.things, domain.events
     part, own = _choose(things, _find_choice(things, 0).name, kind), _describe(events, 0, *values)
-    text = f"List the title of each {things.noun} {part.text} that has {has} {events.noun} {own.text} ."
     inner = Plan(events.name, (Term(f"{events.name}.{things.noun}_id"),), where=own.conditions)
     condition = Condition(f"{things.name}.id", "NOT IN" if has == "no" else "IN", inner=inner)
-    return Asked(text, Plan(things.name, (Term(f"{things.name}.title"),), where=(*part.conditions, condition)))
+    text = f"{part.text} that has {has} {events.noun} {own.text}"
+    return _list_names(things, Part(text, (*part.conditions, condition)))
 
 
 def _ask_active(choice: int, domain: Domain, house: int, *values: Value) -> Asked:
-    people = domain.people
-    part = _describe(people, choice, *values)
-    text = f"How many active {people.name} {part.text} are there ?"
-    return Asked(text, Plan(people.name, (COUNT,), where=(*part.conditions, _is_active(domain, house))))
+    part = _describe(domain.people, choice, *values)
+    return _count_rows(
+        domain.people, part._replace(conditions=(*part.conditions, _is_active(domain, house))), "active "
+    )
 
 
 def _ask_amount(domain: Domain, house: int, aggregate: Value, *values: Value) -> Asked:
@@ -284,68 +295,40 @@ def _ask_active_amount(domain: Domain, house: int, aggregate: Value, channel: Va
     return Asked(text, Plan(events.name, (term,), (_meet(domain, people),), where))
 
 
-def _put_before(
-    first: Sequence[Value], find: Callable[[Domain, Size], tuple[Sequence[Value], ...]]
-) -> Callable[[Domain, Size], tuple[Sequence[Value], ...]]:
-    return lambda domain, size: (first, *find(domain, size))
-
-
 def _list_templates() -> Iterator[tuple[str, Template]]:
-    roles = (("people", 0), ("people", 1), ("things", 0), ("events", 0))
-    for role, choice in roles:
-        both = _range_choice_and_number(role, choice)
+    numbers = COMPARISON, THRESHOLDS
+    for role, choice in (("people", 0), ("people", 1), ("things", 0), ("events", 0)):
+        chosen = Choice(role, choice)
+        both = chosen, *numbers
         if role != "events":
             yield f"filter-{role}-{choice}", Template("filter", both, partial(_ask_filter, role, choice))
-            top = partial(_ask_top, role, choice)
-            yield f"top-{role}-{choice}", Template("top", partial(_range_top, role, choice), top)
+            ranked = (2, 3, 5), ("largest", "smallest"), chosen, YEARS
+            yield f"top-{role}-{choice}", Template("top", ranked, partial(_ask_top, role, choice))
         yield f"count-{role}-{choice}", Template("count", both, partial(_ask_count, role, choice))
         if role != "things":
-            nulls = partial(_ask_nulls, role, choice)
-            yield f"nulls-{role}-{choice}", Template("nulls", _put_before(("a", "no"), both), nulls)
-        yield f"dates-{role}-{choice}", Template("dates", _put_before(YEARS, both), partial(_ask_dates, role, choice))
-    yield "distinct", Template("distinct", _put_before(STATUSES, _range_choice_and_number("people", 1)), _ask_distinct)
-    for role, choice in (("people", 0), ("people", 1), ("things", 0)):
-        joined = partial(_ask_join, role, choice)
-        yield f"join-{role}-{choice}", Template("join", _range_choice_and_number(role, choice), joined)
-    grouped = _put_before(tuple(AGGREGATES), _range_choice_and_number("people", 0))
-    yield "group", Template("group", grouped, _ask_group)
-    for by, chosen in ((0, 1), (1, 0), (0, 2), (1, 2)):
-        counted = partial(_ask_having, "people", by, chosen)
-        yield f"having-people-{by}-{chosen}", Template("having", partial(_range_having, chosen), counted)
-    yield "having-events", Template("having", partial(_range_having, None), partial(_ask_having, "events", 0, None))
-    yield "nested", Template("nested", _range_nested, _ask_nested)
-    yield "missing", Template("missing", _range_missing, _ask_missing)
-    for choice in (0, 1):
-        active = _range_choice_and_number("people", choice)
-        yield f"active-{choice}", Template("rule", active, partial(_ask_active, choice))
-    amounts = _put_before(("average", "total"), _range_choice_and_number("events", 0))
-    yield "amount", Template("rule", amounts, _ask_amount)
-    yield "active-amount", Template("rule", _range_active_amount, _ask_active_amount)
-
-
-def _range_having(chosen: int | None, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return range(1, 11), YEARS if chosen is None else _find_choice(domain.people, chosen).values
-
-
-def _range_top(role: str, choice: int, domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return (2, 3, 5), ("largest", "smallest"), _find_choice(getattr(domain, role), choice).values, YEARS
-
-
-def _range_nested(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    people = domain.people
-    return tuple(OPERATORS), *(people.get(name).values for name in ("town", "status", _grade(people)))
-
-
-def _range_missing(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return ("a", "no"), _find_choice(domain.things, 0).values, *_range_choice_and_number("events", 0)(domain, size)
-
-
-def _range_active_amount(domain: Domain, size: Size) -> tuple[Sequence[Value], ...]:
-    return ("average", "total"), _find_choice(domain.events, 0).values, domain.people.get("town").values
+            yield f"nulls-{role}-{choice}", Template("nulls", (HAS, *both), partial(_ask_nulls, role, choice))
+        yield f"dates-{role}-{choice}", Template("dates", (YEARS, *both), partial(_ask_dates, role, choice))
+    town, grade, status = (Choice("people", number) for number in range(3))
+    kind, channel = Choice("things", 0), Choice("events", 0)
+    yield "distinct", Template("distinct", (status, grade, *numbers), _ask_distinct)
+    for chosen in (town, grade, kind):
+        name = f"join-{chosen.role}-{chosen.number}"
+        yield name, Template("join", (chosen, *numbers), partial(_ask_join, *chosen))
+    yield "group", Template("group", (tuple(AGGREGATES), town, *numbers), _ask_group)
+    for by, number in ((0, 1), (1, 0), (0, 2), (1, 2)):
+        counted = partial(_ask_having, "people", by, number)
+        yield f"having-people-{by}-{number}", Template("having", (range(1, 11), Choice("people", number)), counted)
+    yield "having-events", Template("having", (range(1, 11), YEARS), partial(_ask_having, "events", 0, None))
+    yield "nested", Template("nested", (COMPARISON, town, status, grade), _ask_nested)
+    yield "missing", Template("missing", (HAS, kind, channel, *numbers), _ask_missing)
+    for chosen in (town, grade):
+        yield f"active-{chosen.number}", Template("rule", (chosen, *numbers), partial(_ask_active, chosen.number))
+    yield "amount", Template("rule", (MEANS, channel, *numbers), _ask_amount)
+    yield "active-amount", Template("rule", (MEANS, channel, town), _ask_active_amount)
 
 
 TEMPLATES: Mapping[str, Template] = dict(_list_templates())
-UNSEEN = frozenset(
+UNSEEN_TEMPLATES = frozenset(
     split_words("filter-people-1 top-people-1 count-things-0 nulls-people-1 dates-things-0 join-things-0 active-1")
 )
 """The templates whose questions are in the split `unseen` alone."""
@@ -383,9 +366,9 @@ def make_cells(size: Size, seed: int, categories: Literal["domain", "kind"], *, 
 def list_forms(domain: str, kind: str, size: Size, unseen: Sequence[bool] = (False, True)) -> list[Form[RecordsTask]]:
     """The templates of a kind in a domain: those that are trained on, the unseen ones, or all."""
     return [
-        Form(template.ranges(DOMAINS[domain], size), partial(make_task, domain, name))
+        Form(template.list_ranges(DOMAINS[domain], size), partial(make_task, domain, name))
         for name, template in TEMPLATES.items()
-        if template.kind == kind and (name in UNSEEN) in unseen
+        if template.kind == kind and (name in UNSEEN_TEMPLATES) in unseen
     ]
 
 

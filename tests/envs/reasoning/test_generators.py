@@ -18,8 +18,11 @@ from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.code import CodeEnv
-from fedagentgym.envs.reasoning.generators.code_tiny import TINY_PROGRAMS
+from fedagentgym.envs.reasoning.generators.code_tiny import TINY_PROGRAMS, UNSEEN_TINY_PROGRAMS
 from fedagentgym.envs.reasoning.generators.knowledge import CITIES, COUNTRIES, COUNTS, FIRMS, PEOPLE, get_knowledge_base
+from fedagentgym.envs.reasoning.generators.math_numbers import NAMES, THINGS
+from fedagentgym.envs.reasoning.generators.math_tiny import CHOICES
+from fedagentgym.envs.reasoning.generators.math_unseen import COLOURS
 from fedagentgym.envs.reasoning.generators.problems import FeistelPermutation, Form, ProblemSequence, Program, Question
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.qa import QAEnv
@@ -80,6 +83,49 @@ def test_splits_are_disjoint_and_the_same_for_ever(cls: type[ReplyEnv], size: st
     assert asked(open_env(cls, size=size, seed=1).pool[0].payload) != asked(pool[0].payload)
 
 
+NAMED = {
+    word for source in (NAMES, THINGS, (name for pair in (*CHOICES, *COLOURS) for name in pair)) for word in source
+}
+
+
+def _list_shapes(payload: Any, size: str) -> set[str]:
+    """A question without its numbers and names, and where numbers have signs without these; of a program its sentences."""
+    text = payload.question if isinstance(payload, Question) else asked(payload)
+    named = {fact.title for fact in payload.facts} if isinstance(payload, Question) else NAMED
+    for name in sorted(named, key=len, reverse=True):
+        text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
+    text = re.sub(r"Examples: .*", "", re.sub(r"'[^']*'", "TEXT", re.sub(r"-?\d+", "1", text)))
+    text = text if size == "tiny" else re.sub("[+-] (?=[1y])", "+ ", text)
+    return set(re.split(r"\(1\) |\. ", text)) if isinstance(payload, Program) else {text}
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_every_unseen_task_says_something_that_no_other_split_says(cls: type[ReplyEnv], size: str) -> None:
+    most = 120 if cls is CodeEnv else 300
+    known: set[str] = set()
+    for split in ("train", "test"):
+        pool = open_env(cls, size=size, split=split).pool
+        known |= {shape for number in range(min(most, len(pool))) for shape in _list_shapes(pool[number].payload, size)}
+    unseen = open_env(cls, size=size, split="unseen").pool
+    assert set(unseen.categories) == set(open_env(cls, size=size).pool.categories)
+    for number in range(min(most, len(unseen))):
+        assert _list_shapes(unseen[number].payload, size) - known, unseen[number].payload
+
+
+@pytest.mark.parametrize("size", ["tiny", "default"])
+@pytest.mark.parametrize("cls", REPLY_ENVS, ids=lambda cls: cls.accuracy)
+def test_unseen_tasks_have_known_words_and_the_hardness_of_their_level(cls: type[ReplyEnv], size: str) -> None:
+    env = open_env(cls, size=size, split="unseen")
+    words, cells = set(re.findall(r"[A-Za-z]+", " ".join(env.vocabulary()))), env.build_cells("unseen")
+    for number in range(60):
+        task = env.pool[number]
+        said = env.format_question(task.payload).partition("\nExamples")[0]
+        assert set(re.findall(r"[A-Za-z]{3,}", said)) <= words, task.payload
+        level = cells[number % len(cells)].level
+        assert task.hardness == (1.0 if size == "tiny" else level / 5)
+
+
 def test_a_hundred_thousand_mathematics_tasks_are_distinct() -> None:
     pool = open_env(MathEnv, train_tasks=100_000).pool
     assert len(pool) == 100_000
@@ -117,12 +163,13 @@ def _names() -> dict[str, Any]:
     return names
 
 
+@pytest.mark.parametrize("split", ["test", "unseen"])
 @pytest.mark.parametrize("size", ["tiny", "default"])
-def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str) -> None:
+def test_mathematics_answers_agree_with_sympy_or_brute_force(size: str, split: str) -> None:
     from sympy import latex
 
     names, verifier = _names(), MathVerifier()
-    pool = open_env(MathEnv, size=size, split="test").pool
+    pool = open_env(MathEnv, size=size, split=split).pool
     for number in range(100):
         problem = pool[number].payload
         value = eval(problem.formal, dict(names))
@@ -145,8 +192,9 @@ def test_an_unseen_tiny_problem_is_made_of_steps_that_have_been_shown() -> None:
     shown = {
         step for task in open_env(MathEnv, size="tiny", split="warmup").pool for step in _steps(task.payload.solution)
     }
-    asked_for = [_steps(task.payload.solution) for task in open_env(MathEnv, size="tiny", split="test").pool]
-    assert sum(set(steps) <= shown for steps in asked_for) >= 0.97 * len(asked_for)
+    for split, least in (("test", 0.97), ("unseen", 0.9)):
+        asked_for = [_steps(task.payload.solution) for task in open_env(MathEnv, size="tiny", split=split).pool]
+        assert sum(set(steps) <= shown for steps in asked_for) >= least * len(asked_for)
     assert len(shown) < 1_000
 
 
@@ -164,11 +212,22 @@ def _tiny_answer(question: Question) -> str:
     ages = {name: int(age) for name, age in re.findall(r"(\w+) is (\d+) years", facts)}
     rules: list[tuple[str, Callable[..., str]]] = [
         (r"In which country does (\w+) live", lambda who: lies[lives[who]]),
+        (r"In which country does the friend of (\w+) live", lambda who: lies[lives[friend[who]]]),
+        (r"Who is the friend of the author of (\w+)", lambda book: friend[wrote[book]]),
         (r"In which city does the author of (\w+) live", lambda book: lives[wrote[book]]),
         (r"In which city does the friend of (\w+) live", lambda who: lives[friend[who]]),
-        (r"Who is older , (\w+) or (\w+)", lambda one, other: max(one, other, key=ages.__getitem__)),
-        (r"Who is younger , (\w+) or (\w+)", lambda one, other: min(one, other, key=ages.__getitem__)),
-        (r"Do (\w+) and (\w+) live in", lambda one, other: "yes" if lives[one] == lives[other] else "no"),
+        (r"Who is older , (\w+) or (\w+) \?", lambda one, other: max(one, other, key=ages.__getitem__)),
+        (r"Who is younger , (\w+) or (\w+) \?", lambda one, other: min(one, other, key=ages.__getitem__)),
+        (
+            r"Who is older , the author of (\w+) or .* (\w+) \?",
+            lambda *two: max((wrote[b] for b in two), key=ages.__getitem__),
+        ),
+        (
+            r"Who is younger , the .* of (\w+) or .* (\w+) \?",
+            lambda *two: min((wrote[b] for b in two), key=ages.__getitem__),
+        ),
+        (r"Do (\w+) and (\w+) live in the same city", lambda *two: "yes" if lives[two[0]] == lives[two[1]] else "no"),
+        (r"Do (\w+) and (\w+) live in", lambda *two: "yes" if lies[lives[two[0]]] == lies[lives[two[1]]] else "no"),
     ]
     for pattern, rule in rules:
         if found := re.match(pattern, question.question):
@@ -176,8 +235,9 @@ def _tiny_answer(question: Question) -> str:
     raise AssertionError(question.question)
 
 
-def test_tiny_questions_are_answered_by_their_facts() -> None:
-    for task in open_env(QAEnv, size="tiny", split="test").pool:
+@pytest.mark.parametrize("split", ["test", "unseen"])
+def test_tiny_questions_are_answered_by_their_facts(split: str) -> None:
+    for task in open_env(QAEnv, size="tiny", split=split).pool:
         assert _tiny_answer(task.payload) == task.payload.answers[0]
 
 
@@ -221,8 +281,8 @@ class Reader:
         if found := re.match(r"In which year was (.*) (born|founded)\?", question):
             who = self.entity(found[1])
             return str(self.born[who][0]) if found[2] == "born" else self.founded[who]
-        if found := re.match(r"(?:Who|Which work) was (born|finished) (earlier|later), (.*) or (.*)\?", question):
-            dates = self.born if found[1] == "born" else self.made
+        if found := re.match(r"(?:Who|Which work|Which firm) was (\w+) (earlier|later), (.*) or (.*)\?", question):
+            dates: Any = {"born": self.born, "finished": self.made, "founded": self.founded}[found[1]]
             sides = sorted((self.entity(found[3]), self.entity(found[4])), key=dates.__getitem__)
             return sides[0] if found[2] == "earlier" else sides[1]
         if found := re.match(r"Do (.*) and (.*) work for the same firm\?", question):
@@ -234,8 +294,9 @@ class Reader:
         return "yes" if places[0] == places[1] else "no"
 
 
-def test_questions_are_answered_by_their_pages_and_balanced() -> None:
-    tasks = list(open_env(QAEnv, split="test").pool)
+@pytest.mark.parametrize("split", ["test", "unseen"])
+def test_questions_are_answered_by_their_pages_and_balanced(split: str) -> None:
+    tasks = list(open_env(QAEnv, split=split).pool)
     for task in tasks:
         assert Reader(task.payload).answer(task.payload.question) == task.payload.answers[0], task.payload
         assert set(task.payload.path) <= {fact.title for fact in task.payload.facts}
@@ -254,11 +315,12 @@ def test_names_of_the_knowledge_base_are_unique() -> None:
     assert all(base.get_teacher(base.get_pupil(one)) == one != base.get_teacher(one) for one in range(0, PEOPLE, 37))
 
 
+@pytest.mark.parametrize(("split", "count"), [("test", 300), ("unseen", 60)])
 @pytest.mark.parametrize("size", ["tiny", "default"])
-def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
+def test_solutions_of_programs_do_what_the_steps_say(size: str, split: str, count: int) -> None:
     verifier = CodeVerifier()
-    pool = open_env(CodeEnv, size=size, split="test").pool
-    for number in range(300):
+    pool = open_env(CodeEnv, size=size, split=split).pool
+    for number in range(count):
         program = pool[number].payload
         names: dict[str, Any] = {}
         exec(program.solution, names)
@@ -271,11 +333,11 @@ def test_solutions_of_programs_do_what_the_steps_say(size: str) -> None:
     verifier.close()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("split", "seed", "count"), [("test", 0, 300), ("test", 1, 300), ("unseen", 2, 60)])
 @pytest.mark.parametrize("size", ["tiny", "default"])
-def test_no_constant_and_no_shorter_program_passes(size: str, seed: int) -> None:
-    pool = open_env(CodeEnv, size=size, split="test", seed=seed).pool
-    for program in (pool[number].payload for number in range(300)):
+def test_no_constant_and_no_shorter_program_passes(size: str, split: str, seed: int, count: int) -> None:
+    pool = open_env(CodeEnv, size=size, split=split, seed=seed).pool
+    for program in (pool[number].payload for number in range(count)):
         assert len(program.tests.calls) == 10
         assert len({repr(call.expected) for call in program.tests.calls}) >= 3, program
         assert count_survivors(leave_statements_out(program.solution), program)[1] == 0, program
@@ -283,7 +345,7 @@ def test_no_constant_and_no_shorter_program_passes(size: str, seed: int) -> None
 
 def test_every_tiny_program_needs_each_of_its_operations() -> None:
     """No parameters of the tiny templates are left out, whatever the seed."""
-    for forms in TINY_PROGRAMS.values():
+    for forms in (*TINY_PROGRAMS.values(), *UNSEEN_TINY_PROGRAMS.values()):
         for form in forms:
             assert all(form.make_problem(number) is not None for number in range(form.size)), form
 

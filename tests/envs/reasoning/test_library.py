@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.envs import open_env
 from fedagentgym.envs.reasoning.generators.problems import Fact
 from fedagentgym.envs.reasoning.library import NOTHING, OwnLibrary, collect_pages, open_generated
+from fedagentgym.envs.reasoning.qa import open_loaded
 from fedagentgym.testing import check_env, check_variant
 
 QA = "fedagentgym/QA-v0"
@@ -135,6 +137,44 @@ def test_the_paragraphs_of_data_are_the_corpus() -> None:
     assert ask(env, env.pool[3], "rain") == "It rains."
     assert "number 4 lives" in ask(env, env.pool[0], "who lives in town 4")
     assert "number 17" not in ask(open_env(QA, data=ROWS, tools=["search"]), env.pool[3], "17 of the town")
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """Files as HotpotQA publishes them: of each question two paragraphs that it needs and two of another one."""
+    rows = []
+    for number in range(24):
+        pages = [
+            [title, [f"{title} {verb} {other}.", " It rains often."]]
+            for one in (number, (number + 7) % 24)
+            for title, verb, other in ((f"Ann {one}", "lives in", f"Bo {one}"), (f"Bo {one}", "is in", f"Cado {one}"))
+        ]
+        found = [[f"Ann {number}", 0], [f"Bo {number}", 0]]
+        asked = {"_id": str(number), "question": f"In which land does Ann {number} live?", "answer": f"Cado {number}"}
+        rows.append({**asked, "type": "bridge", "level": "easy", "context": pages, "supporting_facts": found})
+    (tmp_path / "hotpot_train_v1.1.json").write_text(json.dumps(rows[:16]))
+    (tmp_path / "hotpot_dev_distractor_v1.json").write_text(json.dumps(rows[16:]))
+    return tmp_path
+
+
+def test_the_paragraphs_of_published_files_are_the_corpus(published: Path) -> None:
+    files: dict[str, Any] = {"source": "hotpotqa", "data": str(published), **SEARCHING}
+    env: Any = open_env(QA, split="val", **files)
+    assert env.split_sizes() == {"train": 16, "val": 8, "test": 0, "warmup": 0, "unseen": 0}
+    for task in env.pool:
+        assert "In which land" in env.reset(options={"task": task.id})[0] and "lives in" not in env.reset()[0]
+        episode = play(env, task)
+        assert episode.view.success and episode.turn == 3
+    assert ask(env, env.pool[0], "Ann 3") == "Ann 3 lives in Bo 3. It rains often."
+    assert open_loaded(env.load_pool("all")) is open_loaded(open_env(QA, split="train", **files).load_pool("all"))
+    with pytest.raises(FedAgentGymError, match="only generated tasks know their templates"):
+        open_env(QA, split="unseen", **files)
+    clients = fedagentgym.federate(
+        QA, clients=2, variant={"kind": "corpus_split", "share": 0.5, "by": "random"}, env=files
+    )
+    envs = [client.open_env() for client in clients]
+    known = [tuple(f"Ann {n} lives" in ask(env, env.pool[0], f"Ann {n}") for n in range(24)) for env in envs]
+    assert known[0] != known[1] and all(0 < sum(held) < 24 for held in known)
 
 
 def test_a_folder_of_texts_is_the_corpus(texts: Path) -> None:

@@ -102,7 +102,7 @@ def test_splits_hardness_and_fields_are_read(tmp_path: Path) -> None:
         )
     ]
     env = open_env(MATH, data=rows)
-    assert env.split_sizes() == {"train": 2, "val": 1, "test": 1, "warmup": 0}
+    assert env.split_sizes() == {"train": 2, "val": 1, "test": 1, "warmup": 0, "unseen": 0}
     assert [task.hardness for task in open_env(MATH, data=rows, split="all").pool] == [0.5, 1 / 3, 0.25, None]
     assert set(env.pool.columns) == {"user"} and env.pool.get_field("user") == ["u0", "u1"]
     assert open_env(MATH, data=rows, columns={"split": None}).split_sizes()["train"] == 4

@@ -155,7 +155,7 @@ def test_files_are_packed_or_not_lists_or_lines_or_tables(tmp_path: Path) -> Non
     (tmp_path / "a" / "train.json").write_text(json.dumps([row, row]))
     (tmp_path / "a" / "test.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
     env = open_env(MathEnv, source="gsm8k", data=tmp_path / "a")
-    assert env.split_sizes() == {"train": 2, "val": 0, "test": 1, "warmup": 0}
+    assert env.split_sizes() == {"train": 2, "val": 0, "test": 1, "warmup": 0, "unseen": 0}
     assert env.pool.ids == ["math/train/00000", "math/train/00001"]
     assert set(env.pool.source["files"]) == {"train.json", "test.jsonl.gz"}
     with pytest.raises(DataError, match="'val' is empty"):
@@ -176,6 +176,7 @@ def test_a_folder_of_one_problem_per_file(tmp_path: Path) -> None:
         "val": 0,
         "test": 1,
         "warmup": 0,
+        "unseen": 0,
     }
     assert infer_split(Path("gsm8k/dev-00000-of-1.parquet")) == "val"
     assert infer_split(Path("latest.jsonl")) is None
@@ -185,7 +186,7 @@ def test_training_tasks_can_be_held_out(tmp_path: Path) -> None:
     rows = [{**ROWS["gsm8k"][0], "question": f"{number} ?"} for number in range(20)]
     data = write(tmp_path, "train.jsonl", *rows)
     env = open_env(MathEnv, source="gsm8k", data=data, holdout=4)
-    assert env.split_sizes() == {"train": 12, "val": 4, "test": 4, "warmup": 0}
+    assert env.split_sizes() == {"train": 12, "val": 4, "test": 4, "warmup": 0, "unseen": 0}
     parts = [
         {task.payload.problem for task in open_env(MathEnv, source="gsm8k", data=data, holdout=4, split=split).pool}
         for split in ("train", "val", "test")

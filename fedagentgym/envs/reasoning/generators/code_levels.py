@@ -302,6 +302,50 @@ COUNTING_STEPS = _make_steps(
 )
 
 
+NEW_STEPS = {
+    "n": _make_steps(
+        ("subtract it from {k}", "n = {k} - n", lambda n, k: k + -n, range(5, 60)),
+        ("replace it by its distance from {k}", "n = abs(n - {k})", lambda n, k: max(n, k) - min(n, k), range(1, 40)),
+        ("add its square", "n = n + n * n", lambda n: n * (n + 1)),
+    ),
+    "xs": _make_steps(
+        (
+            "subtract every number from {k}",
+            "xs = [{k} - x for x in xs]",
+            lambda xs, k: [k + -x for x in xs],
+            range(5, 60),
+        ),
+        (
+            "keep only the numbers below {k}",
+            "xs = [x for x in xs if x < {k}]",
+            lambda xs, k: list(filter(k.__gt__, xs)),
+            range(8, 40),
+        ),
+        (
+            "put the last number in front",
+            "xs = xs[-1:] + xs[:-1]",
+            lambda xs: [xs[at - 1] for at in range(len(xs))],
+        ),
+        (
+            "replace every number by its distance from {k}",
+            "xs = [abs(x - {k}) for x in xs]",
+            lambda xs, k: [max(x, k) - min(x, k) for x in xs],
+            range(1, 30),
+        ),
+    ),
+    "s": _make_steps(
+        ("keep only the last {k} characters", "s = s[-{k}:]", lambda s, k: "".join(list(s)[-k:]), range(3, 9)),
+        (
+            "write '{k}' between all characters",
+            's = "{k}".join(s)',
+            lambda s, k: "".join(k * (at > 0) + c for at, c in enumerate(s)),
+            WRITTEN,
+        ),
+        ("append the reversed text", "s = s + s[::-1]", lambda s: s + "".join(reversed(s))),
+    ),
+}
+"""Steps that the split `unseen` alone has, one of them in each of its specifications."""
+
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
@@ -354,17 +398,20 @@ def _make_pipeline(name: str, draw: Callable[[Stream], Any], ends: bool, *steps:
 
 
 def _make_pipeline_levels(
-    name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = ()
+    name: str, draw: Callable[[Stream], Any], steps: Sequence[Step], last: Sequence[Step] = (), unseen: bool = False
 ) -> tuple[tuple[Form[Program], ...], ...]:
+    """A form for each level, which has a step more than the one before; with `unseen` the first one is a new step."""
     make = partial(_make_pipeline, name, draw, bool(last))
     usual = [step for step in steps if step.usual]
     ends = (last,) if last else ()
     stages = [[steps if level == 1 else usual] * (level + 1) for level in range(1, 6)]
+    if unseen:
+        stages = [[[step for step in NEW_STEPS[name] if step.usual], *usual_ones] for _, *usual_ones in stages]
     return tuple((Form((*taken, *ends), make, SPARE),) for taken in stages)
 
 
-def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program | None:
-    """Terms of a sequence with a rule; later levels have more of the rule."""
+def _recurrence(summed: bool, a: int, b: int, p: int, q: int, c: int, m: int) -> Program | None:
+    """Terms of a sequence with a rule, or their sums; later levels have more of the rule."""
     rule = f"{p} times the one before" if p > 1 else "the one before"
     if q:
         rule += f" plus {q} times the one before that" if q > 1 else " plus the one before that"
@@ -372,19 +419,24 @@ def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program | Non
     rule += f", all taken as the remainder by {m}" if m else ""
     start = f"{a} and {b}" if q else f"{a}"
     asked = f"A sequence starts with {start}; every further number is {rule}. "
-    asked += "Write a function f(n) that returns number n (n >= 1)."
+    wanted = "the sum of the first n numbers" if summed else "number n"
+    asked += f"Write a function f(n) that returns {wanted} (n >= 1)."
     step = (f"{p} * y" if p > 1 else "y") + (f" + {q} * x" if q > 1 else " + x" if q else "") + (f" + {c}" if c else "")
     step = f"({step}) % {m}" if m else step
     begin, turn, end = ("x, y = {a}, {b}", "x, y = y, ", "x") if q else ("y = {a}", "y = ", "y")
     solution = f"def f(n):\n    {begin.format(a=a, b=b)}\n"
-    solution += f"    for _ in range(n - 1):\n        {turn}{step}\n    return {end}\n"
+    if summed:
+        solution += f"    total = {end}\n    for _ in range(n - 1):\n        {turn}{step}\n"
+        solution += f"        total = total + {end}\n    return total\n"
+    else:
+        solution += f"    for _ in range(n - 1):\n        {turn}{step}\n    return {end}\n"
 
     def find_terms(p: int, q: int, c: int, m: int, n: int) -> list[int]:
         terms = [a, b] if b else [a]
         while len(terms) < n:
             value = p * terms[-1] + (q * terms[-2] if q else 0) + c
             terms.append(value % m if m else value)
-        return terms[:n]
+        return _cumulative_sums(terms[:n]) if summed else terms[:n]
 
     def find_last(parts: tuple[int, int, int, int], trace: Sequence[int]) -> int:
         return find_terms(*parts, len(trace))[-1]
@@ -395,28 +447,42 @@ def _recurrence(a: int, b: int, p: int, q: int, c: int, m: int) -> Program | Non
 
 
 NONE = (0,)
-SEQUENCES: tuple[tuple[Form[Program], ...], ...] = tuple(
-    (Form(ranges, _recurrence, SPARE),)
-    for ranges in (
-        (range(1, 200), NONE, (1,), NONE, range(2, 200), NONE),
-        (range(1, 100), NONE, range(2, 6), NONE, range(1, 100), NONE),
-        (range(1, 20), NONE, range(2, 12), NONE, range(1, 20), range(50, 100)),
-        (range(1, 12), range(1, 12), range(1, 5), range(1, 5), NONE, range(50, 100)),
-        (range(1, 10), range(1, 10), range(1, 5), range(1, 5), range(1, 10), range(50, 100)),
-    )
+RULES: tuple[tuple[Sequence[int], ...], ...] = (
+    (range(1, 200), NONE, (1,), NONE, range(2, 200), NONE),
+    (range(1, 100), NONE, range(2, 6), NONE, range(1, 100), NONE),
+    (range(1, 20), NONE, range(2, 12), NONE, range(1, 20), range(50, 100)),
+    (range(1, 12), range(1, 12), range(1, 5), range(1, 5), NONE, range(50, 100)),
+    (range(1, 10), range(1, 10), range(1, 5), range(1, 5), range(1, 10), range(50, 100)),
 )
-LEVEL_PROGRAMS: dict[str, tuple[tuple[Form[Program], ...], ...]] = {
-    "numbers": _make_pipeline_levels("n", draw_number, NUMBER_STEPS),
-    "lists": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS),
-    "aggregates": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, REDUCING_STEPS),
-    "texts": _make_pipeline_levels("s", draw_text, TEXT_STEPS),
-    "counting": _make_pipeline_levels("s", draw_text, TEXT_STEPS, COUNTING_STEPS),
-    "sequences": SEQUENCES,
-}
+
+
+def _make_families(unseen: bool) -> dict[str, tuple[tuple[Form[Program], ...], ...]]:
+    """The forms of each family at each level: those that are trained on, or those of the split `unseen`."""
+    return {
+        "numbers": _make_pipeline_levels("n", draw_number, NUMBER_STEPS, unseen=unseen),
+        "lists": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, unseen=unseen),
+        "aggregates": _make_pipeline_levels("xs", draw_number_list, LIST_STEPS, REDUCING_STEPS, unseen),
+        "texts": _make_pipeline_levels("s", draw_text, TEXT_STEPS, unseen=unseen),
+        "counting": _make_pipeline_levels("s", draw_text, TEXT_STEPS, COUNTING_STEPS, unseen),
+        "sequences": tuple((Form(ranges, partial(_recurrence, unseen), SPARE),) for ranges in RULES),
+    }
+
+
+LEVEL_PROGRAMS, UNSEEN_PROGRAMS = _make_families(unseen=False), _make_families(unseen=True)
 CODE_WORDS = split_words(
-    " ".join(step.said for step in (*NUMBER_STEPS, *LIST_STEPS, *REDUCING_STEPS, *TEXT_STEPS, *COUNTING_STEPS))
+    " ".join(
+        step.said
+        for step in (
+            *NUMBER_STEPS,
+            *LIST_STEPS,
+            *REDUCING_STEPS,
+            *TEXT_STEPS,
+            *COUNTING_STEPS,
+            *(step for steps in NEW_STEPS.values() for step in steps),
+        )
+    )
     + """ Write a function f for whole number n list of numbers xs text s return the result Examples True False is in I do
     steps one after other A sequence starts with and every further times before plus that all taken as remainder by returns def
     for range len if else not max min sum sorted abs dict fromkeys set count upper lower swapcase replace join isupper reverse
-    default ord _ == != <= >= // ** x y c i"""
+    default ord _ == != <= >= // ** x y c i total"""
 )

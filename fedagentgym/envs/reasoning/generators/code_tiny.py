@@ -99,6 +99,10 @@ def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, 
     return Program(asked, Checks("f", calls), f"def f ( {name} ) : return {solution}", f"return {solution} .")
 
 
+def _repeat_capitals(s: str, k: int, m: int) -> str:
+    return "".join(s[:k].upper() for _ in range(m))
+
+
 TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
     "arithmetic": _make_templates(
         "x",
@@ -181,6 +185,63 @@ TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
         ),
     ),
 }
+UNSEEN_TINY_PROGRAMS: dict[str, tuple[Form[Program], ...]] = {
+    "arithmetic": _make_templates(
+        "x",
+        ("the remainder of x by {k} , times {m}", "x % {k} * {m}", lambda x, k, m: m * (x % k), range(3, 24), FIRST),
+        ("the larger of x and {k} , times {m}", "max ( x , {k} ) * {m}", lambda x, k, m: max(x, k) * m, FIRST, FIRST),
+        ("the smaller of x and {k} , minus {m}", "min ( x , {k} ) - {m}", lambda x, k, m: min(x, k) - m),
+    ),
+    "conditions": _make_templates(
+        "x",
+        ("x plus {k} if x is below {m} , else x", "x + {k} if x < {m} else x", lambda x, k, m: x + k * (x < m)),
+        ("x times {k} if x is above {m} , else x", "x * {k} if x > {m} else x", lambda x, k, m: [x, x * k][x > m]),
+        ("x if x is above {m} , else {k}", "x if x > {m} else {k}", lambda x, k, m: x if x > m else k),
+    ),
+    "lists": _make_templates(
+        "xs",
+        (
+            "the largest of xs plus {k} , all times {m}",
+            "( max ( xs ) + {k} ) * {m}",
+            lambda xs, k, m: (max(xs) + k) * m,
+            FIRST,
+            FIRST,
+        ),
+        (
+            "the sum of xs minus {k} , all times {m}",
+            "( sum ( xs ) - {k} ) * {m}",
+            lambda xs, k, m: (sum(xs) - k) * m,
+            FIRST,
+            FIRST,
+        ),
+        (
+            "those of xs below {k} , times {m}",
+            "[ x * {m} for x in xs if x < {k} ]",
+            lambda xs, k, m: [m * x for x in xs if not x >= k],
+            range(4, 18),
+            FIRST,
+        ),
+    ),
+    "strings": _make_templates(
+        "s",
+        (
+            "the first {k} letters of s in capitals , {m} times",
+            "s [ : {k} ] . upper ( ) * {m}",
+            _repeat_capitals,
+            FEW,
+            FEW,
+        ),
+        ("the length of s times {k} minus {m}", "len ( s ) * {k} - {m}", lambda s, k, m: len(s) * k - m),
+        (
+            "s backwards without its first {k} letters , {m} times",
+            "s [ : : - 1 ] [ {k} : ] * {m}",
+            lambda s, k, m: "".join(reversed(s))[k:] * m,
+            FEW,
+            FEW,
+        ),
+    ),
+}
+"""Templates that the split `unseen` alone has, of the same words."""
 TINY_CODE_WORDS = split_words(
     """Write f x xs s c that returns times plus minus all the remainder of by larger and smaller is above below if else
     sum largest smallest length first each those how many are letters without its to in then capitals backwards letter like

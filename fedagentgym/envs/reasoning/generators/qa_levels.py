@@ -97,9 +97,12 @@ def _comparison(base: KnowledgeBase, level: int, path: str, first: bool, one: in
     sides = [_follow(base, path, side) for side in (one, other)]
     support = [page for side in sides for page in (*side.pages, base.write_page(side.kind, side.at))]
     kind = sides[0].kind
-    dates = [base.get_date(kind, side.at) for side in sides]
+    if kind == "firm":
+        dates = [(base.get_founding_year(side.at), 0) for side in sides]
+    else:
+        dates = [base.get_date(kind, side.at) for side in sides]
     names = [base.get_name(kind, side.at) for side in sides]
-    asked = "Which work was finished" if kind == "work" else "Who was born"
+    asked = {"work": "Which work was finished", "firm": "Which firm was founded"}.get(kind, "Who was born")
     text = f"{asked} {'earlier' if first else 'later'}, {sides[0].phrase} or {sides[1].phrase}?"
     return _make_question(base, level, text, names[0] if (dates[0] < dates[1]) == first else names[1], support)
 
@@ -130,6 +133,19 @@ def _agreement(base: KnowledgeBase, level: int, path: str, place: str, one: int,
     return _make_question(base, level, text, "yes" if same else "no", support)
 
 
+Paths = tuple[tuple[str, ...], ...]
+Asked = tuple[tuple[tuple[str, str], ...], ...]
+
+
+class Templates(NamedTuple):
+    """The paths, and for bridges and agreements what is asked of their ends, of every level."""
+
+    compositional: Paths
+    bridge: Asked
+    comparison: Paths
+    agreement: Asked
+
+
 COMPOSITIONAL = (
     ("work author birthplace", "person teacher birthplace"),
     ("work author employer", "person birthplace country"),
@@ -144,17 +160,39 @@ BRIDGE = (
     (("work author employer", "founded"), ("person employer founder", "born")),
     (("work author employer founder", "profession"), ("work author teacher teacher", "born")),
 )
-COMPARISON = ("person", "work", "work author", "person teacher", "work author teacher")
+COMPARISON = (("person",), ("work",), ("work author",), ("person teacher",), ("work author teacher",))
 AGREEMENT = (
-    ("person", "city"),
-    ("person", "firm"),
-    ("person", "country"),
-    ("person teacher", "city"),
-    ("person teacher", "country"),
+    (("person", "city"),),
+    (("person", "firm"),),
+    (("person", "country"),),
+    (("person teacher", "city"),),
+    (("person teacher", "country"),),
 )
+TEMPLATES = Templates(COMPOSITIONAL, BRIDGE, COMPARISON, AGREEMENT)
+UNSEEN_TEMPLATES = Templates(
+    (
+        ("firm founder birthplace", "person employer founder"),
+        ("firm founder teacher", "person employer seat"),
+        ("firm founder teacher birthplace", "person employer seat country"),
+        ("firm founder birthplace country", "person teacher teacher birthplace"),
+        ("firm founder teacher birthplace country", "work author teacher teacher birthplace"),
+    ),
+    (
+        (("firm founder", "profession"), ("person employer", "founded")),
+        (("firm founder", "born"),),
+        (("firm founder teacher", "profession"), ("person employer founder", "profession")),
+        (("firm founder teacher", "born"), ("person teacher employer", "founded")),
+        (("person teacher employer founder", "profession"), ("firm founder teacher teacher", "born")),
+    ),
+    (("firm",), ("firm",), ("firm founder",), ("firm founder teacher",), ("person teacher teacher",)),
+    ((), (), (), (("person teacher", "firm"),), (("person teacher", "firm"),)),
+)
+"""Templates that the split `unseen` alone has: other paths through the same pages, of as many hops."""
 
 
-def make_question_templates(seed: int) -> dict[str, tuple[tuple[Form[Question], ...], ...]]:
+def make_question_templates(
+    seed: int, templates: Templates = TEMPLATES
+) -> dict[str, tuple[tuple[Form[Question], ...], ...]]:
     """The forms of each type at each level."""
     base = get_knowledge_base(seed)
 
@@ -163,24 +201,30 @@ def make_question_templates(seed: int) -> dict[str, tuple[tuple[Form[Question], 
     ) -> Form[Question]:
         return Form((range(COUNTS[path.split(maxsplit=1)[0]]), *vary), partial(ask, base, level, path, *rest))
 
-    pairs = (range(1, 1_000),)
+    def list_gaps(path: str) -> tuple[range]:
+        return (range(1, min(1_000, COUNTS[path.split(maxsplit=1)[0]])),)
+
     choices = ((True, False), range(PER_CITY - 1))
     return {
         "compositional": tuple(
             tuple(make_form(_compositional, level, path) for path in paths)
-            for level, paths in enumerate(COMPOSITIONAL, start=1)
+            for level, paths in enumerate(templates.compositional, start=1)
         ),
         "bridge": tuple(
             tuple(make_form(_bridge, level, path, ask) for path, ask in asked)
-            for level, asked in enumerate(BRIDGE, start=1)
+            for level, asked in enumerate(templates.bridge, start=1)
         ),
         "comparison": tuple(
-            tuple(make_form(_comparison, level, path, first, vary=pairs) for first in (True, False))
-            for level, path in enumerate(COMPARISON, start=1)
+            tuple(
+                make_form(_comparison, level, path, first, vary=list_gaps(path))
+                for path in paths
+                for first in (True, False)
+            )
+            for level, paths in enumerate(templates.comparison, start=1)
         ),
         "agreement": tuple(
-            (make_form(_agreement, level, path, place, vary=choices),)
-            for level, (path, place) in enumerate(AGREEMENT, start=1)
+            tuple(make_form(_agreement, level, path, place, vary=choices) for path, place in asked)
+            for level, asked in enumerate(templates.agreement, start=1)
         ),
     }
 

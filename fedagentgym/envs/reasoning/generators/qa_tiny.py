@@ -88,6 +88,49 @@ TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
     ),
     "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, (True, False), range(10)), _same_city),),
 }
+# ---- templates of the split `unseen` alone: the same facts, asked otherwise -----------------------------------------
+
+
+def _friend_country(people: Pair, cities: Pair, lands: Pair) -> Question:
+    friend = Fact(people[0], f"{people[0]} is a friend of {people[1]} .")
+    homes = [_make_home_fact(person, city) for person, city in zip(people, cities, strict=True)]
+    places = [_make_location_fact(city, land) for city, land in zip(cities, lands, strict=True)]
+    text = f"In which country does the friend of {people[0]} live ?"
+    return _make_question(text, lands[1], [friend, *homes, *places], [friend, homes[1], places[1]])
+
+
+def _author_friend(people: Pair, books: Pair, third: int, fourth: int) -> Question:
+    others = [person for person in PEOPLE if person not in people]
+    friends = [others[third], others[(third + 1 + fourth) % len(others)]]
+    wrote = [Fact(book, f"{book} was written by {person} .") for person, book in zip(people, books, strict=True)]
+    known = [Fact(one, f"{one} is a friend of {other} .") for one, other in zip(people, friends, strict=True)]
+    text = f"Who is the friend of the author of {books[0]} ?"
+    return _make_question(text, friends[0], [*wrote, *known], [wrote[0], known[0]])
+
+
+def _compare_authors(people: Pair, books: Pair, ages: tuple[int, int], word: str) -> Question:
+    wrote = [Fact(book, f"{book} was written by {person} .") for person, book in zip(people, books, strict=True)]
+    facts = [Fact(person, f"{person} is {age} years old .") for person, age in zip(people, ages, strict=True)]
+    answer = people[0] if (ages[0] > ages[1]) == (word == "older") else people[1]
+    text = f"Who is {word} , the author of {books[0]} or the author of {books[1]} ?"
+    return _make_question(text, answer, [*wrote, *facts], [*wrote, *facts])
+
+
+def _same_country(people: Pair, cities: Pair, lands: Pair, same: bool) -> Question:
+    homes = [_make_home_fact(person, city) for person, city in zip(people, cities, strict=True)]
+    found = (lands[0], lands[0] if same else lands[1])
+    places = [_make_location_fact(city, land) for city, land in zip(cities, found, strict=True)]
+    text = f"Do {people[0]} and {people[1]} live in the same country ?"
+    support = [homes[0], places[0], homes[1], places[1]]
+    return _make_question(text, "yes" if same else "no", [*homes, *places], support)
+
+
+UNSEEN_TINY_QUESTIONS: dict[str, tuple[Form[Question], ...]] = {
+    "compositional": (Form((ORDERED_PEOPLE, ORDERED_CITIES, ORDERED_LANDS), _friend_country),),
+    "bridge": (Form((ORDERED_PEOPLE, ORDERED_BOOKS, range(10), range(9)), _author_friend),),
+    "comparison": (Form((ORDERED_PEOPLE, ORDERED_BOOKS, ORDERED_AGES, ("older", "younger")), _compare_authors),),
+    "agreement": (Form((ORDERED_PEOPLE, ORDERED_CITIES, ORDERED_LANDS, (True, False)), _same_country),),
+}
 TINY_QA_WORDS = split_words(
     f"""{" ".join(PEOPLE + CITIES + LANDS + BOOKS)} lives live in is a friend of was written by years old In which country city
     does the author Who older younger or Do and same yes no 0 1 2 3 4 5 6 7 8 9 . , ?"""
