@@ -131,6 +131,8 @@ class RunPlan(WorkPlan):
 def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
     agent = plan_agent(config.agent, config.env, config.warm_start, device_bytes)
+    if config.learning.sends_head:
+        agent = replace(agent, trainable=agent.trainable + agent.shape.hidden + 1)
     work = plan_work(config)
     if work is None:
         raise OptionError(
