@@ -459,7 +459,7 @@ class AveragingSteps(BaseAlgorithm[L]):
 
     def make_moment_forms(self) -> dict[str, ArrayForm]:
         """Return the forms of AdamW's moments, and of a value head that is the client's own."""
-        own = self.runtime.own_head
+        own = self.runtime.own_head if self.learning.keeps_head else {}
         shapes = {name: array.shape for name, array in {**self.runtime.initial_weights, **own}.items()}
         moments = {
             f"{moment}/{name}": ArrayForm("float32", shape, optional=True)

@@ -38,6 +38,7 @@ class Work:
         answers_down: Episodes within the server's messages.
         answers_up: Episodes within the clients' messages.
         tasks_down: Tasks without answers in the server's messages.
+        scores_down: Single numbers within the server's messages.
         scores_up: Single numbers within the clients' messages.
         bits_up: Yes-or-no answers in the clients' messages.
     """
@@ -51,6 +52,7 @@ class Work:
     answers_down: int = 0
     answers_up: int = 0
     tasks_down: int = 0
+    scores_down: int = 0
     scores_up: int = 0
     bits_up: int = 0
 

@@ -181,7 +181,9 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             )
         self._expert_learning = settings.resolve_expert_learning(learning)
         if self._expert_learning.advantage.uses_values:
-            raise OptionError("fedgrpo's experts have no value head: leave advantage: gae out of algorithm.expert_learning")
+            raise OptionError(
+                "fedgrpo's experts have no value head: leave advantage: gae out of algorithm.expert_learning"
+            )
         self._further: dict[str, float] = {}
         if settings.expert_steps:
             return

@@ -174,9 +174,9 @@ class Runtime:
     @cached_property
     def own_head(self) -> Weights:
         """The value head that every client has for itself, as it begins; empty if there is none, or one for all."""
-        policy = get_trainable_policy(self.agent)
-        if self.learning.sends_head or not self.learning.advantage.uses_values:
+        if not self.learning.keeps_head:
             return {}
+        policy = get_trainable_policy(self.agent)
         policy.add_value_head()
         return {name: array for name, array in policy.get_weights().items() if name.startswith(VALUE_HEAD)}
 

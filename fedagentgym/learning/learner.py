@@ -448,8 +448,8 @@ class PolicyUpdate:
         if isinstance(settings.advantage, GAE):
             forward.check_hidden_states(policy.model)
             policy.add_value_head()
-        owned = isinstance(settings.advantage, GAE) and settings.advantage.head == "own"
-        self.own = frozenset(name for name in policy.parameters() if owned and name.startswith(VALUE_HEAD))
+        names = policy.parameters() if settings.keeps_head else ()
+        self.own = frozenset(name for name in names if name.startswith(VALUE_HEAD))
         self.load(*(start or (None, {}, {})))
 
     @property
