@@ -37,6 +37,8 @@ BENCHMARKS = Registry(
         "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
         "fixed-replies": "benchmarks.audit:run_fixed_replies",
+        "evolution-strategies": "benchmarks.evolution:run",
+        "learning-ppo": "benchmarks.learning:run_ppo",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",

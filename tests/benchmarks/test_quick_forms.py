@@ -48,6 +48,8 @@ LONG = {
 """The quick forms of measurements whose numbers are checked; with the reason, those that take above ten seconds."""
 OTHERS = {
     "cells-again": "plays a run of every committed suite",
+    "evolution-strategies": "trains",
+    "learning-ppo": "pretrains and trains",
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",
