@@ -64,7 +64,7 @@ def compute_logprobs(
         scores = score_choices(head, hidden, index, rows, vocabulary, temperature, entropy)
     if value is None:
         return scores
-    chosen = np.concatenate([np.isin(row.own, find_choices(row)) for row in rows])
+    chosen = np.concatenate([mark_choices(row) for row in rows])
     found = value(hidden.float())[torch.from_numpy(index).to(device)] if len(index) else hidden.new_zeros(0)
     at = torch.from_numpy(np.flatnonzero(chosen)).to(device)
     return scores._replace(values=torch.zeros(len(chosen), device=device).index_copy(0, at, found))
@@ -286,7 +286,12 @@ class TokenLogprobs(NamedTuple):
 
 def find_choices(row: ScoredRow) -> NDArray[np.int64]:
     """The places of a row's own tokens that were chosen from more than one."""
-    return row.own[row.allowed_counts != 1] if len(row.allowed_counts) else row.own
+    return row.own[mark_choices(row)]
+
+
+def mark_choices(row: ScoredRow) -> NDArray[np.bool_]:
+    """Which of a row's own tokens were chosen from more than one."""
+    return row.allowed_counts != 1 if len(row.allowed_counts) else np.ones(len(row.own), dtype=np.bool_)
 
 
 def score_choices(

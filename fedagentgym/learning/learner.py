@@ -62,7 +62,7 @@ from fedagentgym.learning.advantages import (
     objective_values,
     spread_advantages,
 )
-from fedagentgym.learning.forward import Value, find_choices
+from fedagentgym.learning.forward import Value, find_choices, mark_choices
 from fedagentgym.learning.losses import Tokens, clip_value_loss
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.minibatches import split_minibatches, token_losses, weigh_rows
@@ -629,21 +629,19 @@ class PolicyUpdate:
     def _make_value(self) -> Value:
         """The value head as a function of hidden states, which pass on a share of its gradient."""
         assert isinstance(self.settings.advantage, GAE)
-        head = {
-            name.removeprefix(VALUE_HEAD): part for name, part in self.policy.parameters().items() if VALUE_HEAD in name
-        }
-        share = self.settings.advantage.vf_coef
+        parameters, share = self.policy.parameters(), self.settings.advantage.vf_coef
+        weight, bias = parameters[f"{VALUE_HEAD}weight"], parameters[f"{VALUE_HEAD}bias"]
 
         def value(hidden: torch.Tensor) -> torch.Tensor:
             passed = hidden.detach().lerp(hidden, share) if share else hidden.detach()
-            return torch.nn.functional.linear(passed, head["weight"], head["bias"]).squeeze(1)
+            return torch.nn.functional.linear(passed, weight, bias).squeeze(1)
 
         return value
 
     def _compute_value_loss(self, rows: Sequence[Row], values: torch.Tensor, meter: _RunningMeans) -> torch.Tensor:
         """The sum of the clipped losses of the values of these rows' choices."""
         assert isinstance(self.settings.advantage, GAE)
-        at = self._to_tensor(np.concatenate([np.isin(row.own, find_choices(row)) for row in rows])) > 0
+        at = self._to_tensor(np.concatenate([mark_choices(row) for row in rows])) > 0
         old, target = (
             self._to_tensor(np.concatenate([getattr(row, name) for row in rows]))[at] for name in ("values", "returns")
         )

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedagentgym.learning.advantages import GAE, compute_turn_values
-from fedagentgym.learning.forward import find_choices
+from fedagentgym.learning.forward import mark_choices
 from fedagentgym.learning.trajectory import Group, PerTurn, Row, Trajectory, map_tokens_to_turns
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ def add_advantages(
         returns: For each group what its turns earned, and the penalties of single turns, if kept separate.
         estimator: The settings.
     """
-    chosen = [np.isin(row.own, find_choices(row)) for row in rows]
+    chosen = [mark_choices(row) for row in rows]
     filled = [(np.zeros(len(row.own)), np.zeros(len(row.own))) for row in rows]
     first = 0
     for group, (rewards, penalties) in zip(groups, returns, strict=True):
@@ -113,8 +113,9 @@ def _whiten(advantages: Sequence[Floats], chosen: Sequence[NDArray[np.bool_]]) -
 
 def explain(rows: Sequence[Row]) -> float | None:
     """The share of the targets' variance that the values explained; None if they do not vary."""
-    pairs = [(row.returns[at], row.values[at]) for row in rows for at in [np.isin(row.own, find_choices(row))]]
-    targets = np.concatenate([one for one, _ in pairs] or [np.zeros(0)])
-    values = np.concatenate([one for _, one in pairs] or [np.zeros(0)])
+    targets, values = (
+        np.concatenate([np.zeros(0), *(getattr(row, name)[mark_choices(row)] for row in rows)])
+        for name in ("returns", "values")
+    )
     spread = float(targets.var()) if len(targets) else 0.0
     return 1.0 - float((targets - values).var()) / spread if spread > 0 else None

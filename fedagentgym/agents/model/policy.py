@@ -93,7 +93,7 @@ class TorchPolicy(SharedModel):
         self.model = model if adapter is None else add_adapter(model, adapter, seed)
         self.model.eval()
         self.device: torch.device = next(self.model.parameters()).device
-        self._value_head: torch.nn.Linear | None = None
+        self._value_head: dict[str, torch.nn.Parameter] = {}
         self._merge = Merge(self.model)
         self._spare: KVCache | None = None
         self._loaded: dict[str, torch.Tensor] = {}
@@ -146,21 +146,21 @@ class TorchPolicy(SharedModel):
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the trainable parameters by name, always in the same order; those of a value head are the last."""
-        own = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
-        if self._value_head is not None:
-            own |= {f"{VALUE_HEAD}{name}": weight for name, weight in self._value_head.named_parameters()}
-        return own
+        return {
+            **{name: weight for name, weight in self.model.named_parameters() if weight.requires_grad},
+            **self._value_head,
+        }
 
     def add_value_head(self) -> None:
         """Add a value head, whose parameters are trained and sent like all others; nothing if there is one.
 
         It is zero at first, and neither plays nor is saved.
         """
-        if self._value_head is None:
+        if not self._value_head:
             width = int(self.model.config.get_text_config().hidden_size)
-            self._value_head = torch.nn.Linear(width, 1, device=self.device)
-            for parameter in self._value_head.parameters():
-                torch.nn.init.zeros_(parameter)
+            shapes = {f"{VALUE_HEAD}weight": (1, width), f"{VALUE_HEAD}bias": (1,)}
+            zeros = {name: torch.zeros(shape, device=self.device) for name, shape in shapes.items()}
+            self._value_head = {name: torch.nn.Parameter(value) for name, value in zeros.items()}
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return copies of the trainable parameters as arrays; bfloat16 becomes float32, which is exact."""
