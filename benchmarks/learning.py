@@ -50,9 +50,9 @@ def run_webshop(quick: bool) -> list[Measurement]:
 
 PPO: Mapping[str, Mapping[str, Any]] = {
     "tiny-guess": {
-        "steps": 80,
+        "steps": 60,
         "learning": {"tasks_per_step": 64, "learning_rate": 1e-3},
-        "evaluation": {"every": 20},
+        "evaluation": {"every": 30, "repeats": 4},
     },
     "tiny-alfworld": {"learning": {"tasks_per_step": 128}},
 }
