@@ -104,11 +104,12 @@ class Rows(NamedTuple):
 
     def skip(self, count: int) -> Rows:
         """The rows after the first ones."""
-        return Rows(*(part[count:] for part in self))
+        return Rows.read({name: part[count:] for name, part in self._asdict().items()})
 
     def add(self, other: Rows) -> Rows:
         """These rows, and then others."""
-        return Rows(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+        ours, theirs = self._asdict(), other._asdict()
+        return Rows.read({name: np.concatenate([ours[name], theirs[name]]) for name in ours})
 
 
 class EvolutionStrategies(BaseAlgorithm[ESSettings]):
@@ -249,7 +250,8 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
         wide = scores.astype(np.float64)
         if wide.max() == wide.min():
             return np.zeros_like(wide)
-        return (wide - wide.mean()) / (wide.std() if self.settings.scores == "standardised" else 1.0)
+        spread = wide.std() if self.settings.scores == "standardised" else 1.0
+        return np.asarray((wide - wide.mean()) / spread, dtype=np.float64)
 
     # ---- client -----------------------------------------------------------------------------------------------------
 
