@@ -94,6 +94,7 @@ from fedagentgym.learning.weights import (
     Tensors,
     get_moments,
     list_groups,
+    list_rates,
     load_moments,
     make_optimizer,
     to_parameter_tensors,
@@ -517,8 +518,8 @@ class PolicyUpdate:
         settings = self.settings
         self._prepare()
         map_large_tensors(self.policy.model, self.policy.device)
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate
+        for group, own in zip(self._optimizer.param_groups, list_rates(settings), strict=True):
+            group["lr"] = own * rate
         # References do not move during the step, so they are scored once, with their weights in the model.
         references: list[tuple[Penalty, list[torch.Tensor]]] = []
         for penalty in self._penalties:

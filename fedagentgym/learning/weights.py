@@ -191,16 +191,21 @@ class AdamW:
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:
     """The configured optimizer, fresh: no moments yet. A value head is a group of its own, with its own rate."""
     values, head = list_groups(parameters)
-    groups: list[dict[str, Any]] = [{"params": values, "lr": settings.learning_rate}]
-    if isinstance(settings.advantage, GAE):
-        groups.append({"params": head, "lr": settings.advantage.learning_rate})
-    for group in groups:
-        group["initial_lr"] = group["lr"]
+    rates = list_rates(settings)
+    groups: list[dict[str, Any]] = [
+        {"params": part, "lr": rate} for part, rate in zip((values, head), rates, strict=False)
+    ]
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, weight_decay=settings.weight_decay)
     if all(value.device.type == "cpu" and not is_sharded(value) for value in values):
         return AdamW(groups, settings.betas, settings.weight_decay)
     return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay)
+
+
+def list_rates(settings: LearningSettings) -> list[float]:
+    """The learning rate of each group of parameters, before it is scheduled: the model's, and its value head's if it learns."""
+    head = [settings.advantage.learning_rate] if isinstance(settings.advantage, GAE) else []
+    return [settings.learning_rate, *head]
 
 
 def list_groups(parameters: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
