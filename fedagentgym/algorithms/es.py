@@ -83,7 +83,7 @@ class ESSettings(NamedSettings):
 
 
 class Rows(NamedTuple):
-    """What the policy follows from, besides the start and the seed: row by row a round, a client, its weight, its scores."""
+    """The history of a policy, which follows from it, the start and the seed: by row a round, a client, its weight, its scores."""
 
     round: NDArray[np.int64]
     client: NDArray[np.int64]
