@@ -56,7 +56,7 @@ PPO: Mapping[str, Mapping[str, Any]] = {
     },
     "tiny-alfworld": {"learning": {"tasks_per_step": 128}},
 }
-"""What differs from a recipe in the runs with a value head, besides the advantage and groups of one episode."""
+"""The changes of a recipe in the runs with a value head, besides the advantage and groups of one episode."""
 
 
 def run_ppo(quick: bool) -> list[Measurement]:

@@ -83,7 +83,7 @@ class ESSettings(NamedSettings):
 
 
 class Rows(NamedTuple):
-    """The history of a policy, which follows from it, the start and the seed: by row a round, a client, its weight, its scores."""
+    """The history from which a policy follows, with the start and the seed: by row a round, a client, its weight, its scores."""
 
     round: NDArray[np.int64]
     client: NDArray[np.int64]
