@@ -38,6 +38,8 @@ BENCHMARKS = Registry(
         "communication": "benchmarks.communication:run",
         "fixed-replies": "benchmarks.audit:run_fixed_replies",
         "generalisation": "benchmarks.generalisation:run",
+        "evolution-strategies": "benchmarks.evolution:run",
+        "learning-ppo": "benchmarks.learning:run_ppo",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",

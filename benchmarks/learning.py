@@ -1,15 +1,19 @@
 """Does the tiny agent learn? Each recipe of `learning/recipes`, from its warm start to its end, on unseen tasks.
 
-`learning-tiny` follows all recipes, `learning-tiny-math` and its like one of them. `quick` takes a few steps with one seed: it
-shows that the machinery runs, not that it learns.
+`learning-tiny` follows all recipes, `learning-tiny-math` and its like one of them; `learning-ppo` has a value head in place of
+groups of episodes, with as many episodes a step. `quick` takes a few steps with one seed: it shows that the machinery runs, not
+that it learns.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
+from typing import Any
 
 from benchmarks.measurement import Measurement
 from fedagentgym.base.progress import show_progress
+from fedagentgym.base.settings import merge
 from fedagentgym.learning.curve import CurvePoint, learning_curve
 from fedagentgym.learning.recipe import Recipe, list_recipes, load_recipe
 
@@ -44,9 +48,33 @@ def run_webshop(quick: bool) -> list[Measurement]:
     return _run_recipe("tiny-webshop", quick)
 
 
-def _run_recipe(name: str, quick: bool) -> list[Measurement]:
+PPO: Mapping[str, Mapping[str, Any]] = {
+    "tiny-guess": {
+        "steps": 60,
+        "learning": {"tasks_per_step": 64, "learning_rate": 1e-3},
+        "evaluation": {"every": 30, "repeats": 4},
+    },
+    "tiny-alfworld": {"learning": {"tasks_per_step": 128}},
+}
+"""The changes of a recipe in the runs with a value head, besides the advantage and groups of one episode."""
+
+
+def run_ppo(quick: bool) -> list[Measurement]:
+    """The curves of two recipes by PPO: a hidden number, and houses."""
+    figures = []
+    for name, changes in PPO.items():
+        plain = load_recipe(name).model_dump(mode="json")
+        plain["learning"] |= {"advantage": "gae", "group_size": 1}
+        recipe = Recipe.load(merge(plain, changes), name)
+        figures += _run_recipe(name, quick, recipe)
+        if quick:
+            break
+    return figures
+
+
+def _run_recipe(name: str, quick: bool, recipe: Recipe | None = None) -> list[Measurement]:
     figures: list[Measurement] = []
-    recipe = load_recipe(name)
+    recipe = recipe or load_recipe(name)
     if quick:
         shorter = recipe.evaluation.model_copy(update={"tasks": 20, "every": 2})
         warm = recipe.warm_start.model_copy(update=QUICK_WARM_START)

@@ -278,6 +278,10 @@ class TrainablePolicy(Policy, Protocol):
         """Report that parameters were changed in place (an optimizer step). Raises the version."""
         ...
 
+    def add_value_head(self) -> None:
+        """Add a value head, ``value_head``, to the trainable parameters, zero at first; nothing if there is one."""
+        ...
+
     def save(self, folder: str | Path) -> None:
         """Write the model (an adapter merged into it) and the tokenizer as an ordinary Hugging Face folder."""
         ...

@@ -47,6 +47,7 @@ ALGORITHMS = Registry(
         "flora": "fedagentgym.algorithms.flora:FLoRA",
         "ram": "fedagentgym.algorithms.ram:RAM",
         "fgrpo": "fedagentgym.algorithms.fgrpo:FGRPO",
+        "es": "fedagentgym.algorithms.es:EvolutionStrategies",
         "centralized": "fedagentgym.algorithms.baselines:Centralized",
         "local": "fedagentgym.algorithms.baselines:Local",
         "local-all": "fedagentgym.algorithms.personal:LocalAll",

@@ -385,9 +385,9 @@ class AveragingSteps(BaseAlgorithm[L]):
             client: Number, round, streams and resources of the client.
 
         Returns:
-            The parameters as sent, the step, and the moments if the client keeps them.
+            The parameters as sent, the step, and the moments and the value head that the client keeps.
         """
-        moments = copy_arrays(state.sets.get(OPTIMIZER, {})) if self.learning.keep_optimizer else {}
+        moments = copy_arrays(state.sets.get(OPTIMIZER, {})) if self.learning.keeps_state else {}
         sent = {name: message.weights[name] for name in self.runtime.initial_weights}
         return SiteState(copy_arrays(sent), moments, step=int(message.control["step"]))
 
@@ -450,21 +450,24 @@ class AveragingSteps(BaseAlgorithm[L]):
             text: Bytes of plain values in it.
 
         Returns:
-            The form: the kept sets, and the moments of the optimizer if the client keeps them.
+            The form: the kept sets, and the moments and the value head that the client keeps.
         """
         kept = dict.fromkeys(self.kept_sets, self.runtime.make_weight_forms(optional=True))
-        if self.learning.keep_optimizer:
+        if self.learning.keeps_state:
             kept[OPTIMIZER] = self.make_moment_forms()
         return Form(sets=kept, text=text)
 
     def make_moment_forms(self) -> dict[str, ArrayForm]:
-        """Return the forms of AdamW's moments."""
+        """Return the forms of AdamW's moments, and of a value head that is the client's own."""
+        own = self.runtime.own_head if self.learning.keeps_head else {}
+        shapes = {name: array.shape for name, array in {**self.runtime.initial_weights, **own}.items()}
         moments = {
-            f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+            f"{moment}/{name}": ArrayForm("float32", shape, optional=True)
             for moment in ("exp_avg", "exp_avg_sq")
-            for name, array in self.runtime.initial_weights.items()
+            for name, shape in shapes.items()
         }
-        return {**moments, "counts": ArrayForm("float64", (len(self.runtime.initial_weights),), optional=True)}
+        heads = {name: ArrayForm("float32", array.shape, optional=True) for name, array in own.items()}
+        return {**moments, **heads, "counts": ArrayForm("float64", (len(shapes),), optional=True)}
 
     def check_start(self, asked: int) -> None:
         """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.

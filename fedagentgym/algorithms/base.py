@@ -46,6 +46,8 @@ class BaseAlgorithm(Generic[S]):
     def __init__(self, settings: S, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
+        if runtime.learning.advantage.uses_values:
+            self.card.check_values(str(runtime.spec.algorithm["name"]), runtime.learning)
 
     # ---- for the federation ---------------------------------------------------------------------------------------
 

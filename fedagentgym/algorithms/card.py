@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from fedagentgym.agents.settings import AgentSettings
+from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.settings import LearningSettings
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Work:
         answers_down: Episodes within the server's messages.
         answers_up: Episodes within the clients' messages.
         tasks_down: Tasks without answers in the server's messages.
+        scores_down: Single numbers within the server's messages.
         scores_up: Single numbers within the clients' messages.
         bits_up: Yes-or-no answers in the clients' messages.
     """
@@ -50,6 +52,7 @@ class Work:
     answers_down: int = 0
     answers_up: int = 0
     tasks_down: int = 0
+    scores_down: int = 0
     scores_up: int = 0
     bits_up: int = 0
 
@@ -160,6 +163,7 @@ class Card:
         second_models: The models that clients hold beside the agent that learns.
         kept_copies: The copies of the trained parameters that penalties hold while a client trains, each by a name.
         held_refusal: The reason why it cannot work with tasks that stay on the clients' own machines; empty if it can.
+        value_refusal: The reason why the learner can have no value head (`learning.advantage: gae`); empty if it can.
         needs_counts: True if clients are weighed by their numbers of tasks.
         needs_metrics: True if a metric that clients report decides something, such as a client's weight; others are only shown.
         gives_weights: True if clients get weights of the method's own, which a rule without weights would ignore.
@@ -180,6 +184,7 @@ class Card:
     second_models: tuple[SecondModel, ...] = ()
     kept_copies: tuple[str, ...] = ()
     held_refusal: str = ""
+    value_refusal: str = ""
     needs_counts: bool = False
     needs_metrics: bool = False
     gives_weights: bool = False
@@ -187,6 +192,11 @@ class Card:
     keeps_policies: bool = False
     sends_base: bool = False
     assumed: Sequence[str] = ()
+
+    def check_values(self, name: str, learning: LearningSettings) -> None:
+        """Refuse a value head for a method, called so, that can have none."""
+        if learning.advantage.uses_values and self.value_refusal:
+            raise OptionError(f"{name} cannot learn by a value head (learning.advantage: gae): {self.value_refusal}")
 
     def list_sent(self, *, evaluated: bool) -> tuple[Sent, ...]:
         """Return all that leaves the machine of a client that holds its tasks, `evaluated` if it plays those held back."""

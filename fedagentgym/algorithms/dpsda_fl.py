@@ -267,6 +267,7 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
             round=imitated if settings.objective == "sft" else trained,
             optional_roles=() if settings.candidates_from == "generator" else ("public",),
             labelled=(),
+            value_refusal="with objective=sft it imitates" if settings.objective == "sft" else "",
             sent=(Sent("votes", "how many of its tasks are nearest to each public candidate, with noise"),),
             assumed=(
                 "one task of one client is added or left out",

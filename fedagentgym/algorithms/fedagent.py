@@ -80,7 +80,7 @@ class Averaging(AveragingSteps[L]):
         local = self.open_learner(client.resources, self.read_start(state, message, client))
         report = local.run(self.settings.local_steps, seed=client.derive("train"))
         after = local.get_state()
-        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else state
+        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keeps_state else state
         return kept, self.make_reply(client, local, after, report)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:

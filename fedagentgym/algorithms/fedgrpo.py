@@ -180,6 +180,10 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
                 "fedgrpo's server always keeps its optimizer, and experts start with a new one: leave out learning.keep_optimizer"
             )
         self._expert_learning = settings.resolve_expert_learning(learning)
+        if self._expert_learning.advantage.uses_values:
+            raise OptionError(
+                "fedgrpo's experts have no value head: leave advantage: gae out of algorithm.expert_learning"
+            )
         self._further: dict[str, float] = {}
         if settings.expert_steps:
             return
@@ -512,6 +516,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
             labelled=None if settings.expert_steps or settings.answers != "off" else ("auxiliary",),
             sent=(Sent("scores", what), *((METRICS,) if settings.expert_steps else ())),
             second_models=experts,
+            value_refusal="its advantages come from its experts' scores",
             held_refusal=refusal if settings.answers in ("all", "holders_first") else "",
         )
 

@@ -259,7 +259,10 @@ class FedMOA(Averaging[FedMOASettings]):
             card = replace(card, round=replace(trained, models_down=scale.asked, models_up=scale.asked))
         objectives = Sent("objectives", "the names and weights of its objectives", keys=("objectives",))
         counts = settings.aggregation != "mean" or card.needs_counts
-        return replace(card, sent=(*card.sent, objectives), needs_counts=counts)
+        refusal = (
+            "its hypergradient compares the episodes of a group, objective by objective" if settings.step_size else ""
+        )
+        return replace(card, sent=(*card.sent, objectives), needs_counts=counts, value_refusal=refusal)
 
     def check_held(self, site: Site) -> None:
         """The tasks must pay the client's objectives."""

@@ -80,7 +80,7 @@ class FedPETuning(Averaging[FedPETuningSettings]):
         if settings.objective == "grpo":
             return card
         imitated = Work(optimizer_steps=settings.local_steps, models_down=1, models_up=1)
-        return replace(card, round=imitated * scale.asked)
+        return replace(card, round=imitated * scale.asked, value_refusal="with objective=sft it imitates")
 
 
 def imitate_solutions(

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Work
@@ -77,8 +78,10 @@ class FineTune(Averaging[FineTuneSettings]):
         return replace(averaged, state=after, metrics={**averaged.metrics, **costs})
 
     def finetune(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
-        """`finetune_steps` policy steps from the mean; the optimizer is a new one."""
-        start = replace(self.read_start(state, message, client), optimizer={})
+        """`finetune_steps` policy steps from the mean; the optimizer is a new one, a value head of the client's own stays."""
+        start = self.read_start(state, message, client)
+        kept_head = {name: array for name, array in start.optimizer.items() if name.startswith(VALUE_HEAD)}
+        start = replace(start, optimizer=kept_head)
         local = self.open_learner(client.resources, start)
         report = local.run(self.settings.finetune_steps, seed=client.derive("finetune"))
         kept = Message(sets={**state.sets, PERSONAL: local.get_state(optimizer=False).weights})

@@ -205,8 +205,8 @@ class PubSwap(Averaging[PubSwapSettings]):
     def finish(self, state: Message, message: Message, client: ClientContext[Site]) -> tuple[Message, Message]:
         """The remaining steps, and the resulting theta."""
         local, metrics, groups = self._run_private_steps(state, message, client)
-        after = local.get_state(optimizer=True)
-        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keep_optimizer else Message()
+        after = local.get_state()
+        kept = Message(sets={OPTIMIZER: after.optimizer}) if self.learning.keeps_state else Message()
         report = LocalReport(mean_metrics(metrics), (), groups)
         return kept, self.make_reply(client, local, after, report)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.sites import DividedSites, HeldSites, OwnSites, Sites
 from fedagentgym.base.devices import here
@@ -162,8 +163,22 @@ class Runtime:
 
     @cached_property
     def resident(self) -> ResidentModel:
-        """The agent that learns, with its parameters as first loaded."""
-        return self.open_model(self.spec.agent, "agent")
+        """The agent that learns, with its parameters as first loaded; with a value head among them, if clients share one."""
+        opened = self.open_model(self.spec.agent, "agent")
+        if not self.learning.sends_head:
+            return opened
+        policy = get_trainable_policy(opened.agent)
+        policy.add_value_head()
+        return ResidentModel(opened.agent, policy.get_weights())
+
+    @cached_property
+    def own_head(self) -> Weights:
+        """The value head that every client has for itself, as it begins; empty if there is none, or one for all."""
+        if not self.learning.keeps_head:
+            return {}
+        policy = get_trainable_policy(self.agent)
+        policy.add_value_head()
+        return {name: array for name, array in policy.get_weights().items() if name.startswith(VALUE_HEAD)}
 
     def open_model(self, settings: AgentSettings, purpose: str) -> ResidentModel:
         """Load a model; `purpose` names the stream from which a new adapter is drawn."""

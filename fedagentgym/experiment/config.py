@@ -324,6 +324,8 @@ def _check_config(config: RunConfig) -> None:
         )
     _check_sharding(config)
     _check_harness(config)
+    if config.learning.advantage.uses_values:
+        config.describe().check_values(str(config.algorithm["name"]), config.learning)
     evaluation, ranking = config.evaluation, config.ranking
     at_clients = () if evaluation is None else evaluation.at_clients
     if config.partition.is_held:

@@ -72,6 +72,8 @@ class FirstBatch:
     """Objectives that the method gives its clients besides those of the configuration."""
     own_rewards: bool = True
     """True if clients learn from what their own tasks pay, not from the scores of others or from tasks yet to be made."""
+    by_values: bool = False
+    """True if episodes are compared with a value head's expectation, not within their groups."""
 
     @cached_property
     def rewards(self) -> list[PerTurn]:
@@ -103,7 +105,13 @@ class FirstBatch:
             for name in self.objectives:
                 with contextlib.suppress(UnknownNameError):  # this task does not pay it
                     earned.append(objective_values(group, name))
-        if self.own_rewards and len(self.groups[0]) > 1 and all(map(is_constant, earned)):
+        if self.by_values:
+            if self.own_rewards and is_constant(tuple(part for rewards in earned for part in rewards)):
+                return (
+                    f"in the first batch all episodes earned the same ({tried}), so there is nothing to learn from: choose other"
+                    " tasks (env.options), a higher agent.decoding.temperature, or other learning.objectives"
+                )
+        elif self.own_rewards and len(self.groups[0]) > 1 and all(map(is_constant, earned)):
             return (
                 f"the first batch has no group in which two episodes earned different rewards ({tried}), so there is nothing to"
                 " learn from: choose tasks of middle difficulty (env.options), a higher agent.decoding.temperature, a larger"
@@ -118,14 +126,15 @@ class FirstBatch:
         constant = float(np.mean([is_constant(earned) for earned in self.rewards]))
         once = float(np.mean([episode.success for group in self.groups for episode in group]))
         ever = float(np.mean([any(episode.success for episode in group) for group in self.groups]))
+        groups = Gate(
+            "groups whose episodes earn the same",
+            constant,
+            MOST_CONSTANT,
+            True,
+            "these teach nothing; choose tasks of middle difficulty, a higher temperature or larger groups",
+        )
         return (
-            Gate(
-                "groups whose episodes earn the same",
-                constant,
-                MOST_CONSTANT,
-                True,
-                "these teach nothing; choose tasks of middle difficulty, a higher temperature or larger groups",
-            ),
+            *(() if self.by_values else (groups,)),
             Gate(
                 f"pass@{size} - pass@1 ({format_fixed(ever, 2)} - {format_fixed(once, 2)})",
                 subtract_shown(ever, once, 2),
@@ -184,7 +193,8 @@ def play_batch(config: RunConfig, runtime: Runtime, tasks: int, size: int) -> Fi
     weights = {part.name: part.weight for part in config.learning.objectives}
     given = frozenset(name for names in getattr(config.method, "objectives", ()) for name in names)
     own = config.describe().trains_local_models
-    return FirstBatch(groups, prompt, weights, config.learning.format_penalty, given, own)
+    by_values = config.learning.advantage.uses_values
+    return FirstBatch(groups, prompt, weights, config.learning.format_penalty, given, own, by_values)
 
 
 def check_first_batch(run: Run) -> None:

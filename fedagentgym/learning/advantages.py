@@ -8,7 +8,7 @@ The learned reward is a weighted sum of objectives. The name of an objective is 
    phrases), `format` (where the environment pays none of that name), or one's own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns. The advantages
-are those of grpo, dr_grpo, gigpo, or a registered estimator:
+are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
 
     grpo      A_i = (R_i - mean) / (std + 1e-6)
     dr_grpo   A_i = R_i - mean
@@ -16,6 +16,8 @@ are those of grpo, dr_grpo, gigpo, or a registered estimator:
 
 where R_i is the return of episode i, q_it the discounted return from turn t on, and c the turns of the group that start from
 an identical observation. A group whose rewards are all equal gets exactly zero.
+
+`gae` compares an episode with what a value head expected of it, and not with its group (`learning/values.py`).
 
 A penalty p_it of a single turn (`format_penalty_on: turn`) lowers only that turn: R_i - p_it replaces R_i, q_it - p_it replaces
 q_it, and mean and deviation are over all turns of the group, since an episode then has no single value.
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +61,9 @@ class AdvantageEstimator(NamedSettings):
         ...         centre = (len(group) - 1) / 2
         ...         return tuple(np.full(len(part), rank - centre) for part, rank in zip(rewards, order))
     """
+
+    uses_values: ClassVar[bool] = False
+    """True for `gae` alone: the step needs a value head."""
 
     @abstractmethod
     def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
@@ -160,9 +165,57 @@ class GiGPO(GRPO):
         return tuple(episode + self.omega * step for episode, step in zip(whole, steps, strict=True))
 
 
+class GAE(AdvantageEstimator):
+    """The return after a token beyond what a value head expected (arXiv:1506.02438): PPO, together with a clipped loss.
+
+    Episodes are not compared with each other, so that a group may have one. `estimate` knows no values: it gives what an
+    estimator would whose values are all 0, with a turn as one choice. A step computes the values and the advantages of tokens.
+    """
+
+    name: Literal["gae"] = "gae"
+    gamma: float = Field(default=1.0, ge=0, le=1, description="discount from one chosen token to the next")
+    lam: float = Field(
+        default=0.95, ge=0, le=1, description="1: all that follows, 0: the next value alone; between them, a mixture"
+    )
+    span: Literal["episode", "turn"] = Field(
+        default="episode",
+        description="episode: each turn is paid its own reward, and the values of later turns count; turn: each turn ends by "
+        "itself and is paid the return of its episode, as in the published code",
+    )
+    whiten: bool = Field(default=True, description="the advantages of a step get mean 0 and deviation 1")
+    head: Literal["shared", "own"] = Field(
+        default="shared",
+        description="the value head: averaged with the other parameters, or each client's own, which is never sent",
+    )
+    learning_rate: float = Field(default=1e-3, ge=0, description="the optimizer's step size for the value head")
+    clip: float | None = Field(
+        default=0.2,
+        gt=0,
+        description="how far a value may move from its old one before its gradient ends; null: any way",
+    )
+    vf_coef: float = Field(
+        default=0.1,
+        ge=0,
+        description="weight of the value loss in the gradient of the model below the head; 0: the head learns alone",
+    )
+    uses_values: ClassVar[bool] = True
+
+    def estimate(self, group: Group, rewards: PerTurn) -> PerTurn:
+        return self.estimate_turns(group, rewards, tuple(np.zeros_like(part) for part in rewards))
+
+    @property
+    def compares_turns(self) -> bool:
+        return self.span == "turn"
+
+    def estimate_turns(self, group: Group, rewards: PerTurn, penalties: PerTurn) -> PerTurn:
+        if self.span == "turn":
+            return compute_turn_values(rewards, penalties)
+        return tuple(discounted_returns(part, self.gamma * self.lam) for part in rewards)
+
+
 ADVANTAGES = Registry("advantage estimator")
 """Name -> a class derived from `AdvantageEstimator`."""
-for _name, _estimator in {"grpo": GRPO, "dr_grpo": DrGRPO, "gigpo": GiGPO}.items():
+for _name, _estimator in {"grpo": GRPO, "dr_grpo": DrGRPO, "gigpo": GiGPO, "gae": GAE}.items():
     ADVANTAGES.register(_name, _estimator)
 
 

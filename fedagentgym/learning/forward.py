@@ -26,7 +26,7 @@ from fedagentgym.agents.model.layer import take
 from fedagentgym.agents.model.packed import batch_by_nodes, compute_hidden, compute_table_hidden
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.devices import here
-from fedagentgym.base.errors import DataError
+from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.learning.memory import CHUNK_LOGITS
 from fedagentgym.learning.trajectory import NO_IDS
 
@@ -46,11 +46,13 @@ def compute_logprobs(
     *,
     kept: int | None = None,
     bias: Tensor | None = None,
+    value: Value | None = None,
 ) -> TokenLogprobs:
     """Log-probs under the distribution that is sampled from: at this temperature, over the allowed tokens.
 
     For a pass over more than `kept` tokens, activations inside the blocks are recomputed in the backward pass: more time, less
-    memory, the same bits. `bias` is added to the last block's output.
+    memory, the same bits. `bias` is added to the last block's output. `value` gives a value to the last hidden state before
+    each token that was chosen; that of a token which was the only one allowed is 0.
     """
     places = [find_choices(row) - 1 for row in rows]
     read = [(_cut(row, place), place) for row, place in zip(rows, places, strict=True) if len(place)]
@@ -59,7 +61,13 @@ def compute_logprobs(
             model, [ids for ids, _ in read], [place for _, place in read], device, kept, bias
         )
         vocabulary = int(unwrap_model(model).config.get_text_config().vocab_size)  # type: ignore[operator, union-attr]
-        return score_choices(head, hidden, index, rows, vocabulary, temperature, entropy)
+        scores = score_choices(head, hidden, index, rows, vocabulary, temperature, entropy)
+    if value is None:
+        return scores
+    chosen = np.concatenate([mark_choices(row) for row in rows])
+    found = value(hidden.float())[torch.from_numpy(index).to(device)] if len(index) else hidden.new_zeros(0)
+    at = torch.from_numpy(np.flatnonzero(chosen)).to(device)
+    return scores._replace(values=torch.zeros(len(chosen), device=device).index_copy(0, at, found))
 
 
 def batch_rows(model: torch.nn.Module, rows: Sequence[ScoredRow], micro_tokens: int) -> list[list[int]]:
@@ -191,6 +199,15 @@ def split_decoder_and_head(model: torch.nn.Module) -> tuple[Callable[..., Any], 
     return None if decoder is inner or head is None else (decoder, head)
 
 
+def check_hidden_states(model: torch.nn.Module) -> None:
+    """Refuse a model whose last hidden states are not known: it can have no value head."""
+    if not _runs_packed(model) and split_decoder_and_head(model) is None:
+        raise OptionError(
+            f"learning.advantage: gae needs a model's last hidden states, which a {type(unwrap_model(model)).__name__} does not"
+            " give: name another advantage"
+        )
+
+
 def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
     """The language model inside an adapter's wrapper; the adapter's layers are inside it and stay active."""
     unwrap = getattr(model, "get_base_model", None)
@@ -254,16 +271,27 @@ class ScoredRow(Protocol):
     def allowed_counts(self) -> NDArray[np.int32]: ...
 
 
+Value = Callable[[Tensor], Tensor]
+"""Hidden states [states, width] to their values [states]."""
+
+
 class TokenLogprobs(NamedTuple):
-    """Log-prob of each own token of the rows, one after the other, and the entropy of its distribution if asked for."""
+    """Log-prob of each own token of the rows, one after the other; the entropy of its distribution, and the value of the state
+    before it, if asked for."""
 
     logprobs: Tensor
     entropy: Tensor | None
+    values: Tensor | None = None
 
 
 def find_choices(row: ScoredRow) -> NDArray[np.int64]:
     """The places of a row's own tokens that were chosen from more than one."""
-    return row.own[row.allowed_counts != 1] if len(row.allowed_counts) else row.own
+    return row.own[mark_choices(row)]
+
+
+def mark_choices(row: ScoredRow) -> NDArray[np.bool_]:
+    """Which of a row's own tokens were chosen from more than one."""
+    return row.allowed_counts != 1 if len(row.allowed_counts) else np.ones(len(row.own), dtype=np.bool_)
 
 
 def score_choices(

@@ -23,6 +23,11 @@ The loss, over the agent's own tokens (`losses.py` has others in place of `polic
     k3     = exp(reference - logprob) - (reference - logprob) - 1
     loss   = sum over tokens of weight * (policy + beta * k3 - c * entropy)
 
+With `advantage: gae` a value head learns beside the policy, in the same passes (`values.py`), by its value v of the state before
+each token that was chosen among several, the value v_old when the step began, and the target::
+
+    value = mean over these tokens of max((v - target)^2, (clip(v, v_old - c, v_old + c) - target)^2) / 2
+
 Randomness: every draw of step s comes from streams of (seed, s), where s is the run-wide step of the state. The same state and
 seed give the same result on any worker; a caller who wants new draws per round or client derives the seed accordingly.
 """
@@ -33,13 +38,14 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedagentgym.agents.model.decoder import Decoder
+from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.agents.model.policy import to_array
 from fedagentgym.agents.protocols import Decoding, SharedModel, TrainablePolicy
 from fedagentgym.base.errors import OptionError
@@ -48,6 +54,7 @@ from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, generator, stream
 from fedagentgym.learning import forward
 from fedagentgym.learning.advantages import (
+    GAE,
     compute_format_penalties,
     compute_training_rewards,
     group_advantages,
@@ -55,8 +62,8 @@ from fedagentgym.learning.advantages import (
     objective_values,
     spread_advantages,
 )
-from fedagentgym.learning.forward import find_choices
-from fedagentgym.learning.losses import Tokens
+from fedagentgym.learning.forward import Value, find_choices, mark_choices
+from fedagentgym.learning.losses import Tokens, clip_value_loss
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.minibatches import split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
@@ -80,11 +87,14 @@ from fedagentgym.learning.trajectory import (
     build_rows,
     build_trajectory_rows,
 )
+from fedagentgym.learning.values import add_advantages, explain
 from fedagentgym.learning.weights import (
     Arrays,
     OwnedWeights,
     Tensors,
     get_moments,
+    list_groups,
+    list_rates,
     load_moments,
     make_optimizer,
     to_parameter_tensors,
@@ -135,7 +145,7 @@ class LocalTraining:
         policy = get_trainable_policy(agent)
         if settings.kl.coefficient > 0:
             penalties = (make_kl(settings.kl, base or policy.get_weights()), *penalties)
-        given = None if start is None else (start.weights, start.optimizer, start.anchor)
+        given = None if start is None else _join_head(start)
         self._updater = PolicyUpdate(policy, agent.decoding, settings, start=given, penalties=penalties)
 
     @property
@@ -150,7 +160,7 @@ class LocalTraining:
         Args:
             state: The state.
         """
-        self._updater.load(state.weights, state.optimizer, state.anchor)
+        self._updater.load(*_join_head(state))
         self.step = state.step
 
     def get_state(self, *, optimizer: bool | None = None, anchor: bool = False) -> SiteState:
@@ -161,12 +171,14 @@ class LocalTraining:
             anchor: Whether the weights at the start of the round are included, for a site that is half-way through its round.
 
         Returns:
-            The state, with copies of the arrays.
+            The state, with copies of the arrays. A value head of the site's own is with the moments, not with the weights.
         """
         keep = self.settings.keep_optimizer if optimizer is None else optimizer
+        weights = self._updater.get_weights()
+        own = {name: weights.pop(name) for name in list(weights) if name in self._updater.own}
         return SiteState(
-            weights=self._updater.get_weights(),
-            optimizer=self._updater.get_optimizer_state() if keep else {},
+            weights=weights,
+            optimizer=(self._updater.get_optimizer_state() if keep else {}) | own,
             anchor=self._updater.get_anchor_weights() if anchor else {},
             step=self.step,
         )
@@ -296,19 +308,26 @@ class LocalTraining:
         """
         # What each turn earned: the objectives by their weights, and the penalties of malformed replies if these stay apart.
         returns = [self._compute_returns(group, weights) for group in groups]
-        # An episode is compared with the other episodes of its task: no value function is learned.
-        if advantages is None:
-            chosen = [
-                group_advantages(group, earned, self.settings.advantage, penalties)
-                for group, (earned, penalties) in zip(groups, returns, strict=True)
-            ]
-        else:
+        # An episode is compared with the other episodes of its task, or with what a value head expected of it.
+        estimator, valued = self.settings.advantage, False
+        if advantages is not None:
             chosen = [
                 spread_advantages(group, given, "advantages=") for group, given in zip(groups, advantages, strict=True)
+            ]
+        elif isinstance(estimator, GAE):
+            chosen, valued = [tuple(np.zeros(len(one.turns)) for one in group) for group in groups], True
+        else:
+            chosen = [
+                group_advantages(group, earned, estimator, penalties)
+                for group, (earned, penalties) in zip(groups, returns, strict=True)
             ]
         # Where a method weighs objectives by their gradients, each is taken alone, before the weights move.
         by_episode = self._agent.harness is not None  # which has as many segments as the program likes
         gradients = {}
+        if gradients_of and valued:
+            raise OptionError(
+                "gradients of single objectives need an advantage over groups: gae's value head expects their sum"
+            )
         for name in gradients_of:
             alone = [
                 group_advantages(group, objective_values(group, name), self.settings.advantage) for group in groups
@@ -316,10 +335,17 @@ class LocalTraining:
             gradients[name] = self._updater.compute_bias_gradient(build_rows(groups, alone, by_episode=by_episode))
         # A row is a text as the model saw it; each token that the agent chose has the advantage of its turn.
         rate = self.settings.schedule.compute_factor(self.step, self._run_steps)
-        metrics = self._updater.train_step(build_rows(groups, chosen, by_episode=by_episode), rate, order=self.step)
+        rows = build_rows(groups, chosen, by_episode=by_episode)
+        if valued:
+            assert isinstance(estimator, GAE)
+            rows = add_advantages(rows, groups, self._updater.compute_values(rows), returns, estimator)
+        metrics = self._updater.train_step(rows, rate, order=self.step)
+        if valued and (explained := explain(rows)) is not None:
+            metrics["value/explained"] = explained
         self.step += 1
-        # A group whose copies all earned the same teaches nothing: how many there were says whether the tasks suit the agent.
-        constant = sum(is_constant(*pair) for pair in returns)
+        # A group whose copies all earned the same teaches nothing without values: how many there were says whether the tasks suit
+        # the agent.
+        constant = 0 if valued else sum(is_constant(*pair) for pair in returns)
         metrics |= {"groups": float(len(groups)), "groups/constant": float(constant)}
         for name in self.resolve_objective_weights(weights):
             metrics[f"reward/{name}"] = mean(
@@ -353,7 +379,12 @@ class LocalTraining:
 
         Returns:
             For each episode an array over its turns.
+
+        Raises:
+            OptionError: If the advantages are those of tokens, as with `gae`.
         """
+        if self.settings.advantage.uses_values:
+            raise OptionError("gae gives an advantage to every token, by values: only a step computes them")
         rewards, penalties = self._compute_returns(group, weights)
         return group_advantages(group, rewards, self.settings.advantage, penalties)
 
@@ -387,6 +418,13 @@ class LocalTraining:
         return self._updater.recompute_logprobs(groups)
 
 
+def _join_head(state: SiteState) -> tuple[Arrays, Arrays, Arrays]:
+    """Weights, moments and anchor of a state; with the weights a value head that is the site's own."""
+    own = {name: array for name, array in state.optimizer.items() if name.startswith(VALUE_HEAD)}
+    moments = {name: array for name, array in state.optimizer.items() if name not in own}
+    return {**state.weights, **own}, moments, state.anchor
+
+
 class PolicyUpdate:
     """The policy steps of one learner. It begins with the weights that the model holds, or at `start` (what `load` takes).
 
@@ -408,6 +446,11 @@ class PolicyUpdate:
             raise OptionError("training needs a sampling temperature above 0: a greedy policy does not explore")
         self.policy, self.decoding, self.settings, self._penalties = policy, decoding, settings, penalties
         self._passes = get_passes(policy)
+        if isinstance(settings.advantage, GAE):
+            forward.check_hidden_states(policy.model)
+            policy.add_value_head()
+        names = policy.parameters() if settings.keeps_head else ()
+        self.own = frozenset(name for name in names if name.startswith(VALUE_HEAD))
         self.load(*(start or (None, {}, {})))
 
     @property
@@ -442,10 +485,17 @@ class PolicyUpdate:
         if optimizer:
             load_moments(self._optimizer, parameters, optimizer)
         self._anchor: Tensors = {}
+        shared = self._shared
         if any(penalty.uses_start for penalty in self._penalties):
-            self._anchor = to_parameter_tensors(anchor, parameters) if anchor else self._weights.clone()
+            copies = {} if anchor else self._weights.clone()
+            self._anchor = to_parameter_tensors(anchor, shared) if anchor else {name: copies[name] for name in shared}
         for penalty in self._penalties:
-            penalty.begin(parameters, self._anchor)
+            penalty.begin(shared, self._anchor)
+
+    @property
+    def _shared(self) -> Tensors:
+        """The parameters without a value head of the site's own: what penalties see."""
+        return {name: value for name, value in self._weights.full.items() if name not in self.own}
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
         return self._weights.to_arrays()
@@ -468,8 +518,8 @@ class PolicyUpdate:
         settings = self.settings
         self._prepare()
         map_large_tensors(self.policy.model, self.policy.device)
-        for parameters in self._optimizer.param_groups:
-            parameters["lr"] = settings.learning_rate * rate
+        for group, own in zip(self._optimizer.param_groups, list_rates(settings), strict=True):
+            group["lr"] = own * rate
         # References do not move during the step, so they are scored once, with their weights in the model.
         references: list[tuple[Penalty, list[torch.Tensor]]] = []
         for penalty in self._penalties:
@@ -483,7 +533,7 @@ class PolicyUpdate:
                     given = [(penalty, [scores[place] for place in part]) for penalty, scores in references]
                     self._train_minibatch([rows[place] for place in part], given, meter)
         self.policy.bump_version()
-        shared = [*_TOKEN_METRICS, *(penalty.name for penalty, _ in references)]
+        shared = [*_TOKEN_METRICS, *_VALUE_METRICS, *(penalty.name for penalty, _ in references)]
         return meter.compute_metrics(self._passes, shared) | {"learning_rate": settings.learning_rate * rate}
 
     def _train_minibatch(
@@ -492,7 +542,8 @@ class PolicyUpdate:
         """Add up the gradient of one mini-batch, and move the weights by it."""
         # A row whose advantages are all zero adds nothing to the policy's gradient: it counts in the averages, and is computed
         # only where a term of the loss needs every token.
-        every_row = bool(references) or self.settings.entropy > 0
+        choices = sum(len(find_choices(row)) for row in rows if len(row.returns))
+        every_row = bool(references) or self.settings.entropy > 0 or choices > 0
         live = [place for place, row in enumerate(rows) if len(row.own) and (row.active or every_row)]
         # Whether a mini-batch from which no token learns takes a step is the same for every method: terms of the parameters,
         # which some methods add, do not decide it.
@@ -508,21 +559,24 @@ class PolicyUpdate:
         for batch in self._passes.iter_batches([rows[place] for place in live], self._limits):
             places = [live[index] for index in batch]
             given = [(penalty, torch.cat([scores[place] for place in places])) for penalty, scores in references]
-            loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter)
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
+            loss = self._compute_loss([rows[place] for place in places], weights[places], given, meter, choices=choices)
+            whole = loss.policy + loss.value
+            if whole.requires_grad:
+                whole.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.policy.detach())
         # Terms of the parameters join the gradient once it is whole, before it is clipped.
         self._weights.copy_gradients_from_model()
         (total,) = self._passes.add_up([total])
         terms = [penalty for penalty in self._penalties if penalty.of_parameters]
-        total += sum(penalty.add_gradients(self._weights.full) for penalty in terms)
+        total += sum(penalty.add_gradients(self._shared) for penalty in terms)
         if not live:  # an optimizer passes over a parameter that has no gradient; one of zero decays its moments
             for parameter in self._weights.full.values():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        norm = clip_gradients(list(self._weights.full.values()), self.settings.gradient_clip)
+        # The gradient of the value head is clipped by itself: its length says nothing about the policy's.
+        values, head = list_groups(self._weights.full)
+        norm, head_norm = (clip_gradients(part, self.settings.gradient_clip) for part in (values, head))
         # One gradient that is not finite would spoil weights and moments for good.
-        if np.isfinite(total) and np.isfinite(norm):
+        if np.isfinite([total, norm, head_norm]).all():
             self._optimizer.step()
             self._weights.copy_to_model()
             meter.counts["optimizer_steps"] += 1
@@ -539,10 +593,13 @@ class PolicyUpdate:
         references: Sequence[tuple[Penalty, torch.Tensor]],
         meter: _RunningMeans,
         bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The part of the mini-batch's loss that these rows make up; `bias` is added to the last block's output."""
+        choices: int = 0,
+    ) -> _Loss:
+        """The part of the mini-batch's losses that these rows make up; `bias` is added to the last block's output, and `choices`
+        are all tokens of the mini-batch that values are learned for."""
         kept, temperature = self._limits.kept, self.decoding.temperature
-        scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias)
+        head = self._make_value() if choices else None
+        scores = self._passes.score(rows, temperature, self.settings.entropy > 0, kept=kept, bias=bias, value=head)
         behaviour = self._to_tensor(np.concatenate([row.behaviour for row in rows]))
         advantages = self._to_tensor(np.concatenate([row.advantages for row in rows]))
         penalties = [
@@ -565,21 +622,55 @@ class PolicyUpdate:
                 seen["ratio/start"] = parts.ratio.log().abs()
             for name, value in seen.items():
                 meter.add(name, float(value.mean()), value.numel())
-        return (parts.loss * self._to_tensor(np.repeat(weights, [len(row.own) for row in rows]))).sum()
+        policy = (parts.loss * self._to_tensor(np.repeat(weights, [len(row.own) for row in rows]))).sum()
+        if scores.values is None:
+            return _Loss(policy, policy.new_zeros(()))
+        return _Loss(policy, self._compute_value_loss(rows, scores.values, meter) / choices)
+
+    def _make_value(self) -> Value:
+        """The value head as a function of hidden states, which pass on a share of its gradient."""
+        assert isinstance(self.settings.advantage, GAE)
+        parameters, share = self.policy.parameters(), self.settings.advantage.vf_coef
+        weight, bias = parameters[f"{VALUE_HEAD}weight"], parameters[f"{VALUE_HEAD}bias"]
+
+        def value(hidden: torch.Tensor) -> torch.Tensor:
+            passed = hidden.detach().lerp(hidden, share) if share else hidden.detach()
+            return torch.nn.functional.linear(passed, weight, bias).squeeze(1)
+
+        return value
+
+    def _compute_value_loss(self, rows: Sequence[Row], values: torch.Tensor, meter: _RunningMeans) -> torch.Tensor:
+        """The sum of the clipped losses of the values of these rows' choices."""
+        assert isinstance(self.settings.advantage, GAE)
+        at = self._to_tensor(np.concatenate([mark_choices(row) for row in rows])) > 0
+        old, target = (
+            self._to_tensor(np.concatenate([getattr(row, name) for row in rows]))[at] for name in ("values", "returns")
+        )
+        losses, clipped = clip_value_loss(values[at], old, target, self.settings.advantage.clip)
+        if len(losses):
+            meter.add("value/loss", float(losses.detach().mean()), len(losses))
+            meter.add("value/clipped", float(clipped.float().mean()), len(losses))
+        return losses.sum()
 
     # ---- scores, and gradients of one bias ---------------------------------------------------------------------------
 
+    def compute_values(self, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        """Values of the states before the own tokens of each row."""
+        return [part.double().cpu().numpy() for part in self.score_rows(rows, values=True)]
+
     @torch.no_grad()
-    def score_rows(self, rows: Sequence[Row]) -> list[torch.Tensor]:
-        """Log-probs of the own tokens of each row."""
+    def score_rows(self, rows: Sequence[Row], *, values: bool = False) -> list[torch.Tensor]:
+        """Log-probs of the own tokens of each row, or the `values` before them."""
         self._prepare()
+        value = self._make_value() if values else None
         result = [torch.zeros(len(row.own), device=self.policy.device) for row in rows]
         filled = [place for place, row in enumerate(rows) if len(row.own)]
         for batch in self._passes.iter_batches([rows[place] for place in filled], self._limits):
             places = [filled[index] for index in batch]
             chosen = [rows[place] for place in places]
-            scores = self._passes.score(chosen, self.decoding.temperature, kept=self._limits.kept)
-            parts = torch.split(scores.logprobs, [len(row.own) for row in chosen])
+            scores = self._passes.score(chosen, self.decoding.temperature, kept=self._limits.kept, value=value)
+            found = scores.logprobs if scores.values is None else scores.values
+            parts = torch.split(found, [len(row.own) for row in chosen])
             for place, part in zip(places, parts, strict=True):
                 result[place] = part
         return self._passes.add_up_tensors(result)
@@ -622,7 +713,7 @@ class PolicyUpdate:
             bias = torch.zeros(width, device=device, requires_grad=True)
             with self._passes.leave_out_parameters():
                 chosen = [rows[place] for place in places]
-                loss = self._compute_loss(chosen, weights[places], (), _RunningMeans(), bias)
+                loss = self._compute_loss(chosen, weights[places], (), _RunningMeans(), bias).policy
             (gradient,) = torch.autograd.grad(loss, bias)
             total += gradient.double().cpu().numpy()
         return total
@@ -675,6 +766,14 @@ class PolicyUpdate:
 
 
 _TOKEN_METRICS = ("ratio", "ratio/start", "clipped", "surprisal", "entropy", "correction")
+_VALUE_METRICS = ("value/loss", "value/clipped")
+
+
+class _Loss(NamedTuple):
+    """The loss of the policy with its penalties, and that of the values."""
+
+    policy: torch.Tensor
+    value: torch.Tensor
 
 
 @dataclass(eq=False)

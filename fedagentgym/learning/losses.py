@@ -295,6 +295,16 @@ def clip_surrogate(ratio: Tensor, advantages: Tensor, clip: tuple[float, float])
     return PolicyTerms(loss, ratio, outside)
 
 
+def clip_value_loss(values: Tensor, old: Tensor, target: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
+    """The loss of each value, and whether its clip takes away the gradient: half the larger squared error of the value and of the
+    value at most `clip` from the old one."""
+    plain = (values - target).square()
+    if clip is None:
+        return plain / 2, plain.isinf()
+    clipped = (values.maximum(old - clip).minimum(old + clip) - target).square()
+    return plain.maximum(clipped) / 2, clipped > plain
+
+
 class CorrectionSettings(NamedSettings):
     """Weights for the difference between the engine that plays and the pass that learns (truncated importance sampling)."""
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.learning import forward
-from fedagentgym.learning.forward import ScoredRow, TokenLogprobs
+from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, Value
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ class WholePasses:
         *,
         kept: int | None = None,
         bias: Tensor | None = None,
+        value: Value | None = None,
     ) -> TokenLogprobs:
         """`forward.compute_logprobs` of the model."""
         policy = self.policy
-        return forward.compute_logprobs(policy.model, rows, policy.device, temperature, entropy, kept=kept, bias=bias)
+        return forward.compute_logprobs(
+            policy.model, rows, policy.device, temperature, entropy, kept=kept, bias=bias, value=value
+        )
 
     def add_up(self, numbers: Sequence[float]) -> list[float]:
         """The sums of numbers over all shares."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Choice, Settings
 from fedagentgym.envs.tasks import UNSEEN
-from fedagentgym.learning.advantages import ADVANTAGES, GRPO, AdvantageEstimator
+from fedagentgym.learning.advantages import ADVANTAGES, GAE, GRPO, AdvantageEstimator
 from fedagentgym.learning.losses import LOSSES, BaseLoss, ClippedLoss, CorrectionSettings, check_clip
 
 USUAL_CLIP = (0.2, 0.2)
@@ -186,6 +186,10 @@ class LearningSettings(Settings):
             )
         if self.correction is not None and self.loss.corrects_itself and self.correction.name.startswith("sequence"):
             raise ValueError(f"the loss {self.loss.name} needs a correction of tokens, token_truncate or token_mask")
+        if self.advantage.uses_values and self.sharding is not None and self.sharding.is_needed:
+            raise ValueError(
+                "a policy that is divided among devices has no value head: leave out sharding, or advantage: gae"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are two numbers in 0..1, got {list(self.betas)}")
         if self.optimizer == "sgd" and self.betas != (0.9, 0.999):
@@ -206,6 +210,21 @@ class LearningSettings(Settings):
         if repeated:
             raise ValueError(f"objectives names {repeated[0]!r} twice")
         return self
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if a site keeps something of its learner between rounds: the moments, or a value head of its own."""
+        return self.keep_optimizer or self.keeps_head
+
+    @property
+    def keeps_head(self) -> bool:
+        """True if a site has a value head of its own."""
+        return isinstance(self.advantage, GAE) and self.advantage.head == "own"
+
+    @property
+    def sends_head(self) -> bool:
+        """True if a value head is among the parameters that are sent."""
+        return isinstance(self.advantage, GAE) and self.advantage.head == "shared"
 
     @property
     def episodes_per_step(self) -> int:

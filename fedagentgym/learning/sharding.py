@@ -26,7 +26,7 @@ from fedagentgym.agents.protocols import Session, SharedModel
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning import forward
-from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, find_choices
+from fedagentgym.learning.forward import ScoredRow, TokenLogprobs, Value, find_choices
 from fedagentgym.learning.memory import PassLimits, find_pass_limits
 from fedagentgym.learning.settings import ShardingSettings
 from fedagentgym.learning.trajectory import NO_IDS, Row
@@ -81,6 +81,9 @@ class ShardedPolicy(SharedModel):
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return self._whole.parameters()
+
+    def add_value_head(self) -> None:
+        raise OptionError("a policy that is divided among devices has no value head: leave out learning.sharding")
 
     def get_weights(self) -> dict[str, NDArray[Any]]:
         return {name: to_array(value) for name, value in self.parameters().items()}
@@ -167,7 +170,9 @@ class ShardedPolicy(SharedModel):
         *,
         kept: int | None = None,
         bias: Tensor | None = None,
+        value: Value | None = None,
     ) -> TokenLogprobs:
+        assert value is None
         chosen = any(len(find_choices(row)) for row in rows)
 
         def compute(model: torch.nn.Module) -> TokenLogprobs:

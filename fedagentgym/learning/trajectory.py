@@ -29,6 +29,7 @@ _NO_REWARDS: Mapping[str, float] = MappingProxyType({})
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
+NO_VALUES: NDArray[np.float64] = np.zeros(0, dtype=np.float64)
 
 
 class Segment(NamedTuple):
@@ -311,6 +312,9 @@ class Row:
     played: NDArray[np.float32] = field(default_factory=lambda: NO_LOGPROBS)
     weight: float = 1.0
     """Its weight where rows are averaged."""
+    values: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
+    returns: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
+    """With a value head, the value of the state before each of these tokens when the step began, and what it should be."""
 
     @property
     def active(self) -> bool:

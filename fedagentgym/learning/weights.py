@@ -20,9 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.agents.model.policy import to_array
 from fedagentgym.agents.protocols import TrainablePolicy
 from fedagentgym.base.errors import DataError
+from fedagentgym.learning.advantages import GAE
 from fedagentgym.learning.settings import LearningSettings
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -144,22 +146,27 @@ class AdamW:
 
     epsilon = 1e-8
 
-    def __init__(self, values: Sequence[Tensor], rate: float, betas: tuple[float, float], decay: float) -> None:
-        self.defaults: dict[str, Any] = {"lr": rate}
-        self.param_groups: list[dict[str, Any]] = [{"params": list(values), "lr": rate}]
+    def __init__(self, groups: Sequence[dict[str, Any]], betas: tuple[float, float], decay: float) -> None:
+        self.param_groups: list[dict[str, Any]] = [dict(group) for group in groups]
+        self.defaults: dict[str, Any] = {"lr": self.param_groups[0]["lr"]}
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._betas, self._decay = betas, decay
 
     def zero_grad(self) -> None:
-        for value in self.param_groups[0]["params"]:
-            value.grad = None
+        for group in self.param_groups:
+            for value in group["params"]:
+                value.grad = None
+
+    def step(self) -> None:
+        for group in self.param_groups:
+            self._step_group(group["params"], group["lr"])
 
     @torch.no_grad()
-    def step(self) -> None:
+    def _step_group(self, parameters: Sequence[Tensor], rate: float) -> None:
         """Step every parameter that has a gradient; those that were stepped as often go together."""
         together: dict[tuple[float, int], list[Tensor]] = {}
         filled = 0
-        for value in self.param_groups[0]["params"]:
+        for value in parameters:
             if value.grad is not None:
                 if value not in self.state:
                     self.state[value] = {"step": 0.0, **{name: torch.zeros_like(value) for name in _MOMENTS}}
@@ -167,7 +174,7 @@ class AdamW:
                 state["step"] = float(state["step"]) + 1
                 filled += value.numel()
                 together.setdefault((state["step"], filled // MOST_TOGETHER), []).append(value)
-        (first, second), rate = self._betas, self.param_groups[0]["lr"]
+        first, second = self._betas
         for (count, _), values in together.items():
             gradients = [value.grad for value in values if value.grad is not None]
             means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
@@ -182,15 +189,29 @@ class AdamW:
 
 
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:
-    """The configured optimizer, fresh: no moments yet."""
-    values = list(parameters.values())
+    """The configured optimizer, fresh: no moments yet. A value head is a group of its own, with its own rate."""
+    values, head = list_groups(parameters)
+    rates = list_rates(settings)
+    groups: list[dict[str, Any]] = [
+        {"params": part, "lr": rate} for part, rate in zip((values, head), rates, strict=False)
+    ]
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(values, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        return torch.optim.SGD(groups, weight_decay=settings.weight_decay)
     if all(value.device.type == "cpu" and not is_sharded(value) for value in values):
-        return AdamW(values, settings.learning_rate, settings.betas, settings.weight_decay)
-    return torch.optim.AdamW(
-        values, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
-    )
+        return AdamW(groups, settings.betas, settings.weight_decay)
+    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay)
+
+
+def list_rates(settings: LearningSettings) -> list[float]:
+    """The learning rate of each group of parameters, before it is scheduled: the model's, and its value head's if it learns."""
+    head = [settings.advantage.learning_rate] if isinstance(settings.advantage, GAE) else []
+    return [settings.learning_rate, *head]
+
+
+def list_groups(parameters: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The parameters of the model, and those of its value head."""
+    head = [value for name, value in parameters.items() if name.startswith(VALUE_HEAD)]
+    return [value for name, value in parameters.items() if not name.startswith(VALUE_HEAD)], head
 
 
 def get_moments(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:

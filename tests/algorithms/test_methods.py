@@ -13,6 +13,8 @@ from fedagentgym.testing import check_algorithm
 ROLES = {"partition": {"roles": {"public": 8, "auxiliary": 8, "server": 8}}}
 SPEAKING = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
 ADAPTER = {"agent": {**SPEAKING, "adapter": {"rank": 2, "alpha": 4.0}}}
+OWN = {"name": "gae", "head": "own"}
+VALUES = {"advantage": "gae", "tasks_per_step": 6, "group_size": 1}
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedmoa": (
         "fedmoa",
@@ -40,6 +42,9 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "flora, first draw": ("flora", {"local_steps": 2, "draw": "first", "weights": "tasks"}, ADAPTER),
     "ram": ("ram", {"local_steps": 2, "strength": 0.1}, ADAPTER),
     "fgrpo": ("fgrpo", {"local_steps": 2, "temperature": 0.1}, {}),
+    "es": ("es", {"population": 4, "antithetic": True, "sigma": 0.02, "rate": 0.02}, {}),
+    "fedprox, value head": ("fedprox", {"local_steps": 2}, {"learning": VALUES}),
+    "fedprox, value heads": ("fedprox", {"local_steps": 2}, {"learning": {**VALUES, "advantage": OWN}}),
     "local-all": ("local-all", {"local_steps": 2}, {}),
     "personal-head": ("personal-head", {"local_steps": 2}, {"learning": {"keep_optimizer": True}}),
     "personal-layers": ("personal-layers", {"local_steps": 2, "layers": ["model.layers.0.*"]}, {}),

@@ -49,6 +49,8 @@ LONG = {
 OTHERS = {
     "cells-again": "plays a run of every committed suite",
     "generalisation": "plays every environment's experts",
+    "evolution-strategies": "trains",
+    "learning-ppo": "pretrains and trains",
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",

@@ -68,7 +68,9 @@ OURS = list_own(ENVIRONMENTS)
 CHECKS: dict[str, Callable[[str], object]] = {
     "environment": check_env,
     "sampler": lambda name: None if name == "held" else check_sampler(name, **SPECS[name]),  # held gives out no task
-    "advantage estimator": lambda name: check_advantage(name, baseline="turns"),
+    "advantage estimator": lambda name: check_advantage(
+        name, **({"span": "turn"} if name == "gae" else {"baseline": "turns"})
+    ),
     "objective": check_objective,
     "policy loss": check_loss,
     "aggregation rule": check_aggregation,

@@ -55,7 +55,15 @@ TABLES: Mapping[str, tuple[str, ...]] = {
             for world in WORLDS
             for row in cross(
                 world,
-                ("published", "tasks-per-step-64", "preference-logit-0.1", "preference-logit-0.9", "lora", "fedprox"),
+                (
+                    "published",
+                    "tasks-per-step-64",
+                    "preference-logit-0.1",
+                    "preference-logit-0.9",
+                    "lora",
+                    "fedprox",
+                    "ppo",
+                ),
             )
         ),
         "paper-alfworld:unseen",

@@ -1,4 +1,4 @@
-"""Names of an adapter's parameters, as `peft` gives them, and of changes of the base."""
+"""Names of an adapter's parameters, as `peft` gives them, of changes of the base, and of a value head."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 LOW, HIGH = ".lora_A.", ".lora_B."
 BASE = "base"
 """`base/LAYER`: the change of the frozen weight of an adapted layer from the one that was loaded."""
+VALUE_HEAD = "value_head."
+"""`value_head.weight`, `value_head.bias`: the linear layer that gives a state its value."""
 
 
 def pair_factors(names: Iterable[str]) -> dict[str, tuple[str, str]]:

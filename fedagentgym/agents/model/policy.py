@@ -27,7 +27,7 @@ from fedagentgym.agents.model.loading import (
     disable_progress_bars,
     load_model,
 )
-from fedagentgym.agents.model.names import BASE, LOW
+from fedagentgym.agents.model.names import BASE, LOW, VALUE_HEAD
 from fedagentgym.agents.protocols import SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer
@@ -93,6 +93,7 @@ class TorchPolicy(SharedModel):
         self.model = model if adapter is None else add_adapter(model, adapter, seed)
         self.model.eval()
         self.device: torch.device = next(self.model.parameters()).device
+        self._value_head: dict[str, torch.nn.Parameter] = {}
         self._merge = Merge(self.model)
         self._spare: KVCache | None = None
         self._loaded: dict[str, torch.Tensor] = {}
@@ -144,8 +145,22 @@ class TorchPolicy(SharedModel):
             self._spare = slots
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return the trainable parameters by name, always in the same order."""
-        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+        """Return the trainable parameters by name, always in the same order; those of a value head are the last."""
+        return {
+            **{name: weight for name, weight in self.model.named_parameters() if weight.requires_grad},
+            **self._value_head,
+        }
+
+    def add_value_head(self) -> None:
+        """Add a value head, whose parameters are trained and sent like all others; nothing if there is one.
+
+        It is zero at first, and neither plays nor is saved.
+        """
+        if not self._value_head:
+            width = int(self.model.config.get_text_config().hidden_size)
+            shapes = {f"{VALUE_HEAD}weight": (1, width), f"{VALUE_HEAD}bias": (1,)}
+            zeros = {name: torch.zeros(shape, device=self.device) for name, shape in shapes.items()}
+            self._value_head = {name: torch.nn.Parameter(value) for name, value in zeros.items()}
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return copies of the trainable parameters as arrays; bfloat16 becomes float32, which is exact."""
@@ -156,19 +171,23 @@ class TorchPolicy(SharedModel):
 
         Args:
             weights: Arrays with the names and shapes of `get_weights`, and changes of the frozen weights of adapted layers as
-                `base/LAYER`: without one a layer has the weights that were loaded.
+                `base/LAYER`: without one a layer has the weights that were loaded. A value head without values is zero again.
 
         Raises:
             DataError: If names or shapes differ.
         """
         own = self.parameters()
         changes = {name.partition("/")[2]: array for name, array in weights.items() if name.startswith(f"{BASE}/")}
-        check_weights({name: array for name, array in weights.items() if not name.startswith(f"{BASE}/")}, own)
+        given = {name: array for name, array in weights.items() if not name.startswith(f"{BASE}/")}
+        if not any(name.startswith(VALUE_HEAD) for name in given):
+            heads = {name: parameter for name, parameter in own.items() if name.startswith(VALUE_HEAD)}
+            given |= {name: np.zeros(tuple(parameter.shape), np.float32) for name, parameter in heads.items()}
+        check_weights(given, own)
         self.claim()
         self.set_base(changes)
         with torch.no_grad():
             for name, parameter in own.items():
-                parameter.copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(given[name])))
         self.bump_version()
 
     @torch.no_grad()

@@ -263,6 +263,7 @@ class TorchVllmPolicy:
             learner.set_weights,
         )
         self.claim, self.bump_version, self.save = learner.claim, learner.bump_version, learner.save
+        self.add_value_head = learner.add_value_head
         self._loaded = learner.version
         self._open = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")

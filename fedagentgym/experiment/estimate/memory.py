@@ -43,9 +43,14 @@ class Part:
 
 
 def list_memory_parts(
-    agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], vllm: VllmOptions | None
+    agent: PlannedAgent,
+    learning: LearningSettings,
+    kept_copies: Sequence[str],
+    vllm: VllmOptions | None,
+    *,
+    learns: bool = True,
 ) -> tuple[Part, ...]:
-    """All parts, permanent ones first."""
+    """All parts, permanent ones first; those of gradients only if the agent `learns` by them."""
     own, shape = agent.trainable * FULL, agent.shape
     blocks = shape.layers * sum(inputs * outputs for _, inputs, outputs in shape.iter_linear())
     narrow = not agent.has_adapter and agent.width < FULL
@@ -83,15 +88,19 @@ def list_memory_parts(
         parts.append(Part("keys and values of the episodes", "playing", cached))
         parts.append(Part("base weights while the adapter is merged", "playing", merged))
     parts.append(Part("activations", "updating", estimate_activations(agent, learning)))
-    return tuple(part for part in parts if part.size)
+    return tuple(part for part in parts if part.size and (learns or _plays(part)))
+
+
+def _plays(part: Part) -> bool:
+    """Return whether a part is needed by an agent that only plays."""
+    return part.phase in ("always", "playing") and part.name not in ("moments", "base model of the KL term")
 
 
 def list_second_parts(model: SecondModel, planned: PlannedAgent) -> tuple[Part, ...]:
     """A model besides the agent that learns; with the memory of its training, if it is trained."""
     return tuple(
         replace(part, name=f"{part.name} ({model.name})", owner=model.name)
-        for part in list_memory_parts(planned, model.learning, (), None)
-        if model.steps or (part.phase in ("always", "playing") and part.name != "moments")
+        for part in list_memory_parts(planned, model.learning, (), None, learns=model.steps > 0)
     )
 
 
@@ -131,8 +140,10 @@ def compute_peak(parts: Sequence[Part]) -> int:
     return lasting + max((size for (_, phase), size in sums.items() if phase != "always"), default=0)
 
 
-def compute_least(agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str]) -> int:
+def compute_least(
+    agent: PlannedAgent, learning: LearningSettings, kept_copies: Sequence[str], *, learns: bool = True
+) -> int:
     """Return what is needed in any case: permanent parts, gradients and gathered weights, without caches and activations."""
-    parts = list_memory_parts(agent, learning, kept_copies, None)
+    parts = list_memory_parts(agent, learning, kept_copies, None, learns=learns)
     needed = ("gradients", "weights put together", "weights of blocks at work")
     return compute_peak([part for part in parts if part.phase == "always" or part.name in needed])

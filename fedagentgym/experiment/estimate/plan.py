@@ -48,6 +48,11 @@ class WorkPlan:
     round: Work
     card: Card
 
+    @property
+    def learns(self) -> bool:
+        """True if a site computes gradients."""
+        return (self.preparation + self.round).optimizer_steps > 0
+
     def count_until(self, rounds: int) -> Work:
         """The work of so many rounds with all preparation before them."""
         return self.preparation * self.card.count_preparations(rounds) + self.round * rounds
@@ -112,7 +117,8 @@ class RunPlan(WorkPlan):
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
         base = self.agent.adapted * PARAMETER_BYTES if self.card.sends_base else 0
-        return work.models_down * (self.model_bytes + base) + answers + work.tasks_down * TASK_BYTES
+        told = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
+        return work.models_down * (self.model_bytes + base) + answers + told
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes
@@ -131,6 +137,8 @@ class RunPlan(WorkPlan):
 def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
     agent = plan_agent(config.agent, config.env, config.warm_start, device_bytes)
+    if config.learning.sends_head:
+        agent = replace(agent, trainable=agent.trainable + agent.shape.hidden + 1)
     work = plan_work(config)
     if work is None:
         raise OptionError(
@@ -139,7 +147,7 @@ def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
         )
     card, sharding, evaluation = work.card, config.learning.sharding, config.evaluation
     vllm = VllmOptions.load(config.agent.options) if config.agent.rollouts == "vllm" else None
-    memory = list(list_memory_parts(agent, config.learning, card.kept_copies, vllm))
+    memory = list(list_memory_parts(agent, config.learning, card.kept_copies, vllm, learns=work.learns))
     for model in card.second_models:
         memory += list_second_parts(model, plan_agent(model.agent, config.env, None, device_bytes))
     workers = max(1, len(config.federation.device_per_worker) or config.federation.workers)
@@ -225,7 +233,7 @@ def check_fit(config: RunConfig) -> None:
         plan = plan_run(config, device_bytes)
     except OptionError:
         return  # a model whose size is not known is tried
-    least = compute_least(plan.agent, config.learning, plan.card.kept_copies)
+    least = compute_least(plan.agent, config.learning, plan.card.kept_copies, learns=plan.learns)
     if least > device_bytes:
         raise OptionError(
             f"{plan.agent.model} with {plan.agent.trainable:,} trained parameters needs at least {least / 1e9:,.0f} GB on one "
