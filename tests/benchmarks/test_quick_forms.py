@@ -37,7 +37,15 @@ MAY_BE_ZERO = (
     "dispersion",
     "figure",
 )
-SHORT = ("alfworld-houses", "speed-core", "speed-records", "speed-verifiers", "communication", "null-comparisons")
+SHORT = (
+    "alfworld-houses",
+    "speed-core",
+    "speed-gateway",
+    "speed-records",
+    "speed-verifiers",
+    "communication",
+    "null-comparisons",
+)
 LONG = {
     "alfworld": "the original engine plays too",
     "speed-agents": "TRL's trainer takes steps too",
@@ -48,6 +56,8 @@ LONG = {
 """The quick forms of measurements whose numbers are checked; with the reason, those that take above ten seconds."""
 OTHERS = {
     "cells-again": "plays a run of every committed suite",
+    "gateway-learning": "trains",
+    "gateway-programs": "trains",
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",
@@ -160,7 +170,7 @@ def test_a_quick_form_gives_numbers_that_can_be_true(
 ) -> None:
     if name == "alfworld":
         pytest.importorskip("textworld")
-    if name == "speed-agents":
+    if name in ("speed-agents", "speed-gateway"):
         pytest.importorskip("torch")
     monkeypatch.setattr(partitions, "FIGURE_FOLDER", tmp_path)
     CHECKS.get(name, lambda values: None)(run_quick(name))
