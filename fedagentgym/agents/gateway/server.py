@@ -120,7 +120,7 @@ class GatewayServer:
             make_app(self.doorkeeper, self.tickets),
             http="h11",
             ws="none",
-            loop="asyncio",
+            loop="auto",  # uvloop where it is installed
             lifespan="off",
             log_config=None,
             log_level="critical",
