@@ -39,7 +39,7 @@ from fedagentgym.base.process import get_logger
 log = get_logger(__name__)
 MODEL = "policy"
 MOST_CONNECTIONS, MOST_OPEN_CALLS, LONGEST_WAIT = 256, 64, 30.0
-_START_SECONDS = 10.0
+_START_SECONDS = 120.0
 
 
 @dataclass(eq=False)
