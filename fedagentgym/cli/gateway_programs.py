@@ -138,7 +138,8 @@ def play(episode):
     ),
     "smolagents": (
         "smolagents",
-        "\nfrom smolagents import ChatMessageToolCall, ChatMessageToolCallFunction, OpenAIModel, ToolCallingAgent, tool\n",
+        "\nfrom smolagents import OpenAIModel, ToolCallingAgent, tool\n"
+        "from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction\n",
         '''
 def play(episode):
     """Let the agent call its tool until the episode is over."""
