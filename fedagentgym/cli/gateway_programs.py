@@ -158,10 +158,10 @@ def play(episode):
         return step["content"]
 
     class TinyModel(OpenAIModel):
-        """Calls are read from actions: the tiny agent has no chat template that shows tools. Others are an OpenAIModel."""
+        """For the tiny agent: it is shown task and latest observation, and its actions are calls. Others are an OpenAIModel."""
 
         def generate(self, messages, tools_to_call_from=None, **fields):
-            return super().generate(messages, **fields)
+            return super().generate(messages[1:2] + messages[2:][-1:], **fields)
 
         def parse_tool_calls(self, message):
             action = message.content.partition("<action>")[2].partition("</action>")[0]
@@ -172,7 +172,6 @@ def play(episode):
 
     model = TinyModel("policy", api_base=episode["base_url"], api_key=episode["key"])
     agent = ToolCallingAgent(tools=[act], model=model, max_steps=10, verbosity_level=0)
-    agent.prompt_templates = {**agent.prompt_templates, "system_prompt": ""}  # it is long, and speaks of other tools
     agent.run(episode["task"]["messages"][-1]["content"])
 ''',
     ),

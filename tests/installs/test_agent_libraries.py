@@ -25,7 +25,7 @@ VERSIONS = {
     "smolagents": ["smolagents[openai]==1.26.0"],
 }
 SEGMENT_A_CALL = ("smolagents",)
-"""Libraries that write more into the history than was said."""
+"""Programs that do not show the whole history."""
 
 
 @NEEDS_UV
@@ -47,7 +47,8 @@ def test_every_library_has_its_version_and_its_section(root: Path) -> None:
     """The page shows what `gateway init` writes, and the versions with which it was tried."""
     assert set(VERSIONS) == set(NEEDED) - {"plain"}
     page = (root / "docs" / "how-to" / "train-with-a-library.md").read_text("utf-8")
-    blocks = re.findall(r"^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in found if not language]
     assert len(blocks) == len(VERSIONS)
     for block, (library, versions) in zip(blocks, VERSIONS.items(), strict=True):
         assert textwrap.indent(block, "    ") in PROGRAMS[library]
