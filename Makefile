@@ -14,9 +14,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DEMO := demo-report
 PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
 CODE := fedagentgym tests benchmarks examples
-SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation
+SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation speed-gateway
 
-.PHONY: demo test test-all skipped coverage lint bench wheel installs clean leaderboard results docs pictures screenshots
+.PHONY: demo test test-all skipped coverage lint bench wheel installs libraries clean leaderboard results docs pictures screenshots
 
 demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
@@ -81,7 +81,11 @@ wheel: $(VENV)/.dev
 
 installs: $(VENV)/.dev
 	$(BIN)/pip install -q -c constraints.txt uv
-	$(BIN)/pytest -m slow tests/installs
+	$(BIN)/pytest -m slow tests/installs --ignore tests/installs/test_agent_libraries.py
+
+libraries: $(VENV)/.dev
+	$(BIN)/pip install -q -c constraints.txt uv
+	$(BIN)/pytest -m "slow or not slow" tests/installs/test_agent_libraries.py
 
 clean:
 	rm -rf $(VENV) .cache build dist runs $(DEMO) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*

@@ -32,7 +32,7 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
         raise DataError(
             f"{where}: agent {settings.name[:80]!r} cannot be chosen by others, only {join_names(known, 20)}: name it yourself"
         )
-    if settings.harness is not None and (settings.harness.command or settings.harness.env or settings.harness.keep):
+    if settings.harness is not None and settings.harness.runs_code:
         raise DataError(
             f"{where}: agent.harness.command runs a program, which others cannot choose: only harness: {{name: owner}} may"
             " stand there"

@@ -454,6 +454,9 @@ class PlaysEpisodes(Protocol):
             The episodes in the order in which they end.
         """
 
+    def for_client(self, client: int) -> PlaysEpisodes:
+        """The program of a client, if it has one of its own; otherwise this one."""
+
     def close(self) -> None:
         """End the program."""
 

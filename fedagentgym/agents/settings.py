@@ -58,6 +58,11 @@ class HarnessSettings(Settings):
     command: tuple[str, ...] = Field(
         default=(), description="the program and its arguments, such as [python, my_agent.py]"
     )
+    clients: dict[int, tuple[str, ...]] = Field(
+        default_factory=dict,
+        exclude_if=not_,
+        description="clients with a program of their own: number and command, such as {1: [python, other_agent.py]}",
+    )
     processes: int = Field(default=4, ge=1, le=64, description="programs at a time; each plays an episode at a time")
     env: dict[str, str] = Field(default_factory=dict, description="further variables of the program's environment")
     keep: tuple[str, ...] = Field(
@@ -93,15 +98,25 @@ class HarnessSettings(Settings):
         description="in records, in place of command and variables: the digest of the command and of the files that it names",
     )
 
+    @property
+    def runs_code(self) -> bool:
+        """True if it says what runs on this machine, which only its user does."""
+        return bool(self.command or self.clients or self.env or self.keep)
+
     @model_validator(mode="after")
     def _check_program(self) -> HarnessSettings:
-        if self.name is not None and (self.command or self.env or self.keep):
+        if self.name is not None and self.runs_code:
             raise ValueError(
-                "name: owner leaves the program to the owner of each machine: leave out command, env and keep"
+                "name: owner leaves the program to the owner of each machine: leave out command, clients, env and keep"
             )
+        if self.clients and not self.command:
+            raise ValueError("clients names programs that differ from command, and there is none")
+        if not all(self.clients.values()):
+            raise ValueError("clients: a command has at least one word")
         if not self.reward_range[0] < self.reward_range[1] or not all(map(isfinite, self.reward_range)):
             raise ValueError("reward_range is a lower and a higher finite number")
-        if any("\0" in text for text in (*self.command, *self.env, *self.env.values(), *self.keep)):
+        commands = (word for command in (self.command, *self.clients.values()) for word in command)
+        if any("\0" in text for text in (*commands, *self.env, *self.env.values(), *self.keep)):
             raise ValueError("a command or variable holds a NUL character")
         if any("=" in name or not name for name in (*self.env, *self.keep)):
             raise ValueError("a variable has a name without '='")

@@ -9,7 +9,7 @@ opens a second one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,8 +81,10 @@ class Site:
 
     @property
     def agent(self) -> TokenAgent:
-        """The agent, with whatever weights its model holds: what plays or is evaluated comes from a learner or `load`."""
-        return self.model.agent
+        """The agent, with whatever weights its model holds: what plays or is evaluated comes from a learner or `load`. A program
+        that plays with it is the client's own, if it has one."""
+        agent = self.model.agent
+        return agent if agent.harness is None else replace(agent, harness=agent.harness.for_client(self.client))
 
     @property
     def told(self) -> dict[str, int]:

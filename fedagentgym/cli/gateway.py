@@ -159,12 +159,11 @@ def check(
 @option("--for", "library", type=click.Choice(list(PROGRAMS)), default="openai", help="The library of the program.")
 def init(folder: Path, library: str) -> None:
     """Write a program that runs, my_agent.py, and a run file that trains it."""
-    needed = NEEDED[library]
     with atomic_folder(folder) as made:
         (made / "my_agent.py").write_text(PROGRAMS[library], encoding="utf-8")
-        (made / "run.yaml").write_text(RUN_FILE.format(agent=needed.agent, harness=needed.harness), encoding="utf-8")
-    place = quote_word(folder)
-    print_result(f"wrote {folder}: pip install {needed.packages}, then `cd {place} && fedagentgym train run.yaml`")
+        (made / "run.yaml").write_text(RUN_FILE, encoding="utf-8")
+    first = f"pip install {packages}, then " if (packages := NEEDED[library]) else ""
+    print_result(f"wrote {folder}: {first}`cd {quote_word(folder)} && fedagentgym train run.yaml`")
 
 
 def _open_env(name: str, split: str | None, env_set: Sequence[str]) -> TextEnv:

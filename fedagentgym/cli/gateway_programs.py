@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 _HEAD = '''\
 """Plays the episodes that a gateway of fedagentgym hands out, with {library}. `fedagentgym train run.yaml` starts it."""
@@ -40,19 +39,42 @@ while True:
             traceback.print_exc()
             post("/v1/finish", {"status": "failed", "error": str(error)}, episode["key"])
 """
+_READ_ACTION = '''
+def read_action(reply, takes):
+    """The action in a reply, or all of it where the reply is the answer."""
+    action, closed, _ = reply.partition("<action>")[2].partition("</action>")
+    return reply if takes == "reply" else action if closed else ""
+
+'''
 _PLAYS: Mapping[str, tuple[str, str, str]] = {
+    "plain": (
+        "the standard library alone",
+        "",
+        _READ_ACTION
+        + '''
+def play(episode):
+    """Ask, act, tell, until the episode is over."""
+    messages, over = episode["task"]["messages"], False
+    while not over:
+        answer = post("/v1/chat/completions", {"model": "policy", "messages": messages}, episode["key"])
+        reply = answer["choices"][0]["message"]["content"]
+        step = post("/v1/step", {"action": read_action(reply, episode["task"]["takes"])}, episode["key"])
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": step["content"]}]
+        over = step["over"]
+''',
+    ),
     "openai": (
         "the openai client",
         "\nfrom openai import OpenAI\n",
-        '''
+        _READ_ACTION
+        + '''
 def play(episode):
     """Ask, act, tell, until the episode is over."""
     client = OpenAI(base_url=episode["base_url"], api_key=episode["key"])
     messages, over = episode["task"]["messages"], False
     while not over:
         reply = client.chat.completions.create(model="policy", messages=messages).choices[0].message.content
-        action = reply.partition("<action>")[2].partition("</action>")[0]
-        step = post("/v1/step", {"action": action}, episode["key"])
+        step = post("/v1/step", {"action": read_action(reply, episode["task"]["takes"])}, episode["key"])
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": step["content"]}]
         over = step["over"]
 ''',
@@ -116,10 +138,12 @@ def play(episode):
     ),
     "smolagents": (
         "smolagents",
-        "\nfrom smolagents import OpenAIModel, ToolCallingAgent, tool\n",
+        "\nfrom smolagents import OpenAIModel, ToolCallingAgent, tool\n"
+        "from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction\n",
         '''
 def play(episode):
-    """Let the agent call its tool."""
+    """Let the agent call its tool until the episode is over."""
+    over = False
 
     @tool
     def act(action: str) -> str:
@@ -128,44 +152,58 @@ def play(episode):
         Args:
             action: What to do.
         """
-        return post("/v1/step", {"action": action}, episode["key"])["content"]
+        nonlocal over
+        step = post("/v1/step", {"action": action}, episode["key"])
+        over = step["over"]
+        return step["content"]
 
-    model = OpenAIModel("policy", api_base=episode["base_url"], api_key=episode["key"])
+    class TinyModel(OpenAIModel):
+        """For the tiny agent: it is shown task and latest observation, and its actions are calls. Others are an OpenAIModel."""
+
+        def generate(self, messages, tools_to_call_from=None, **fields):
+            return super().generate(messages[1:2] + messages[2:][-1:], **fields)
+
+        def parse_tool_calls(self, message):
+            action = message.content.partition("<action>")[2].partition("</action>")[0]
+            name, arguments = ("final_answer", {"answer": "over"}) if over else ("act", {"action": action})
+            function = ChatMessageToolCallFunction(name=name, arguments=arguments)
+            message.tool_calls = [ChatMessageToolCall(function=function, id="call", type="function")]
+            return message
+
+    model = TinyModel("policy", api_base=episode["base_url"], api_key=episode["key"])
     agent = ToolCallingAgent(tools=[act], model=model, max_steps=10, verbosity_level=0)
     agent.run(episode["task"]["messages"][-1]["content"])
 ''',
     ),
 }
-PROGRAMS: Mapping[str, str] = {
-    name: _HEAD.format(library=library, imports=imports) + play + _TAIL
-    for name, (library, imports, play) in _PLAYS.items()
-}
+
+
+def compose_program(library: str, imports: str, play: str) -> str:
+    """A program that plays every episode by its function `play`; `library` is named in its first line."""
+    return _HEAD.format(library=library, imports=imports) + play + _TAIL
+
+
+PROGRAMS: Mapping[str, str] = {name: compose_program(*parts) for name, parts in _PLAYS.items()}
 """The program of each library."""
 
 
-class Needed(NamedTuple):
-    """The needs of a library: packages, the agent that plays, and settings of the harness."""
-
-    packages: str
-    agent: str = "tiny"
-    harness: str = ""
-
-
-NEEDED: Mapping[str, Needed] = {
-    "openai": Needed("openai"),
-    "langgraph": Needed("langchain langgraph langchain-openai"),
-    "agents": Needed("openai-agents"),
-    "smolagents": Needed("'smolagents[openai]'", "smollm2, decoding: {constrained: false}", ", strict: false"),
+NEEDED: Mapping[str, str] = {
+    "plain": "",
+    "openai": "openai",
+    "langgraph": "langchain langgraph langchain-openai",
+    "agents": "openai-agents",
+    "smolagents": "'smolagents[openai]'",
 }
+"""The packages of each library."""
 RUN_FILE = """\
 # Two clients train the program my_agent.py together: fedagentgym train run.yaml
 name: my-agent
-env: {{id: fedagentgym/Guess-v0}}
-partition: {{sampler: uniform, clients: 2}}
-agent: {{name: {agent}, harness: {{command: [python, my_agent.py], processes: 2{harness}}}}}
-learning: {{tasks_per_step: 4, group_size: 4, learning_rate: 0.001}}
-algorithm: {{name: fedagent, local_steps: 2}}
-federation: {{rounds: 3}}
-evaluation: {{tasks: 20}}
-output: {{folder: runs/my-agent}}
+env: {id: fedagentgym/Guess-v0}
+partition: {sampler: uniform, clients: 2}
+agent: {name: tiny, harness: {command: [python, my_agent.py], processes: 2}}
+learning: {tasks_per_step: 4, group_size: 4, learning_rate: 0.001}
+algorithm: {name: fedagent, local_steps: 2}
+federation: {rounds: 3}
+evaluation: {tasks: 20}
+output: {folder: runs/my-agent}
 """

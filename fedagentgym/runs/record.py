@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from operator import not_
 from pathlib import Path
@@ -304,11 +304,16 @@ def publish_settings(settings: AgentSettings) -> dict[str, Any]:
 
 def _publish_harness(harness: HarnessSettings) -> dict[str, Any]:
     """The settings of a program, with the digest of its command and its files in place of these."""
-    plain = harness.model_dump(mode="json", exclude_unset=True, exclude={"command", "env", "keep"})
+    plain = harness.model_dump(mode="json", exclude_unset=True, exclude={"command", "clients", "env", "keep"})
     if harness.command:
-        files = [file_digest(word) if Path(word).is_file() else word for word in harness.command[1:]]
-        plain["program"] = digest([Path(harness.command[0]).name, *files])
+        others = [[client, *_describe_command(command)] for client, command in sorted(harness.clients.items())]
+        plain["program"] = digest([*_describe_command(harness.command), *others])
     return plain
+
+
+def _describe_command(command: Sequence[str]) -> list[str]:
+    """A command without places of this machine: the digests of the files that it names."""
+    return [Path(command[0]).name, *(file_digest(word) if Path(word).is_file() else word for word in command[1:])]
 
 
 def describe_agent(settings: AgentSettings, note: Mapping[str, Any] | None = None) -> AgentRecord:

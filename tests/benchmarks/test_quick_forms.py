@@ -37,7 +37,15 @@ MAY_BE_ZERO = (
     "dispersion",
     "figure",
 )
-SHORT = ("alfworld-houses", "speed-core", "speed-records", "speed-verifiers", "communication", "null-comparisons")
+SHORT = (
+    "alfworld-houses",
+    "speed-core",
+    "speed-gateway",
+    "speed-records",
+    "speed-verifiers",
+    "communication",
+    "null-comparisons",
+)
 LONG = {
     "alfworld": "the original engine plays too",
     "speed-agents": "TRL's trainer takes steps too",
@@ -51,6 +59,8 @@ OTHERS = {
     "generalisation": "plays every environment's experts",
     "evolution-strategies": "trains",
     "learning-ppo": "pretrains and trains",
+    "gateway-learning": "trains",
+    "gateway-programs": "trains",
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",
@@ -163,7 +173,7 @@ def test_a_quick_form_gives_numbers_that_can_be_true(
 ) -> None:
     if name == "alfworld":
         pytest.importorskip("textworld")
-    if name == "speed-agents":
+    if name in ("speed-agents", "speed-gateway"):
         pytest.importorskip("torch")
     monkeypatch.setattr(partitions, "FIGURE_FOLDER", tmp_path)
     CHECKS.get(name, lambda values: None)(run_quick(name))

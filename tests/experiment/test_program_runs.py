@@ -20,11 +20,13 @@ from fedagentgym.algorithms.recipe import Owner, admit_recipe, build_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, OptionError, RefusedError
 from fedagentgym.base.settings import merge
+from fedagentgym.cli.gateway_programs import compose_program
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.evaluation import check_episodes
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.backends.resident import NodeConfig
 from fedagentgym.leaderboard.entries import Entry, load_settings
+from fedagentgym.partitions import federate
 from fedagentgym.runs.record import publish_settings
 from tests.agents.gateway.clients import LOOP
 
@@ -63,19 +65,21 @@ def test_a_federation_of_programs_learns_alike_in_a_process_and_in_workers(tmp_p
     assert "reward is written as" in told
 
 
+REPORTS = """
+def play(episode):
+    messages = [{"role": "user", "content": " ".join(episode["task"]["data"]["words"])}]
+    answer = post("/v1/chat/completions", {"messages": messages}, episode["key"])
+    reward = len(answer["choices"][0]["message"]["content"]) % 5 / 4
+    post("/v1/reward", {"reward": reward}, episode["key"])
+"""
+
+
 def test_two_sites_with_worlds_of_their_own(tmp_path: Path) -> None:
     """The program reports one number; the record says so."""
     config = configure(
         tmp_path, "own", env={"id": "fedagentgym/Own-v0"}, federation={"rounds": 1}, evaluation={"tasks": 3}
     )
-    (tmp_path / "loop.py").write_text(
-        LOOP.partition("    key, messages")[0]
-        + """    key, words = begun["key"], begun["task"]["data"]["words"]
-    text = chat([{"role": "user", "content": " ".join(words)}], key)
-    post("/v1/reward", {"reward": len(text) % 5 / 4}, key)
-    post("/v1/finish", {"status": "done"}, key)
-"""
-    )
+    (tmp_path / "loop.py").write_text(compose_program("one number", "", REPORTS))
     config["agent"] = {**config["agent"], "name": "untrained-tiny", "decoding": {"constrained": False}}
     config["agent"]["harness"]["world"] = "own"
     found = train(config, force=True)
@@ -85,6 +89,25 @@ def test_two_sites_with_worlds_of_their_own(tmp_path: Path) -> None:
     chosen = load_config(config)
     assert chosen.output.sampled_episodes == load_config(chosen.plain()).output.sampled_episodes == 0
     assert load_config(merge(config, {"output": {"sampled_episodes": 1}})).output.sampled_episodes == 1
+
+
+def test_each_client_has_the_program_that_is_named_for_it(tmp_path: Path) -> None:
+    """Programs that say where they play: each client's episodes are its own program's, in a process and in workers."""
+    commands = []
+    for name in ("first", "second"):
+        told = f"open({str(tmp_path / name)!r}, 'a').write(episode['task']['id'] + '\\n')"
+        program = tmp_path / f"{name}.py"
+        program.write_text(LOOP.replace("    messages, over =", f"    {told}\n    messages, over ="))
+        commands.append([sys.executable, str(program)])
+    harness = {"command": commands[0], "clients": {1: commands[1]}, "evaluate": False}
+    changes = {"agent": {"harness": harness}, "federation": {"rounds": 1}}
+    one = train(configure(tmp_path, "one", **changes), force=True)
+    split = federate("fedagentgym/Guess-v0", partition="uniform", clients=2, seed=0, split="train")
+    for client, name in zip(split, ("first", "second"), strict=True):
+        played = (tmp_path / name).read_text().split()
+        assert len(played) == 8 and set(played) <= {task.id for task in client.pool}
+    two = train(configure(tmp_path, "two", **merge(changes, {"federation": {"workers": 2}})), force=True)
+    assert one.digest == two.digest
 
 
 RUN = """
@@ -133,7 +156,8 @@ NAMED = {"name": "tiny", "harness": {"name": "owner", "history": "template"}}
 
 
 def test_only_the_user_of_a_machine_names_a_program() -> None:
-    for harness in (COMMAND["harness"], {"env": {"A": "b"}}, {"keep": ["SECRET"]}):
+    others = {"command": ["python", "x.py"], "clients": {1: ["python", "y.py"]}}
+    for harness in (COMMAND["harness"], others, {"env": {"A": "b"}}, {"keep": ["SECRET"]}):
         with pytest.raises(DataError, match="others cannot choose"):
             check_foreign_agent(AgentSettings.load({"name": "tiny", "harness": harness}), "a suite")
     check_foreign_agent(AgentSettings.load(NAMED), "a suite")
@@ -174,6 +198,10 @@ def test_a_node_names_its_program(tmp_path: Path) -> None:
             "evaluate=false",
         ),
         ({"agent": {"harness": {"name": "owner"}}}, "leave out command"),
+        ({"agent": {"harness": {"command": [], "clients": {0: ["x"]}}}}, "differ from command"),
+        ({"agent": {"harness": {"clients": {0: []}}}}, "at least one word"),
+        ({"agent": {"harness": {"clients": {2: ["x"]}}}}, "no client 2"),
+        ({"agent": {"harness": {"clients": {-1: ["x"]}}}}, "no client -1"),
         ({"agent": {"harness": {"reward_range": [1, 0]}}}, "reward_range"),
         ({"agent": {"harness": {"env": {"A=B": "c"}}}}, "without '='"),
         ({"agent": {"harness": {"tools": "guess"}}}, "harness.tools"),
@@ -207,4 +235,7 @@ def test_a_record_names_a_program_by_its_digest(tmp_path: Path) -> None:
         assert set(plain) == {"program", "history"}
         AgentSettings.load({"name": "tiny", "harness": plain})
         digests.append(plain["program"])
-    assert digests[0] != digests[1]
+    others = {**settings, "clients": {"1": ["/usr/bin/python3", str(file)]}}
+    plain = publish_settings(AgentSettings.load({"name": "tiny", "harness": others}))["harness"]
+    assert set(plain) == {"program", "history"}
+    assert len({*digests, plain["program"]}) == 3

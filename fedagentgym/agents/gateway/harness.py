@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any
 from fedagentgym.agents.gateway.episodes import REASONS, AnsweredCall, OpenEpisode, Prompt, count_episode
 from fedagentgym.agents.gateway.programs import Programs
 from fedagentgym.agents.gateway.render import MessageRenderer, make_call_id
-from fedagentgym.agents.gateway.requests import ChatMessage, ChatRequest, GatewayError, format_json, read_chat
+from fedagentgym.agents.gateway.requests import (
+    ChatMessage,
+    ChatRequest,
+    GatewayError,
+    format_json,
+    make_unknown_episode,
+    read_chat,
+)
 from fedagentgym.agents.gateway.server import ChatAnswer, GatewayServer, Ticket
 from fedagentgym.agents.gateway.tools import PARSERS, ReadReply
 from fedagentgym.agents.protocols import Completion, Job, Move, PlayedEpisode
@@ -40,8 +47,8 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
 
 log = get_logger(__name__)
-GATHER_SECONDS = 0.002
-"""The time for which calls are gathered to a batch."""
+GATHER_SECONDS = 0.02
+"""The longest time for which calls are gathered to a batch."""
 TICK_SECONDS = 0.05
 """The longest time until time-outs and ended programs are looked at."""
 MOST_ROWS = 4
@@ -73,6 +80,7 @@ class Harness:
     _server: GatewayServer | None = None
     _programs: Programs | None = None
     _play: _Play | None = None
+    _others: dict[tuple[str, ...], Harness] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
     def open(self, port: int = 0) -> str:
@@ -95,11 +103,22 @@ class Harness:
         if self._server is not None:
             self._server.stop()
         self._server = self._programs = None
+        for other in self._others.values():
+            other.close()
         atexit.unregister(self.close)
 
     @property
     def evaluates(self) -> bool:
         return self.settings.evaluate
+
+    def for_client(self, client: int) -> Harness:
+        """The harness of a client's own program, which starts when it first plays and ends with this one; otherwise this one."""
+        command = self.settings.clients.get(client)
+        if command is None:
+            return self
+        if command not in self._others:
+            self._others[command] = Harness(self.settings.model_copy(update={"command": command, "clients": {}}))
+        return self._others[command]
 
     def play(self, agent: TokenAgent, env: TextEnv, jobs: Sequence[Job], seed: int) -> Iterator[PlayedEpisode]:
         """Let the programs play these episodes; each is given when it is finished or lost."""
@@ -175,21 +194,16 @@ class _Play:
         self.by_key: dict[str, OpenEpisode] = {}
         self.finished: deque[PlayedEpisode] = deque()
         self.left = len(jobs)
+        self.patience = GATHER_SECONDS
 
     def run(self) -> Iterator[PlayedEpisode]:
         checked = 0.0
         while self.left:
-            chats = []
-            for ticket in self._take():
-                if ticket.kind == "chat":
-                    chats.append(ticket)
-                else:
-                    self._serve(ticket)
-            self._hand_out()
-            self.server.send()
-            if chats:
-                self._answer_chats(chats)
+            if calls := self._gather():
+                began = time.monotonic()
+                self._answer_chats(calls)
                 self.server.send()
+                self.patience = min((time.monotonic() - began) / 2, GATHER_SECONDS)
             if (now := time.monotonic()) - checked >= TICK_SECONDS:
                 checked = now
                 self._find_late(now)
@@ -200,7 +214,6 @@ class _Play:
 
     def refuse_rest(self) -> None:
         """Answer whoever still waits; nobody reads tickets until the next collection."""
-        gone = GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
         for episode in self.by_key.values():
             episode.closed = True
         self.by_key.clear()
@@ -210,29 +223,39 @@ class _Play:
                 waiting.append(self.server.tickets.get_nowait())
         for ticket in waiting:
             if ticket.kind != "episode":
-                self.server.answer(ticket, gone)
+                self.server.answer(ticket, make_unknown_episode())
             elif not ticket.abandoned:
                 self.server.tickets.put(ticket)  # for the next collection, if its program still waits then
         self.server.send()
 
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> list[Ticket]:
-        """The tickets that have come; after the first call further ones are waited for a little, if others play too."""
-        try:
-            found = [self.server.tickets.get(timeout=TICK_SECONDS)]
-        except queue.Empty:
-            return []
-        limit = time.monotonic() + GATHER_SECONDS
-        while True:
-            chats = sum(ticket.kind == "chat" for ticket in found)
-            patience = limit - time.monotonic() if 0 < chats < len(self.by_key) else 0.0
+    def _gather(self) -> list[Ticket]:
+        """Serve what comes, and return the calls of the next batch. After the first call others are waited for, since a step
+        that is served meanwhile soon becomes a call: until every open episode asks, for at most half the time of a batch."""
+        calls: list[Ticket] = []
+        limit = time.monotonic() + TICK_SECONDS
+        while (left := limit - time.monotonic()) > 0 and (calls or not self.finished):
             try:
-                found.append(
-                    self.server.tickets.get(timeout=patience) if patience > 0 else self.server.tickets.get_nowait()
-                )
+                ticket = self.server.tickets.get_nowait()
             except queue.Empty:
-                return found
+                self._hand_out()
+                self.server.send()
+                if len(calls) >= len(self.by_key) > 0:
+                    break
+                try:
+                    ticket = self.server.tickets.get(timeout=left)
+                except queue.Empty:
+                    break
+            if ticket.kind != "chat":
+                self._serve(ticket)
+                continue
+            if not calls:
+                limit = time.monotonic() + self.patience
+            calls.append(ticket)
+        self._hand_out()
+        self.server.send()
+        return calls
 
     def _serve(self, ticket: Ticket) -> None:
         """Answer a ticket that is no call of the model."""
@@ -251,9 +274,7 @@ class _Play:
 
     def _check_open(self, episode: OpenEpisode) -> None:
         if episode.closed:
-            raise GatewayError(
-                401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again"
-            )
+            raise make_unknown_episode()
         episode.latest = time.monotonic()
 
     def _hand_out(self) -> None:

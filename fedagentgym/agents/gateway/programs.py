@@ -22,8 +22,8 @@ from fedagentgym.base.escape import escape_terminal
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 MOST_FRUITLESS = 3
 """Times in a row that programs may end without having asked for an episode."""
-FIRST_REQUEST_SECONDS = 60.0
-"""The longest time until some program asks for its first episode."""
+FIRST_REQUEST_SECONDS = 300.0
+"""The longest time until some program asks for its first episode: on a busy machine a library may take a minute to load."""
 _MOST_KEPT, _SHOWN_LINES = 1 << 20, 20
 _GRACE_SECONDS = 2.0
 """The time that programs have to end by themselves once they are told that the run is over."""

@@ -61,6 +61,11 @@ class GatewayError(Exception):
         return {"error": {"message": message, "type": kind, "code": self.code, "param": self.param}}
 
 
+def make_unknown_episode() -> GatewayError:
+    """The answer to the key of an episode that is not open."""
+    return GatewayError(401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again")
+
+
 def refuse(message: str, param: str | None, code: Literal["malformed", "unsupported"] = "malformed") -> NoReturn:
     raise GatewayError(400, code, message, param)
 
@@ -88,8 +93,6 @@ class ChatRequest(NamedTuple):
     reads_calls: bool
     max_tokens: int
     stop: tuple[str, ...] = ()
-    stream: bool = False
-    include_usage: bool = False
     logprobs: bool = False
     overridden: tuple[str, ...] = ()
     seeded: bool = False
@@ -193,6 +196,8 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
     options = plain.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         refuse("stream_options is an object", "stream_options")
+    for where, name in ((plain, "stream"), (options or {}, "include_usage")):
+        read_flag(where, name)  # the server asks for them once there is an answer
     if plain.get("seed") is not None and (isinstance(plain["seed"], bool) or not isinstance(plain["seed"], int)):
         refuse("seed is an integer", "seed")
     return ChatRequest(
@@ -201,8 +206,6 @@ def read_chat(plain: Mapping[str, Any], decoding: Decoding, *, strict: bool) -> 
         reads_calls=bool(tools) and choice != "none",
         max_tokens=min(_read_length(plain), decoding.max_new_tokens),
         stop=_read_stop(plain.get("stop")),
-        stream=read_flag(plain, "stream"),
-        include_usage=read_flag(options or {}, "include_usage"),
         logprobs=read_flag(plain, "logprobs"),
         overridden=tuple(overridden),
         seeded=plain.get("seed") is not None,

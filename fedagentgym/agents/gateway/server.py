@@ -22,6 +22,7 @@ from fedagentgym.agents.gateway.episodes import OpenEpisode
 from fedagentgym.agents.gateway.requests import (
     MOST_BYTES,
     GatewayError,
+    make_unknown_episode,
     read_body,
     read_flag,
     read_number,
@@ -38,7 +39,7 @@ from fedagentgym.base.process import get_logger
 log = get_logger(__name__)
 MODEL = "policy"
 MOST_CONNECTIONS, MOST_OPEN_CALLS, LONGEST_WAIT = 256, 64, 30.0
-_START_SECONDS = 10.0
+_START_SECONDS = 120.0
 
 
 @dataclass(eq=False)
@@ -119,7 +120,7 @@ class GatewayServer:
             make_app(self.doorkeeper, self.tickets),
             http="h11",
             ws="none",
-            loop="asyncio",
+            loop="auto",  # uvloop where it is installed
             lifespan="off",
             log_config=None,
             log_level="critical",
@@ -188,9 +189,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
                 raise GatewayError(
                     401, "wrong_key", "this is the key of the run: use that of the episode, from /v1/episodes"
                 )
-            raise GatewayError(
-                401, "unknown_episode", "no such episode: it has ended, took too long, or was begun again"
-            )
+            raise make_unknown_episode()
         return episode
 
     async def read(request: Request) -> dict[str, Any]:

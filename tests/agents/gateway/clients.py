@@ -18,6 +18,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import HarnessSettings
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.cli.gateway_programs import PROGRAMS
 from fedagentgym.envs import open_env
 from fedagentgym.learning.rollouts import Rollouts, collect
 from tests.agents.models import make_policy
@@ -163,50 +164,39 @@ def with_harness(agent: TokenAgent, **settings: Any) -> TokenAgent:
     return replace(agent, harness=Harness(HarnessSettings.load(settings, "harness")))
 
 
-LOOP = """\
-import json, os, random, signal, sys, urllib.error, urllib.request
+LOOP = PROGRAMS["plain"]
+"""A program for processes of their own."""
+UNSTEADY = LOOP.replace(
+    "\n\ndef play",
+    """
+import random
+import signal
 
-URL, RUN = os.environ["GATEWAY_URL"], os.environ["GATEWAY_KEY"]
+ask, attempt = post, 0
 
 
 def post(path, body, key):
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(URL + path, json.dumps(body).encode(), headers), timeout=60) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
-
-
-def chat(messages, key):
-    stream = bool(os.environ.get("STREAM"))
-    status, body = post("/v1/chat/completions", {"model": "policy", "messages": messages, "stream": stream}, key)
-    if status != 200:
-        sys.exit(3)
-    if not stream:
-        return json.loads(body)["choices"][0]["message"]["content"]
-    events = [line[6:] for line in body.decode().splitlines() if line.startswith("data: {")]
-    parts = [choice["delta"].get("content") or "" for event in events for choice in json.loads(event)["choices"]]
-    return "".join(parts)
-
-
-while True:
-    status, body = post("/v1/episodes", {"wait": 30}, RUN)
-    if status == 204:
-        continue
-    if status != 200:
-        break
-    begun = json.loads(body)
-    key, messages, over = begun["key"], begun["task"]["messages"], False
-    while not over:
-        if begun["attempt"] == 0 and random.random() < float(os.environ.get("KILLED", 0)):
+    global attempt
+    if path == "/v1/chat/completions":
+        if attempt == 0 and random.random() < float(os.environ.get("KILLED", 0)):
             os.kill(os.getpid(), signal.SIGKILL)
-        text = chat(messages, key)
-        inside = text.partition("<action>")[2].partition("</action>")
-        status, body = post("/v1/step", {"action": inside[0].strip() if inside[1] else ""}, key)
-        step = json.loads(body)
-        over = step["over"]
-        messages = messages + [{"role": "assistant", "content": text}, {"role": "user", "content": step["content"]}]
-    post("/v1/finish", {"status": "done"}, key)
-"""
-"""A program for processes of their own; some of its first attempts are killed."""
+        if os.environ.get("STREAM"):
+            return read_stream(path, {**body, "stream": True}, key)
+    found = ask(path, body, key)
+    if path == "/v1/episodes" and found:
+        attempt = found["attempt"]
+    return found
+
+
+def read_stream(path, body, key):
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(URL + path, json.dumps(body).encode(), headers)) as answer:
+        events = [line[6:] for line in answer.read().decode().splitlines() if line.startswith("data: {")]
+    parts = [choice["delta"].get("content") or "" for event in events for choice in json.loads(event)["choices"]]
+    return {"choices": [{"message": {"content": "".join(parts)}}]}
+
+
+def play""",
+    1,
+)
+"""The same with replies as streams, or with some first attempts killed."""

@@ -22,7 +22,18 @@ from fedagentgym.learning.trajectory import Trajectory, from_plain, map_tokens_t
 from fedagentgym.runs.replay import find_difference
 from tests.agents.models import full_logprobs
 
-from .clients import GUESS, LOOP, Client, make_agent, make_trained_agent, play, play_loop, programs, say, with_harness
+from .clients import (
+    GUESS,
+    UNSTEADY,
+    Client,
+    make_agent,
+    make_trained_agent,
+    play,
+    play_loop,
+    programs,
+    say,
+    with_harness,
+)
 
 
 def check_tokens(trajectory: Trajectory, policy: Any = None) -> None:
@@ -426,7 +437,7 @@ def test_a_program_cannot_report_in_a_world_of_ours() -> None:
 
 
 def play_processes(folder: Path, processes: int, **env: str) -> Rollouts:
-    (folder / "loop.py").write_text(LOOP)
+    (folder / "loop.py").write_text(UNSTEADY)
     command = [sys.executable, str(folder / "loop.py")]
     agent = with_harness(make_agent(), command=command, processes=processes, env=env)
     try:

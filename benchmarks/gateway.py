@@ -1,0 +1,254 @@
+"""A program that plays through the gateway beside play in process: calls a second, and what training comes to.
+
+    python -m benchmarks speed-gateway     python -m benchmarks gateway-learning     python -m benchmarks gateway-programs
+
+The programs are those of `fedagentgym gateway init`, in processes of their own: the plain one, in the last benchmark others
+too. The agent is a tiny one, whose replies cost so little that the gateway's own share is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.measurement import Measurement
+from benchmarks.tables import (
+    Column,
+    ExperimentTable,
+    Record,
+    Row,
+    difference,
+    half_width,
+    make_success_column,
+    run_folder,
+    run_table,
+    shown,
+)
+from fedagentgym.base.errors import OptionError, join_names
+from fedagentgym.base.progress import show_progress
+from fedagentgym.base.statistics import mean
+from fedagentgym.cli.gateway_programs import NEEDED, PROGRAMS
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.envs.core import TextEnv
+
+ENV = "fedagentgym/Guess-v0"
+
+
+def write_program(folder: Path, library: str = "plain") -> list[str]:
+    """The command of a program of `gateway init`, written into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / f"{library}_agent.py"
+    program.write_text(PROGRAMS[library], "utf-8")
+    return [sys.executable, str(program)]
+
+
+# ---- calls a second -------------------------------------------------------------------------------------------------
+
+
+class Play(NamedTuple):
+    """The calls of a collection: how many a second, and the milliseconds of this process's time that each took."""
+
+    speed: float
+    cost: float
+
+
+def run_speed(quick: bool = False) -> list[Measurement]:
+    """Calls a second through the gateway beside play in process, with as many episodes at a time, in turns."""
+    from benchmarks.engine import use_one_thread
+
+    with use_one_thread():
+        counts, episodes, repeats = ((2,), 8, 1) if quick else ((1, 8), 96, 5)
+        return [figure for processes in counts for figure in _compare_speeds(processes, episodes, repeats)]
+
+
+def _compare_speeds(processes: int, episodes: int, repeats: int) -> list[Measurement]:
+    from fedagentgym.agents import make_agent
+    from fedagentgym.envs.make import open_env
+
+    env: TextEnv = open_env(ENV)
+    with tempfile.TemporaryDirectory() as folder:
+        harness = {"command": write_program(Path(folder)), "processes": processes}
+        own: Any = make_agent({"name": "tiny"}, env)
+        played: Any = make_agent({"name": "tiny", "harness": harness}, env)
+        with closing(played), show_progress(f"{processes} at a time", repeats) as bar:
+            for agent in (own, played):  # caches are filled and programs started
+                _time_play(agent, env, 2 * processes, processes, seed=0)
+            pairs = []
+            for seed in range(1, repeats + 1):
+                pairs.append([_time_play(agent, env, episodes, processes, seed) for agent in (own, played)])
+                bar.advance()
+    ours, ways = f"{processes} at a time", list(zip(*pairs, strict=True))
+    speeds = [statistics.median(play.speed for play in way) for way in ways]
+    costs = [statistics.median(play.cost for play in way) for way in ways]
+    ratio = statistics.median(gateway.speed / inside.speed for inside, gateway in pairs)
+    return [
+        Measurement(f"{ours}: in process", speeds[0], "calls/s"),
+        Measurement(f"{ours}: by the program", speeds[1], "calls/s"),
+        Measurement(f"{ours}: by the program / in process", ratio, "times", "at least 0.3" if processes > 1 else ""),
+        Measurement(f"{ours}: in process, processor time", costs[0], "ms a call"),
+        Measurement(f"{ours}: by the program, processor time of this process", costs[1], "ms a call"),
+    ]
+
+
+def _time_play(agent: TokenAgent, env: TextEnv, episodes: int, parallel: int, seed: int) -> Play:
+    from fedagentgym.learning.rollouts import collect
+
+    ids = env.pool.ids
+    clock, spent = time.perf_counter(), time.process_time()
+    found = collect(agent, env, [ids[place % len(ids)] for place in range(episodes)], seed=seed, parallel=parallel)
+    clock, spent = time.perf_counter() - clock, time.process_time() - spent
+    calls = sum(len(trajectory.turns) for trajectory in found.trajectories)
+    return Play(calls / clock, 1e3 * spent / calls)
+
+
+# ---- what training comes to -----------------------------------------------------------------------------------------
+
+INSIDE, OUTSIDE = "in process", "by the program"
+SEEDS = 5
+CATEGORY = "Cray"
+LEARNING = (
+    "algorithm={name: local, client: 2, local_steps: 2}",
+    "federation.rounds=2",
+    "learning.tasks_per_step=8",
+    "evaluation.tasks=400",
+    "output.report=none",
+)
+"""256 episodes of one client of `tiny-skills`, whose category the agent mostly answers wrongly. Our own player plays the
+evaluations of both ways, so both begin alike. Chosen on seed 0, in process; the reported seeds are others."""
+QUICK = ("federation.rounds=1", "learning.tasks_per_step=2", "learning.group_size=2", "evaluation.tasks=24")
+
+
+def read_start(folder: Path, record: Record) -> float:
+    """Held-out success on the category before the first round."""
+    return float(record["curve"][0]["categories"][CATEGORY])
+
+
+def run_learning(quick: bool = False) -> list[Measurement]:
+    """Training by a plain program beside training in process, from the same seeds: where both begin and end."""
+    folder = run_folder("gateway-learning-quick" if quick else "gateway-learning")
+    harness = {"command": write_program(folder), "processes": 4, "evaluate": False}
+    table = ExperimentTable(
+        folder.name,
+        dict.fromkeys((INSIDE, OUTSIDE), "tiny-skills"),
+        {"start": read_start, "end": make_success_column(CATEGORY)},
+        [(OUTSIDE, INSIDE)],
+        seeds=2 if quick else SEEDS,
+        first_seed=1,
+        changes=(*LEARNING, *QUICK) if quick else LEARNING,
+        processes=1,
+        row_changes={OUTSIDE: (f"agent.harness={json.dumps(harness)}",)},
+    )
+    return describe_learning(run_table(table, folder))
+
+
+def describe_learning(rows: Sequence[Row]) -> list[Measurement]:
+    """Start, end and rise of both ways, and the difference of their ends, paired by seed."""
+    found = []
+    for row in rows:
+        rise = [end - start for start, end in zip(row.values["start"], row.values["end"], strict=True)]
+        found += [_measure(f"{row.name}: start", row.values["start"]), _measure(f"{row.name}: end", row.values["end"])]
+        found.append(_measure(f"{row.name}: rise", rise, "above 0"))
+    between = difference(rows, OUTSIDE, INSIDE)["end"]
+    return [*found, _measure(f"{OUTSIDE} - {INSIDE}: end", between, "the interval includes 0")]
+
+
+def _measure(name: str, values: Sequence[float], bar: str = "") -> Measurement:
+    spread = f"{shown(half_width(values))} (95 % over {len(values)} seeds)".strip()
+    return Measurement(name, mean(values), "", f"{spread}; {bar}" if bar else spread)
+
+
+# ---- clients with different programs ----------------------------------------------------------------------------------
+
+RUN: dict[str, Any] = {
+    "name": "gateway-programs",
+    "env": {"id": ENV},
+    "partition": {"sampler": "uniform", "clients": 3},
+    "agent": {"name": "tiny"},
+    "learning": {"tasks_per_step": 4, "group_size": 8, "learning_rate": 0.001},
+    "algorithm": {"name": "fedagent", "local_steps": 2},
+    "federation": {"rounds": 8},
+    "evaluation": {"tasks": 60, "every": 8},
+    "output": {"report": "none"},
+}
+HELD_OUT, REPEATS = 60, 3
+LIBRARIES = ("plain", "langgraph", "smolagents")
+"""The programs of the three clients, in their order."""
+TOGETHER = "together"
+PLANNED = 12
+
+
+def make_program_column(command: Sequence[str], tasks: int, repeats: int) -> Column:
+    """Success on held-out tasks of a run's last policy, played by a program."""
+
+    def read_success(folder: Path, record: Record) -> float:
+        from fedagentgym.agents.gateway.harness import Harness
+        from fedagentgym.agents.settings import HarnessSettings
+        from fedagentgym.experiment.export import open_policy
+        from fedagentgym.experiment.stored import Trust
+        from fedagentgym.learning.evaluation import evaluate
+        from fedagentgym.learning.settings import EvaluationSettings
+
+        opened = open_policy(folder, trust=Trust((), folder=True))
+        harness = Harness(HarnessSettings.load({"command": list(command), "processes": 4}, "harness"))
+        with closing(replace(opened.agent, harness=harness)) as agent:
+            settings = EvaluationSettings(tasks=tasks, repeats=repeats)
+            env = opened.run.runtime.open_env(split=settings.split)
+            return evaluate(agent, env, settings, seed=record["config"]["seed"]).overall["success"].mean
+
+    return read_success
+
+
+def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
+    """One client with each program, together and alone, for as many steps of each; every policy is played by every program.
+    In the quick form all programs are plain."""
+    commands = {name: write_program(folder, "plain" if quick else name) for name in LIBRARIES}
+    clients = dict(enumerate(commands.values()))
+    harness = {"command": clients[0], "clients": clients, "processes": 4, "evaluate": False}
+    run = {**RUN, "agent": {**RUN["agent"], "harness": harness}}
+    source = folder / "run.yaml"
+    source.write_text(json.dumps(run), "utf-8")
+    steps = RUN["algorithm"]["local_steps"]
+    alone = {
+        f"{name} alone": (f"algorithm={{name: local, client: {client}, local_steps: {steps}}}",)
+        for client, name in enumerate(LIBRARIES)
+    }
+    looks = (8, 1) if quick else (HELD_OUT, REPEATS)
+    columns = {name: make_program_column(command, *looks) for name, command in commands.items()}
+    table = ExperimentTable(
+        folder.name,
+        dict.fromkeys((TOGETHER, *alone), str(source)),
+        columns,
+        [(TOGETHER, row) for row in alone],
+        PLANNED,
+        processes=1,
+        row_changes=alone,
+    )
+    return table.make_quick([TOGETHER, next(iter(alone))], (*QUICK, "evaluation.tasks=8"), seeds=1) if quick else table
+
+
+def run_programs(quick: bool = False) -> list[Measurement]:
+    """Clients whose programs differ, together and each alone: the success of each policy, played by each program."""
+    missing = [] if quick else [name for name in ("langchain_openai", "smolagents") if find_spec(name) is None]
+    if missing:
+        needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
+        raise OptionError(f"{join_names(missing)}: a client's program needs it: pip install {needed}")
+    folder = run_folder("gateway-programs-quick" if quick else "gateway-programs")
+    table = make_programs_table(folder, quick)
+    rows = run_table(table, folder)
+    found = [_measure(f"{row.name}: played by {name}", values) for row in rows for name, values in row.values.items()]
+    for row, base in table.pairs:
+        if base in table.rows:
+            gains = difference(rows, row, base)
+            found += [_measure(f"{row} - {base}: played by {name}", gains[name]) for name in gains]
+    return found
