@@ -110,6 +110,14 @@ def test_every_row_is_tried_under_the_same_rates_with_as_many_episodes() -> None
     )
 
 
+def test_a_row_may_have_rates_of_another_size_but_as_many() -> None:
+    own = {"rows": {"fedprox": {"learning_rate": [0.1, 0.2]}}}
+    suite = Suite.load({**SAMPLE, "tuning": {**SAMPLE["tuning"], **own}})
+    rates = Counter((one.row, one.changes[0].partition("=")[2]) for one in tune.list_settings(suite))
+    fewer = {("fedagent", "0.001"), ("fedagent", "0.01"), ("fedprox", "0.1"), ("fedprox", "0.2")}
+    assert set(rates) == fewer and set(rates.values()) == {2}
+
+
 def test_settings_may_be_tried_in_some_scenarios_whose_worlds_are_listed() -> None:
     listed = {
         "changes": ["partition.tasks_per_client=6"],
@@ -160,6 +168,8 @@ def test_the_grids_of_the_package_can_be_played(name: str) -> None:
         ({"learning_rate": [0.1, 0.01]}, "learning_rate holds numbers above 0 in rising order"),
         ({"step_size": [0, 1]}, "step_size holds numbers above 0 in rising order"),
         ({"rows": {"fedprox": {"step_size": [1]}}}, "'fedprox' has 1 step sizes, every row has as many as the suite"),
+        ({"rows": {"fedprox": {"learning_rate": [1]}}}, "'fedprox' has 1 rates, every row has as many as the suite"),
+        ({"rows": {"fedprox": {"learning_rate": [1, 0.1]}}}, "learning_rate holds numbers above 0 in rising order"),
         ({"rows": {"again": {}}}, "'again' is no row that is tuned"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal"}}}, "knob and values belong together"),
         ({"rows": {"fedprox": {"knob": "learning.learning_rate", "values": [1]}}}, "is tried of every row already"),
