@@ -266,7 +266,7 @@ def test_a_method_sets_the_adapter_where_the_suite_says_so() -> None:
     own, changes = Suite.load({**plain, "row_adapters": True}), ["agent.adapter={rank: 2}"]
     assert make_config(own, "uniform", changes).agent.adapter is not None
     with pytest.raises(OptionError, match=r"agent\.adapter and nothing else, 'agent' belongs to the suite"):
-        make_config(own, "uniform", [*changes, "agent.name=untrained-tiny"])
+        make_config(own, "uniform", [*changes, "agent.decoding={max_new_tokens: 3}"])
     with pytest.raises(OptionError, match="'agent' belongs to the suite"):
         make_config(load_suite("smoke"), "uniform", changes)
     assert Suite.load({**plain, "row_adapters": False}).digest == load_suite("smoke").digest != own.digest

@@ -26,7 +26,7 @@ from fedagentgym.leaderboard.grid import Choice, Trial, choose_trial
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.play import open_entry
 from fedagentgym.leaderboard.results import Result, pack
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, make_config, make_tuning
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, load_untuned, make_config, make_tuning
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.claims import RefutedError
 from fedagentgym.runs.folder import RunFolder, format_document
@@ -144,7 +144,17 @@ def test_a_search_changes_no_suite() -> None:
     assert Suite.load(bare).digest == Suite.load(SAMPLE).digest
 
 
-@pytest.mark.parametrize("name", [name for name in list_suites() if load_suite(name).tuning is not None])
+MANY = pytest.mark.slow(reason="a hundred settings, each of which is a configuration")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[MANY] if name.startswith("averaging-lora") else [])
+        for name in list_suites()
+        if load_untuned(name).tuning is not None
+    ],
+)
 def test_the_grids_of_the_package_can_be_played(name: str) -> None:
     suite = load_suite(name)
     assert suite.tuning is not None and len(suite.tuning.worlds) >= 2
