@@ -89,11 +89,11 @@ def play_worlds(
     """Play the held-out tasks in every world, one after the other; returns the episodes as lines, and the success."""
     runtime, lines, success = algorithm.runtime, list[str](), list[PlayedWorld]()
     for world in list_worlds(runtime.client_split, apart=algorithm.card.keeps_policies, newcomers=settings.newcomers):
-        weights = algorithm.policy_parameters(state)
         if algorithm.card.keeps_policies and world.clients:
             (client,) = world.clients
-            weights = algorithm.client_parameters(state, client, read_kept(client))
-        player = runtime.load_weights(weights)
+            player = algorithm.load_client(state, client, read_kept(client))
+        else:
+            player = runtime.load_weights(algorithm.policy_parameters(state))
         env = world.open_env(settings.split)
         found = evaluate(player, env, settings, seed=seed)
         success.append((world, found.overall["success"].mean, measure_categories(found.groups)))
@@ -149,13 +149,13 @@ def measure_matrix(
     """The success of every client's policy (columns) in every client's world (rows)."""
     runtime = algorithm.runtime
     clients = range(len(runtime.client_split))
-    policies = [algorithm.client_parameters(state, client, read_kept(client)) for client in clients]
+    kept = [read_kept(client) for client in clients]
     rows: dict[int, list[float]] = {}
     for world in list_worlds(runtime.client_split, apart=False):
         env = world.open_env(settings.split)
         row = []
-        for weights in policies:
-            player = runtime.load_weights(weights)
+        for client in clients:
+            player = algorithm.load_client(state, client, kept[client])
             row.append(evaluate(player, env, settings, seed=seed).overall["success"].mean)
         rows |= dict.fromkeys(world.clients, row)
     return [rows[client] for client in clients]
