@@ -156,7 +156,7 @@ class HACPO(Sharing[HACPOSettings]):
 
     @classmethod
     def count_shared(cls, settings: HACPOSettings, scale: Scale) -> int:
-        return settings.public_tasks * scale.learning.group_size * max(0, max(scale.asked, scale.clients) - 1)
+        return settings.public_tasks * scale.learning.group_size * (scale.asked - 1)
 
 
 def compute_advantages(rewards: Sequence[float], ratios: Sequence[float]) -> NDArray[np.float64]:

@@ -160,8 +160,9 @@ class Sharing(BaseAlgorithm[S]):
         self, state: ServerState, asked: Mapping[int, Message], counts: Mapping[str, float], this_round: Round
     ) -> RoundResult:
         """The remaining private steps, and the record of the round."""
-        scale = Scale(self.learning, rows_per_episode=self.runtime.env.max_turns)
-        work = self.describe(self.settings, scale).round
+        asked_count = len(this_round.participants)
+        scale = Scale(self.learning, asked=asked_count, rows_per_episode=self.runtime.env.max_turns)
+        work = self.count_client_work(self.settings, scale)
         reports, refused = {}, []
         for client, reply in this_round.clients.iter_replies("finish", asked):
             report = read_report(client, reply, work, self.runtime.spec.sampled_episodes)
@@ -345,6 +346,24 @@ class Sharing(BaseAlgorithm[S]):
     def describe(cls, settings: S, scale: Scale) -> Card:
         """Return the card: private steps, and public ones in which every client sends its answers and reads those of others."""
         periods = settings.local_steps // settings.swap_period
+        sent = Sent("answers", "answers to the public tasks, as text", "the server, and other clients")
+        agents = settings.agents or ()
+        return replace(
+            super().describe(settings, scale),
+            round=cls.count_client_work(settings, scale) * scale.asked,
+            roles=("public",) if periods else (),
+            sent=(METRICS, sent) if periods else (METRICS,),
+            trains_local_models=True,
+            second_models=tuple(
+                SecondModel(f"agent {number}", one, scale.learning, settings.local_steps)
+                for number, one in enumerate(agents)
+            ),
+        )
+
+    @classmethod
+    def count_client_work(cls, settings: S, scale: Scale) -> Work:
+        """The work of one client in a round."""
+        periods = settings.local_steps // settings.swap_period
         answers = settings.public_tasks * scale.learning.group_size
         foreign = cls.count_shared(settings, scale)
         public = Work(
@@ -354,20 +373,7 @@ class Sharing(BaseAlgorithm[S]):
             answers_up=answers,
             answers_down=foreign,
         )
-        private = scale.count_local_work(settings.local_steps - periods)
-        sent = Sent("answers", "answers to the public tasks, as text", "the server, and other clients")
-        agents = settings.agents or ()
-        return replace(
-            super().describe(settings, scale),
-            round=(private + public * periods) * scale.asked,
-            roles=("public",) if periods else (),
-            sent=(METRICS, sent) if periods else (METRICS,),
-            trains_local_models=True,
-            second_models=tuple(
-                SecondModel(f"agent {number}", one, scale.learning, settings.local_steps)
-                for number, one in enumerate(agents)
-            ),
-        )
+        return scale.count_local_work(settings.local_steps - periods) + public * periods
 
     @classmethod
     @abstractmethod

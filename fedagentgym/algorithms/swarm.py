@@ -83,5 +83,4 @@ class Swarm(Sharing[SwarmSettings]):
 
     @classmethod
     def count_shared(cls, settings: SwarmSettings, scale: Scale) -> int:
-        alone = max(scale.asked, scale.clients) < 2
-        return 0 if alone else settings.external * scale.learning.group_size
+        return settings.external * scale.learning.group_size if scale.asked > 1 else 0
