@@ -85,7 +85,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_paper(seed: int) -> None:
     low, start = min(1.0, 1 - 0.3 + update * 0.05), 0
     for number, length in enumerate(tokens.lengths):
         place = slice(start, start := start + length)
-        ratio = float(np.exp((tokens.logprobs - tokens.behaviour).detach()[place].mean()))
+        ratio = float((tokens.logprobs - tokens.behaviour).detach()[place].mean().exp())
         advantage = float(tokens.advantages[place][0])
         if foreign[number]:
             bounded = min(max(ratio, low), 1.0)
@@ -207,15 +207,15 @@ def test_what_cannot_work_is_refused() -> None:
         make({"learning": {"loss": "gspo"}})
     with pytest.raises(OptionError, match="ratio_bounds lie around 1"):
         make({"algorithm": {"ratio_bounds": [2.0, 4.0]}})
-    with pytest.raises(OptionError, match="asks for 9 tasks at a time, partition.roles.public holds 8"):
+    with pytest.raises(OptionError, match=r"asks for 9 tasks at a time, partition\.roles\.public holds 8"):
         make({"algorithm": {"public_tasks": 9}}).draw_tasks([0], stream(0))
 
 
 def test_clients_have_the_agents_of_their_turn() -> None:
-    agents = [{"name": "untrained-tiny"}, {"name": "untrained-tiny", "context_length": 64}]
+    agents = [{"name": "untrained-tiny"}, {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}}]
     algorithm = make({"algorithm": {"agents": agents}})
-    lengths = [algorithm.resources(client).agent.policy.context_length for client in range(3)]
-    assert lengths[0] == lengths[2] > lengths[1] == 64
+    longest = [algorithm.resources(client).agent.decoding.max_new_tokens for client in range(3)]
+    assert longest[0] == longest[2] > longest[1] == 6
     kept = SimpleNamespace(sets={})
     player = algorithm.load_client(algorithm.initial_state(), 1, kept)
     assert player is algorithm.resources(1).agent

@@ -15,7 +15,7 @@ SPEAKING = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
 ADAPTER = {"agent": {**SPEAKING, "adapter": {"rank": 2, "alpha": 4.0}}}
 UNLIKE = [
     {"name": "untrained-tiny"},
-    {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}, "context_length": 96},
+    {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}},
 ]
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedmoa": (
