@@ -190,7 +190,7 @@ def merge(
     for name, plain in rules.items():
         given = {**plain, "server_step": longest} if name == AS_LONG else dict(plain)
         cls = get_algorithm_class(given)
-        algorithm = cls(cls.settings_class.load(given, "algorithm"), run.runtime)
+        algorithm: Any = cls(cls.settings_class.load(given, "algorithm"), run.runtime)
         after = algorithm.combine(kept.state, kept.used, iter(kept.updates), kept.this_round)
         moved = read_products(after) - before
         length = float(np.linalg.norm(moved) / np.linalg.norm(mean))

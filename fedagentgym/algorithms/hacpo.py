@@ -144,7 +144,8 @@ class HACPO(Sharing[HACPOSettings]):
         told: Mapping[str, Any],
     ) -> dict[str, float]:
         """One step on the own answers and those of all others, task by task."""
-        groups, advantages = [], []
+        groups: list[Group] = []
+        advantages: list[list[float]] = []
         for number, mine in enumerate(own):
             theirs = [(one, plain) for one, plain in others if int(plain["group"]) == number]
             ratios = [1.0] * len(mine) + [float(told["ratios"][str(plain["author"])]) for _, plain in theirs]

@@ -28,7 +28,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
-from fedagentgym.algorithms.reports import evaluate_local_model, read_report, summarise_local_models
+from fedagentgym.algorithms.reports import Report, evaluate_local_model, read_report, summarise_local_models
 from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import NamedSettings
@@ -163,7 +163,8 @@ class Sharing(BaseAlgorithm[S]):
         asked_count = len(this_round.participants)
         scale = Scale(self.learning, asked=asked_count, rows_per_episode=self.runtime.env.max_turns)
         work = self.count_client_work(self.settings, scale)
-        reports, refused = {}, []
+        reports: dict[int, Report] = {}
+        refused: list[Failure] = []
         for client, reply in this_round.clients.iter_replies("finish", asked):
             report = read_report(client, reply, work, self.runtime.spec.sampled_episodes)
             if isinstance(report, Failure):
@@ -180,7 +181,8 @@ class Sharing(BaseAlgorithm[S]):
         self, asked: Mapping[int, Message], tasks: Mapping[int, Sequence[str]], this_round: Round
     ) -> dict[int, list[list[Answer]]]:
         """Every client's answers to its tasks, graded here; malformed ones are refused."""
-        found, malformed = {}, []
+        found: dict[int, list[list[Answer]]] = {}
+        malformed: list[Failure] = []
         for client, reply in this_round.clients.iter_replies("generate", asked):
             try:
                 found[client] = self._read_answers(reply.text.get("groups"), tasks[client])

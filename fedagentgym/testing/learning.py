@@ -92,7 +92,7 @@ def check_advantage(name: str, **settings: object) -> None:
                 assert all(map(np.allclose, first, turned)), f"{name} depends on the order of a group's episodes"
 
 
-def _load(registry: Registry, key: str, name: str, settings: Mapping[str, object], base: type, public: str) -> Any:
+def _load(registry: Registry, key: str, name: str, settings: Mapping[str, object], base: type[Any], public: str) -> Any:
     """A registered part of the learner with these settings, which must survive a file."""
     found = registry.get(name)
     assert isinstance(found, type) and issubclass(found, base), (
