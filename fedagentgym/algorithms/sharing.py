@@ -417,7 +417,8 @@ def grade(env: TextEnv, task: str, plain: Any) -> Answer:
     """An answer from another machine, checked, with the grades of the environment that replays it."""
     if not isinstance(plain, Mapping):
         raise DataError(f"an answer to {task} is no mapping")
-    actions, replies, ends, said, seed = (plain.get(key) for key in ("actions", "replies", "ended", "logprobs", "seed"))
+    given: list[Any] = [plain.get(key) for key in ("actions", "replies", "ended", "logprobs", "seed")]
+    actions, replies, ends, said, seed = given
     lists = [actions, replies, ends, said]
     if (
         not all(isinstance(one, list) for one in lists)
