@@ -47,6 +47,7 @@ BENCHMARKS = Registry(
         "learning-tiny-math": "benchmarks.learning:run_math",
         "learning-tiny-skills": "benchmarks.learning:run_skills",
         "learning-tiny-webshop": "benchmarks.learning:run_webshop",
+        "merge-table": "benchmarks.merge_table:run",
         "misconceptions-houses": "benchmarks.misconceptions:run_houses",
         "misconceptions-math": "benchmarks.misconceptions:run_math",
         "misconceptions-shop": "benchmarks.misconceptions:run_shop",

@@ -58,6 +58,8 @@ ALGORITHMS = Registry(
         "clustered": "fedagentgym.algorithms.clustered:Clustered",
         "fedgrpo": "fedagentgym.algorithms.fedgrpo:FedGRPO",
         "pubswap": "fedagentgym.algorithms.pubswap:PubSwap",
+        "hacpo": "fedagentgym.algorithms.hacpo:HACPO",
+        "swarm": "fedagentgym.algorithms.swarm:Swarm",
         "fedmoa": "fedagentgym.algorithms.fedmoa:FedMOA",
         "fedpetuning": "fedagentgym.algorithms.fedpetuning:FedPETuning",
         "dpsda-fl": "fedagentgym.algorithms.dpsda_fl:DPSDA",

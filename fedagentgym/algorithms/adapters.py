@@ -220,31 +220,17 @@ class RankedAveraging(AdapterAveraging[R]):
         """
         return self.settings.init == "each" and number == 1
 
-    @contextmanager
-    def train_participants(
-        self,
-        state: ServerState,
-        this_round: Round,
-        *,
-        sets: Mapping[str, Parameters] = MappingProxyType({}),
-        control: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Iterator[Replies]:
-        """Send every client the part of its rank, and fill up what it returns."""
+    def address(self, message: Message, client: int) -> Message:
+        """The part of the client's rank."""
         if self.settings.ranks is None:
-            with super().train_participants(state, this_round, sets=sets, control=control) as replies:
-                yield replies
-            return
-        plain = {"step": (this_round.number - 1) * self.settings.local_steps, **control}
-        asked = {
-            client: Message(weights=cut_rank(state.parameters, self.find_rank(client)), sets=sets, control=plain)
-            for client in this_round.participants
-        }
-        answers = this_round.clients.iter_replies("train", asked)
-        filled = (
-            (client, replace(answer, weights=fill_rank(answer.weights, state.parameters))) for client, answer in answers
-        )
-        with self.collect(filled, state, this_round) as replies:
-            yield replies
+            return message
+        return replace(message, weights=cut_rank(message.weights, self.find_rank(client)))
+
+    def read_reply(self, answer: Message, state: ServerState) -> Message:
+        """What a client returned, filled up."""
+        if self.settings.ranks is None:
+            return answer
+        return replace(answer, weights=fill_rank(answer.weights, state.parameters))
 
     def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:
         rank, like = self.find_rank(client.id), self.runtime.initial_weights
@@ -257,17 +243,10 @@ class RankedAveraging(AdapterAveraging[R]):
         return super().read_start(state, replace(message, weights=weights), client)
 
     def make_reply(
-        self,
-        client: ClientContext[Site],
-        local: LocalTraining,
-        after: SiteState,
-        report: LocalReport,
-        *,
-        control: Mapping[str, Any] = MappingProxyType({}),
-        sets: Mapping[str, Parameters] = MappingProxyType({}),
+        self, client: ClientContext[Site], local: LocalTraining, after: SiteState, report: LocalReport, **given: Any
     ) -> Message:
         cut = replace(after, weights=cut_rank(after.weights, self.find_rank(client.id)))
-        return super().make_reply(client, local, cut, report, control=control, sets=sets)
+        return super().make_reply(client, local, cut, report, **given)
 
     def make_operations(self) -> Mapping[str, Operation[Site]]:
         operations = dict(super().make_operations())
@@ -370,11 +349,12 @@ class BaseChanging(ProductAveraging[P]):
         this_round: Round,
         *,
         sets: Mapping[str, Parameters] = MappingProxyType({}),
-        control: Mapping[str, Any] = MappingProxyType({}),
+        **given: Any,
     ) -> Iterator[Replies]:
         """Send the change of the base besides; clients return factors alone."""
-        sent = {**sets, BASE: self._read_base(state)}
-        with super().train_participants(state, this_round, sets=sent, control=control) as replies:
+        with super().train_participants(
+            state, this_round, sets={**sets, BASE: self._read_base(state)}, **given
+        ) as replies:
             yield replies
 
     def read_start(self, state: Message, message: Message, client: ClientContext[Site]) -> SiteState:

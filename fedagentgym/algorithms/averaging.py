@@ -205,10 +205,35 @@ class AveragingSteps(BaseAlgorithm[L]):
         """
         step = (this_round.number - 1) * self.settings.local_steps
         message = Message(weights=state.parameters, sets=sets, control={"step": step, **control})
-        asked = dict.fromkeys(this_round.participants, message)
+        asked = {client: self.address(message, client) for client in this_round.participants}
         answers = this_round.clients.iter_replies("train", asked, start=state.parameters)
-        with self.collect(answers, state, this_round) as replies:
+        read = ((client, self.read_reply(answer, state)) for client, answer in answers)
+        with self.collect(read, state, this_round) as replies:
             yield replies
+
+    def address(self, message: Message, client: int) -> Message:
+        """Return what one client is sent.
+
+        Args:
+            message: The message of the round.
+            client: Number of the client.
+
+        Returns:
+            By default the message, the same for all.
+        """
+        return message
+
+    def read_reply(self, answer: Message, state: ServerState) -> Message:
+        """Return a client's reply with the arrays that the server combines.
+
+        Args:
+            answer: The reply.
+            state: The global state from which the round began.
+
+        Returns:
+            By default the reply.
+        """
+        return answer
 
     @contextmanager
     def collect(

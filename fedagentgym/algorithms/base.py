@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.card import Card, Scale
@@ -16,6 +16,9 @@ from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Array, Message
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Group
+
+if TYPE_CHECKING:
+    from fedagentgym.agents.agent import TokenAgent
 
 S = TypeVar("S", bound=Settings)
 CONTROL_BYTES = 1024
@@ -127,6 +130,19 @@ class BaseAlgorithm(Generic[S]):
             By default those of `policy_parameters`.
         """
         return self.policy_parameters(state)
+
+    def load_client(self, state: ServerState, client: int, kept: Message) -> TokenAgent:
+        """Load the policy with which a client plays, for evaluation in its own world.
+
+        Args:
+            state: The global state.
+            client: Number of the client.
+            kept: What the client keeps; empty at the start.
+
+        Returns:
+            By default the run's agent with `client_parameters`.
+        """
+        return self.runtime.load_weights(self.client_parameters(state, client, kept))
 
     # ---- for clients' operations ------------------------------------------------------------------------------------
 

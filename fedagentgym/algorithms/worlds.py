@@ -1,7 +1,8 @@
 """Evaluation in the clients' own worlds: held-out tasks, played in each client's variant by the policy that it plays with.
 
 All clients play the same tasks under the same seeds as in the unchanged environment; only the world and the policy differ.
-Clients with equal variants and one policy are played once. Worlds of *newcomers* are drawn from the same variant and are no
+Clients with equal variants and one policy are played once. Without variants the world is that of all tasks, and every client's
+policy is measured on its own mixture of categories besides. Worlds of *newcomers* are drawn from the same variant and are no
 client's; they, like the unchanged environment, are played by the policy that is exported.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedagentgym.algorithms.base import BaseAlgorithm
-from fedagentgym.algorithms.reports import PERCENTILE
+from fedagentgym.algorithms.reports import PERCENTILE, count_categories, measure_mixture
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.statistics import mean
 from fedagentgym.envs import open_env
@@ -25,6 +26,7 @@ from fedagentgym.federation.algorithm import ServerState
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.evaluation import evaluate, format_episodes
 from fedagentgym.learning.settings import OWN_WORLD, EvaluationSettings
+from fedagentgym.learning.trajectory import Group
 from fedagentgym.partitions.client_split import ClientSplit
 
 ReadKept = Callable[[int], Message]
@@ -56,6 +58,10 @@ class World:
         return {} if self.variant is None else {"variant": dict(self.variant)}
 
 
+PlayedWorld = tuple[World, float, Mapping[str, float]]
+"""A world, the success there, and that in every category."""
+
+
 def list_worlds(client_split: ClientSplit, *, apart: bool, newcomers: int = 0) -> tuple[World, ...]:
     """The worlds of all clients, and of newcomers. Clients with equal variants share one, unless they are to stay `apart`."""
     variants = client_split.record.variants
@@ -81,26 +87,36 @@ def play_worlds(
     about: Mapping[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     """Play the held-out tasks in every world, one after the other; returns the episodes as lines, and the success."""
-    runtime, lines, success = algorithm.runtime, list[str](), list[tuple[World, float]]()
+    runtime, lines, success = algorithm.runtime, list[str](), list[PlayedWorld]()
     for world in list_worlds(runtime.client_split, apart=algorithm.card.keeps_policies, newcomers=settings.newcomers):
-        weights = algorithm.policy_parameters(state)
         if algorithm.card.keeps_policies and world.clients:
             (client,) = world.clients
-            weights = algorithm.client_parameters(state, client, read_kept(client))
-        player = runtime.load_weights(weights)
+            player = algorithm.load_client(state, client, read_kept(client))
+        else:
+            player = runtime.load_weights(algorithm.policy_parameters(state))
         env = world.open_env(settings.split)
         found = evaluate(player, env, settings, seed=seed)
-        success.append((world, found.overall["success"].mean))
+        success.append((world, found.overall["success"].mean, measure_categories(found.groups)))
         lines.append(format_episodes(found.groups, player, env, {**about, **world.describe()}))
     return "".join(lines), summarise_worlds(success)
 
 
-def summarise_worlds(found: Sequence[tuple[World, float]]) -> dict[str, Any]:
-    """The success of every client in its own world: mean, worst, 10th percentile, and the mean over newcomers' worlds."""
-    by_client = {client: success for world, success in found for client in world.clients}
+def measure_categories(groups: Sequence[Group]) -> dict[str, float]:
+    """The success in every category."""
+    solved: dict[str, list[float]] = {}
+    for group in groups:
+        solved.setdefault(group[0].category, []).extend(float(one.success) for one in group)
+    return {category: mean(each) for category, each in solved.items()}
+
+
+def summarise_worlds(found: Sequence[PlayedWorld]) -> dict[str, Any]:
+    """The success of every client in its own world: mean, worst, 10th percentile, and the mean over newcomers' worlds. Where no
+    client has a variant, also that in its own mixture of categories."""
+    by_client = {client: success for world, success, _ in found for client in world.clients}
     own = [by_client[client] for client in sorted(by_client)]
     worst = int(np.argmin(own))
-    fresh = [success for world, success in found if not world.clients]
+    fresh = [success for world, success, _ in found if not world.clients]
+    mixed = _measure_mixtures(found)
     return {
         "clients": len(own),
         "mean": mean(own),
@@ -109,7 +125,22 @@ def summarise_worlds(found: Sequence[tuple[World, float]]) -> dict[str, Any]:
         f"p{PERCENTILE}": float(np.percentile(own, PERCENTILE)),
         "by_client": own,
         **({"newcomers": mean(fresh)} if fresh else {}),
+        **({"mixture": mean(mixed), "mixture_worst": min(mixed)} if mixed else {}),
     }
+
+
+def _measure_mixtures(found: Sequence[PlayedWorld]) -> list[float]:
+    """The success of each client's policy in its own mixture, of those whose categories were played; nothing with variants."""
+    client_split = found[0][0].client_split
+    if client_split.record.variant is not None:
+        return []
+    names, counts = client_split.table.names, count_categories(client_split)
+    played = [(client, categories) for world, _, categories in found for client in world.clients]
+    measured = [
+        measure_mixture(dict(zip(names, counts[client].tolist(), strict=True)), categories)
+        for client, categories in sorted(played, key=lambda one: one[0])
+    ]
+    return [success for success, covered in measured if covered]
 
 
 def measure_matrix(
@@ -118,13 +149,13 @@ def measure_matrix(
     """The success of every client's policy (columns) in every client's world (rows)."""
     runtime = algorithm.runtime
     clients = range(len(runtime.client_split))
-    policies = [algorithm.client_parameters(state, client, read_kept(client)) for client in clients]
+    kept = [read_kept(client) for client in clients]
     rows: dict[int, list[float]] = {}
     for world in list_worlds(runtime.client_split, apart=False):
         env = world.open_env(settings.split)
         row = []
-        for weights in policies:
-            player = runtime.load_weights(weights)
+        for client in clients:
+            player = algorithm.load_client(state, client, kept[client])
             row.append(evaluate(player, env, settings, seed=seed).overall["success"].mean)
         rows |= dict.fromkeys(world.clients, row)
     return [rows[client] for client in clients]

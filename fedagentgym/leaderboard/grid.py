@@ -6,6 +6,7 @@
       step_size: [0.5, 1]        tasks of a step as a multiple of the row's own; it takes as many fewer steps
       rows:
         fedprox: {knob: algorithm.proximal, values: [0.001, 0.01]}
+        centralized: {learning_rate: [0.0001, 0.00025, 0.0005]}
 
     SUITE.tuned.json             beside it: every setting with its success, and the chosen one of each row (`Choice`)
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import product
+from operator import not_
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -45,8 +47,13 @@ class Point(NamedTuple):
 
 
 class RowGrid(Settings):
-    """The values that are tried of one row besides the rates, which are the same for all."""
+    """What is tried of one row in place of the suite's values, and besides them."""
 
+    learning_rate: tuple[float, ...] | None = Field(
+        default=None,
+        exclude_if=not_,
+        description="in place of the suite's, and as many: for a row whose rates have another size",
+    )
     step_size: tuple[float, ...] | None = Field(
         default=None, description="in place of the suite's, and as many: for a row whose own steps have another size"
     )
@@ -81,22 +88,26 @@ class Tuning(Settings):
         if len(set(self.worlds)) < len(self.worlds) or min(self.worlds) < 0:
             raise ValueError("worlds are different seeds from 0 on")
         sizes = [self.step_size, *(row.step_size for row in self.rows.values() if row.step_size is not None)]
-        for name, numbers in [("learning_rate", self.learning_rate), *(("step_size", one) for one in sizes)]:
+        rates = [
+            self.learning_rate,
+            *(row.learning_rate for row in self.rows.values() if row.learning_rate is not None),
+        ]
+        for name, numbers in [*(("learning_rate", one) for one in rates), *(("step_size", one) for one in sizes)]:
             if list(numbers) != sorted(set(numbers)) or numbers[0] <= 0:
                 raise ValueError(f"{name} holds numbers above 0 in rising order, each once")
         for row, one in self.rows.items():
-            if one.step_size is not None and len(one.step_size) != len(self.step_size):
-                raise ValueError(
-                    f"rows: {row!r} has {len(one.step_size)} step sizes, every row has as many as the suite"
-                )
+            own = (("rates", one.learning_rate, self.learning_rate), ("step sizes", one.step_size, self.step_size))
+            for name, tried, suite in own:
+                if tried is not None and len(tried) != len(suite):
+                    raise ValueError(f"rows: {row!r} has {len(tried)} {name}, every row has as many as the suite")
         return self
 
     def list_points(self, row: str) -> list[Point]:
         """The combinations that are tried of a row, in the order in which equals are chosen."""
         own = self.rows.get(row, RowGrid())
         values = own.values or (None,)
-        sizes = own.step_size or self.step_size
-        return [Point(rate, size, own.knob, value) for rate, size, value in product(self.learning_rate, sizes, values)]
+        rates, sizes = own.learning_rate or self.learning_rate, own.step_size or self.step_size
+        return [Point(rate, size, own.knob, value) for rate, size, value in product(rates, sizes, values)]
 
 
 class Trial(Settings):

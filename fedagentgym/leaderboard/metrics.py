@@ -51,6 +51,8 @@ _ALL = (
     Metric(
         "own_world_p10", "own worlds, 10th percentile", "success in one's own world: a tenth of the clients have less"
     ),
+    Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
+    Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
     Metric(
         "own_gap", "own minus global", "mean success on clients' own mixtures minus that on all tasks", "points", None
     ),

@@ -139,6 +139,8 @@ def measure_run(suite: Suite, record: RunRecord, groups: Sequence[Group] = ()) -
     if (worlds := record.ranked.at_clients.get(OWN_WORLD)) is not None:
         found |= {"own_world": worlds["mean"], "own_world_worst": worlds["worst"]}
         found["own_world_p10"] = worlds[f"p{PERCENTILE}"]
+        if "mixture" in worlds:
+            found |= {"own_mixture": worlds["mixture"], "own_mixture_worst": worlds["mixture_worst"]}
     if record.curve:
         found |= _measure_curve(suite, record.curve)
         found |= {

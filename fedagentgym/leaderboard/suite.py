@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from itertools import combinations
+from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
+ADAPTER = "agent.adapter"
+"""What belongs to it besides in a suite with `row_adapters`."""
 _TEXTS = (
     "title",
     "about",
@@ -259,6 +262,11 @@ class Suite(Settings):
     pass_powers: tuple[int, ...] = Field(default=(), description="k of pass^k, at most ranking.repeats")
     budget: Budget = Budget()
     baselines: dict[Name, Baseline] = Field(default_factory=dict)
+    row_adapters: bool = Field(
+        default=False,
+        exclude_if=not_,
+        description="methods: a method may set agent.adapter, which is otherwise the suite's",
+    )
     tuning: Tuning | None = Field(default=None, description="methods: what `bench tune` tries of every row, and where")
     chosen: dict[Name, Chosen] = Field(
         default_factory=dict, description="methods: what it chose; read from the file beside the suite"
@@ -305,8 +313,8 @@ class Suite(Settings):
             raise ValueError(f"baseline {bad[0]!r}: on the agents track a baseline is an agent")
         if self.control is not None or self.spread is not None or self.gains or self.ranked_round != "best":
             raise ValueError("control, spread, gains and ranked_round are of the methods track, where runs vary")
-        if self.tuning is not None or self.chosen:
-            raise ValueError("tuning and chosen are of the methods track, where rows have settings")
+        if self.tuning is not None or self.chosen or self.row_adapters:
+            raise ValueError("tuning, chosen and row_adapters are of the methods track, where rows have settings")
         return self
 
     @model_validator(mode="after")
@@ -706,10 +714,14 @@ def make_config(
     check_foreign_config(base, f"suite {suite.name}")
     found = load_config(base, method, plugins)
     before, after = base.plain(), found.plain()
+    if suite.row_adapters:
+        for plain in (before, after):
+            plain["agent"].pop("adapter", None)
     touched = [key for key in after if key not in FREE and key != "name" and after[key] != before.get(key)]
     if touched:
+        free = (*FREE, *([ADAPTER] if suite.row_adapters else []))
         raise OptionError(
-            f"{suite.name}: a method changes {join_names(FREE)} and nothing else, {touched[0]!r} belongs to the suite"
+            f"{suite.name}: a method changes {join_names(free)} and nothing else, {touched[0]!r} belongs to the suite"
         )
     return found
 

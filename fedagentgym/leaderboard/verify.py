@@ -39,6 +39,7 @@ from fedagentgym.leaderboard.play import make_evaluation_config
 from fedagentgym.leaderboard.rank import measure_run
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, RunKey, Verification, name_run
 from fedagentgym.leaderboard.suite import (
+    ADAPTER,
     FREE,
     MOST_ROUNDS,
     OpenedScenario,
@@ -272,7 +273,8 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
     place = f"{where}: config.yaml"
     with refute("configuration", f"{place}: the method's changes cannot be applied: "):
         packed = publish_config(run.config)
-        changes, plugins = (entry.changes, held.plugins) if known else ((), ())
+        own = [one for one in entry.changes if held.suite.row_adapters and one.startswith(ADAPTER)]
+        changes, plugins = (entry.changes, held.plugins) if known else (own, ())
         made = make_config(held.suite, key[0], changes, seed=key[1], plugins=plugins, stream=entry.stream)
     # plugins under the paths that they had where the method was run, which the digest depends on
     named, there = packed.get("plugins"), tuple(made.plugins)

@@ -607,6 +607,10 @@ class PolicyUpdate:
             for penalty, reference in references
         ]
         tokens = Tokens(scores.logprobs, behaviour, advantages, tuple(len(row.own) for row in rows))
+        if any(row.foreign for row in rows):
+            said = np.repeat([row.foreign for row in rows], [len(row.own) for row in rows])
+            moved = int(meter.counts["optimizer_steps"])
+            tokens = replace(tokens, foreign=torch.from_numpy(said).to(scores.logprobs.device), update=moved)
         if self.settings.correction is not None:
             # the weight is 1 where nothing was scored again, as for episodes of other players
             played = np.concatenate([row.played if len(row.played) else row.behaviour for row in rows])

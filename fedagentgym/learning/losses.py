@@ -42,6 +42,8 @@ class Tokens:
         advantages: The advantage of each token.
         lengths: Number of tokens of each row.
         correction: With `learning.correction`, the weight of each token; the learner multiplies the loss by it.
+        foreign: Whether another policy said a token, in other tokens; None where none did.
+        update: Number of mini-batches of this policy step that have moved the weights.
     """
 
     logprobs: Tensor
@@ -49,6 +51,8 @@ class Tokens:
     advantages: Tensor
     lengths: tuple[int, ...]
     correction: Tensor | None = None
+    foreign: Tensor | None = None
+    update: int = 0
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Return for each token the sum of these values over the tokens of its row."""

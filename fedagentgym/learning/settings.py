@@ -294,7 +294,8 @@ class EvaluationSettings(Settings):
     at_clients: tuple[Literal["held_out", "own_world", "every_world"], ...] = Field(
         default=(),
         description="what is evaluated besides, client by client: held_out, held-out tasks in each client's own mixture; "
-        "own_world, in each client's variant of the environment; every_world, each client's policy in each client's variant",
+        "own_world, in each client's variant of the environment, or without variants on all tasks and its own mixture; "
+        "every_world, each client's policy in each client's variant",
     )
     newcomers: int = Field(
         default=0,

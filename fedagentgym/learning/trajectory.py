@@ -123,6 +123,8 @@ class Trajectory:
         return tuple(act for turn in self.turns for act in turn.acts)
 
 
+FOREIGN = "foreign"
+"""The label of an episode that another policy played in other tokens, for losses that treat it differently."""
 Group = tuple[Trajectory, ...]
 """The episodes of one task that are compared with each other."""
 Values = NDArray[np.float64]
@@ -315,6 +317,8 @@ class Row:
     values: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
     returns: NDArray[np.float64] = field(default_factory=lambda: NO_VALUES)
     """With a value head, the value of the state before each of these tokens when the step began, and what it should be."""
+    foreign: bool = False
+    """True if another policy said it, in other tokens."""
 
     @property
     def active(self) -> bool:
@@ -349,4 +353,5 @@ def build_trajectory_rows(trajectory: Trajectory, advantages: NDArray[np.float64
         if not (np.isfinite(logprobs).all() and np.isfinite(played).all()):
             raise DataError(f"a segment of task {trajectory.task!r} holds a log-prob that is not finite")
         ids = np.concatenate([segment.prompt_ids, segment.token_ids]).astype(np.int64)
-        yield Row(ids, own, logprobs, advantages[owner], segment.allowed_ids, segment.allowed_counts, played)
+        row = Row(ids, own, logprobs, advantages[owner], segment.allowed_ids, segment.allowed_counts, played)
+        yield replace(row, foreign=True) if FOREIGN in trajectory.labels else row

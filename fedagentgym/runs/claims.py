@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.algorithms.reports import count_categories, measure_mixture
-from fedagentgym.algorithms.worlds import World, list_worlds, summarise_worlds
+from fedagentgym.algorithms.worlds import World, list_worlds, measure_categories, summarise_worlds
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.statistics import CONFIDENCE, mean
@@ -210,8 +210,10 @@ def compute_numbers(record: RunRecord, due: Due, played: Played) -> RunRecord:
     chosen = None if best is None else best.round if by_best else rounds[-1].round
     ranked = measure_groups(played.ranked, chosen, None if record.ranked is None else record.ranked.policy, sure)
     if played.worlds:
-        episodes = [(world, [one for group in groups for one in group]) for world, groups in played.worlds]
-        own = [(world, mean([float(one.success) for one in several])) for world, several in episodes]
+        own = [
+            (world, mean([float(one.success) for group in groups for one in group]), measure_categories(groups))
+            for world, groups in played.worlds
+        ]
         ranked = ranked.model_copy(update={"at_clients": {OWN_WORLD: summarise_worlds(own)}})
     success = {name: estimates["success"]["mean"] for name, estimates in ranked.categories.items()}
     found: dict[str, Any] = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedagentgym.base.imports import Registry
 from fedagentgym.base.streams import Stream, stream
 from fedagentgym.learning.advantages import (
     ADVANTAGES,
@@ -75,12 +77,9 @@ def check_advantage(name: str, **settings: object) -> None:
         >>> check_advantage("grpo", std="sample")
     """
     with errors_as_failures():
-        found = ADVANTAGES.get(name)
-        assert isinstance(found, type) and issubclass(found, AdvantageEstimator), (
-            f"{name} is not a class derived from fedagentgym.learning.advantages.AdvantageEstimator"
+        estimator: AdvantageEstimator = _load(
+            ADVANTAGES, "advantage", name, settings, AdvantageEstimator, "AdvantageEstimator"
         )
-        estimator = _load({"name": name, **settings})
-        assert _load(estimator.model_dump(mode="json")) == estimator, f"the settings of {name} do not survive a file"
         with global_generators_untouched(name):
             for group in sample_groups():
                 rewards = objective_values(group, "reward")
@@ -93,8 +92,16 @@ def check_advantage(name: str, **settings: object) -> None:
                 assert all(map(np.allclose, first, turned)), f"{name} depends on the order of a group's episodes"
 
 
-def _load(plain: dict[str, object]) -> AdvantageEstimator:
-    return LearningSettings.load({"advantage": plain}, "learning").advantage
+def _load(registry: Registry, key: str, name: str, settings: Mapping[str, object], base: type[Any], public: str) -> Any:
+    """A registered part of the learner with these settings, which must survive a file."""
+    found = registry.get(name)
+    assert isinstance(found, type) and issubclass(found, base), (
+        f"{name} is not a class derived from fedagentgym.learning.{public}"
+    )
+    part = getattr(LearningSettings.load({key: {"name": name, **settings}}, "learning"), key)
+    again = getattr(LearningSettings.load({key: part.model_dump(mode="json")}, "learning"), key)
+    assert again == part, f"the settings of {name} do not survive a file"
+    return part
 
 
 def check_objective(name: str) -> None:
@@ -146,14 +153,7 @@ def check_loss(name: str, **settings: object) -> None:
     import torch
 
     with errors_as_failures():
-        found = LOSSES.get(name)
-        assert isinstance(found, type) and issubclass(found, BaseLoss), (
-            f"{name} is not a class derived from fedagentgym.learning.PolicyLoss"
-        )
-        plain = {"loss": {"name": name, **settings}}
-        loss = LearningSettings.load(plain, "learning").loss
-        again = LearningSettings.load({"loss": loss.model_dump(mode="json")}, "learning").loss
-        assert again == loss, f"the settings of {name} do not survive a file"
+        loss: BaseLoss = _load(LOSSES, "loss", name, settings, BaseLoss, "PolicyLoss")
         played, moved, advantages = _make_tokens()
         same = torch.zeros_like(advantages)
         cases = {"usual": (moved, advantages), "played": (played, advantages), "without advantages": (moved, same)}

@@ -15,6 +15,10 @@ SPEAKING = {"name": "untrained-tiny", "decoding": {"max_new_tokens": 8}}
 ADAPTER = {"agent": {**SPEAKING, "adapter": {"rank": 2, "alpha": 4.0}}}
 OWN = {"name": "gae", "head": "own"}
 VALUES = {"advantage": "gae", "tasks_per_step": 6, "group_size": 1}
+UNLIKE = [
+    {"name": "untrained-tiny"},
+    {"name": "untrained-tiny", "decoding": {"max_new_tokens": 6}},
+]
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fedmoa": (
         "fedmoa",
@@ -27,6 +31,9 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"local_steps": 2, "swap_period": 1, "public_tasks": 2, "swap": "random", "behaviour": "donor"},
         ROLES,
     ),
+    "hacpo": ("hacpo", {"local_steps": 3, "swap_period": 2, "public_tasks": 2}, ROLES),
+    "hacpo, unlike agents": ("hacpo", {"local_steps": 1, "public_tasks": 2, "agents": UNLIKE}, ROLES),
+    "swarm": ("swarm", {"local_steps": 2, "public_tasks": 3, "local": 2, "external": 2}, ROLES),
     "fedgrpo": ("fedgrpo", {"scorer": "reward_model", "neighbours": 3, "expert_steps": 1, "expert_refresh": 1}, ROLES),
     "fedpetuning": ("fedpetuning", {"local_steps": 2}, ADAPTER),
     "fedpetuning, sft": ("fedpetuning", {"local_steps": 2, "objective": "sft"}, ADAPTER),

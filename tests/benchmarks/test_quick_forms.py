@@ -66,6 +66,7 @@ OTHERS = {
     "learning-tiny-math": "pretrains and trains",
     "learning-tiny-skills": "pretrains and trains",
     "learning-tiny-webshop": "pretrains and trains",
+    "merge-table": "pretrains and trains",
     "misconceptions-houses": "pretrains and trains",
     "misconceptions-math": "pretrains and trains",
     "misconceptions-shop": "pretrains and trains",

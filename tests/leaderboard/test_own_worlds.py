@@ -11,7 +11,7 @@ import pytest
 from fedagentgym.base.errors import OptionError
 from fedagentgym.leaderboard.entries import list_baselines
 from fedagentgym.leaderboard.results import Result
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.learning.episodes import read_lines
 from fedagentgym.runs.claims import RefutedError
@@ -74,6 +74,57 @@ def test_own_worlds_rank_and_are_proven(name: str, apart: bool, packed: Path, su
     assert result.numbers.overall["own_world"].mean == pytest.approx(sum(own) / len(own))
     assert result.numbers.runs["worlds"][0].means["own_world_worst"] == min(own)
     assert set(result.numbers.tabulate("own_world") or ()) == {"worlds"}
+
+
+ALIKE = {
+    **PLAIN,
+    "name": "sample-alike-v1",
+    "config": {
+        **PLAIN["config"],
+        "env": {"id": "fedagentgym/Skills-v0", "options": {"wording": "short", "naming": "repeated"}},
+        "partition": {
+            "sampler": "by_source",
+            "clients": 2,
+            "tasks_per_client": 4,
+            "sources": {"Arle+Bost+Cray+Dorn": 1, "Fenn+Holm+Garth+Elde": 1},
+        },
+        "agent": {"name": "tiny", "decoding": {"max_new_tokens": 64}},
+        "learning": {"tasks_per_step": 1, "group_size": 2},
+    },
+    "ranking": {"split": "test", "tasks": 12, "temperature": 1.0},
+    "row_adapters": True,
+    "baselines": {
+        "fedsa": {"changes": ["agent.adapter={rank: 2}", "algorithm={name: fedsa-lora, local_steps: 1}"]},
+        "shared": {"changes": ["algorithm={name: fedagent, local_steps: 1}"]},
+    },
+}
+"""Without variants: every client's policy on all tasks and on its own mixture; one row trains an adapter, one does not."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("fedsa", marks=pytest.mark.slow(reason="loads a model with an adapter")), "shared"]
+)
+def test_without_variants_own_mixtures_are_measured_too(name: str, tmp_path: Path) -> None:
+    suite = Suite.load(ALIKE)
+    (entry,) = list_baselines(suite, [name])
+    result = play_and_pack(suite, entry, tmp_path, tmp_path / f"{name}.zip")
+    assert verify(result.path, suite=suite).replayed
+    (key,) = result.keys
+    made = open_scenario(suite, "worlds").client_split
+    assert made is not None
+    mixtures = []
+    with result.open_run(key) as run:
+        lines = list(read_lines(run.path / WORLDS))
+    for client in range(2):
+        mine = [one.trajectory for one in lines if client in one.about["clients"]]
+        assert len(mine) == 12
+        tried = {one.category: [each.success for each in mine if each.category == one.category] for one in mine}
+        held = [made.pool.get_category(task) for task in made[client].tasks]
+        solved = [sum(tried[category]) / len(tried[category]) for category in held if category in tried]
+        mixtures.append(sum(solved) / len(solved))
+    numbers = result.numbers.runs["worlds"][0].means
+    assert numbers["own_mixture"] == pytest.approx(sum(mixtures) / 2)
+    assert numbers["own_mixture_worst"] == pytest.approx(min(mixtures))
 
 
 def test_changed_worlds_are_refuted(packed: Path, suite: Suite, tmp_path: Path) -> None:

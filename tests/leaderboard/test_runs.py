@@ -261,6 +261,17 @@ def test_a_method_changes_nothing_of_the_suite(change: str) -> None:
         make_config(load_suite("smoke"), "uniform", [change])
 
 
+def test_a_method_sets_the_adapter_where_the_suite_says_so() -> None:
+    plain = load_suite("smoke").model_dump(mode="json", exclude_unset=True)
+    own, changes = Suite.load({**plain, "row_adapters": True}), ["agent.adapter={rank: 2}"]
+    assert make_config(own, "uniform", changes).agent.adapter is not None
+    with pytest.raises(OptionError, match=r"agent\.adapter and nothing else, 'agent' belongs to the suite"):
+        make_config(own, "uniform", [*changes, "agent.decoding={max_new_tokens: 3}"])
+    with pytest.raises(OptionError, match="'agent' belongs to the suite"):
+        make_config(load_suite("smoke"), "uniform", changes)
+    assert Suite.load({**plain, "row_adapters": False}).digest == load_suite("smoke").digest != own.digest
+
+
 def test_a_method_stays_within_the_budget(tmp_path: Path) -> None:
     entry = make_method_entry(["federation.rounds=9"], "long")
     with pytest.raises(OptionError, match="at most 2 rounds"):

@@ -26,7 +26,7 @@ from fedagentgym.leaderboard.grid import Choice, Trial, choose_trial
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.play import open_entry
 from fedagentgym.leaderboard.results import Result, pack
-from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, make_config, make_tuning
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, load_untuned, make_config, make_tuning
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.claims import RefutedError
 from fedagentgym.runs.folder import RunFolder, format_document
@@ -110,6 +110,14 @@ def test_every_row_is_tried_under_the_same_rates_with_as_many_episodes() -> None
     )
 
 
+def test_a_row_may_have_rates_of_another_size_but_as_many() -> None:
+    own = {"rows": {"fedprox": {"learning_rate": [0.1, 0.2]}}}
+    suite = Suite.load({**SAMPLE, "tuning": {**SAMPLE["tuning"], **own}})
+    rates = Counter((one.row, one.changes[0].partition("=")[2]) for one in tune.list_settings(suite))
+    fewer = {("fedagent", "0.001"), ("fedagent", "0.01"), ("fedprox", "0.1"), ("fedprox", "0.2")}
+    assert set(rates) == fewer and set(rates.values()) == {2}
+
+
 def test_settings_may_be_tried_in_some_scenarios_whose_worlds_are_listed() -> None:
     listed = {
         "changes": ["partition.tasks_per_client=6"],
@@ -136,7 +144,17 @@ def test_a_search_changes_no_suite() -> None:
     assert Suite.load(bare).digest == Suite.load(SAMPLE).digest
 
 
-@pytest.mark.parametrize("name", [name for name in list_suites() if load_suite(name).tuning is not None])
+MANY = pytest.mark.slow(reason="a hundred settings, each of which is a configuration")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[MANY] if name.startswith("averaging-lora") else [])
+        for name in list_suites()
+        if load_untuned(name).tuning is not None
+    ],
+)
 def test_the_grids_of_the_package_can_be_played(name: str) -> None:
     suite = load_suite(name)
     assert suite.tuning is not None and len(suite.tuning.worlds) >= 2
@@ -160,6 +178,8 @@ def test_the_grids_of_the_package_can_be_played(name: str) -> None:
         ({"learning_rate": [0.1, 0.01]}, "learning_rate holds numbers above 0 in rising order"),
         ({"step_size": [0, 1]}, "step_size holds numbers above 0 in rising order"),
         ({"rows": {"fedprox": {"step_size": [1]}}}, "'fedprox' has 1 step sizes, every row has as many as the suite"),
+        ({"rows": {"fedprox": {"learning_rate": [1]}}}, "'fedprox' has 1 rates, every row has as many as the suite"),
+        ({"rows": {"fedprox": {"learning_rate": [1, 0.1]}}}, "learning_rate holds numbers above 0 in rising order"),
         ({"rows": {"again": {}}}, "'again' is no row that is tuned"),
         ({"rows": {"fedprox": {"knob": "algorithm.proximal"}}}, "knob and values belong together"),
         ({"rows": {"fedprox": {"knob": "learning.learning_rate", "values": [1]}}}, "is tried of every row already"),

@@ -289,6 +289,8 @@ def _describe_clients(evaluation: Record) -> str:
                 f" 10th percentile {format_fixed(found['p10'], 3)}, worst {format_fixed(found['worst'], 3)}"
                 f" (client {found['worst_client']})."
             )
+        if "mixture" in found:
+            sentences += f" By its own mixture: mean {format_fixed(found['mixture'], 3)}."
         if "newcomers" in found:
             sentences += f" In worlds that no client has: {format_fixed(found['newcomers'], 3)}."
     if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= LARGEST_MATRIX:

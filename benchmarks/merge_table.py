@@ -1,0 +1,222 @@
+"""The merge table: one set of adapters from the clients, combined by every rule, and the success of each resulting policy.
+
+    python -m benchmarks merge-table
+
+In every world the clients train under FedIT, and what they return in a round is kept; then every rule combines the same
+adapters, and its policy plays the same held-out tasks. So rows differ in the rule and in nothing else, not in chance either. The
+situations are rounds of one kind each: the first and the third of 20 local steps, one of 80, an A of its own for each client,
+unlike ranks, and clients that are alike. Hypotheses, set-up and table: docs/experiments/averaging-lora.md.
+
+`length` is how far the policy moves, as a multiple of the mean of the clients' changes; `gap` how far it is from where that mean
+would lead, in the same unit. Both are taken over all adapted layers together.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import ROOT
+from benchmarks.findings import Findings, write_place
+from benchmarks.measurement import Measurement
+from benchmarks.skills_worlds import make_world
+from fedagentgym.agents.model.names import BASE
+from fedagentgym.algorithms.adapters import read_pairs
+from fedagentgym.algorithms.averaging import AcceptedReply
+from fedagentgym.algorithms.base import get_algorithm_class
+from fedagentgym.algorithms.fedit import FedIT, FedITSettings
+from fedagentgym.base.progress import show_progress
+from fedagentgym.base.streams import derive
+from fedagentgym.envs import open_env
+from fedagentgym.envs.core import TextEnv
+from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.opened import Run
+from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.backends.in_process import SequentialBackend
+from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.message import Parameters
+from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.settings import EvaluationSettings
+
+PAGE = ROOT / "docs" / "experiments" / "averaging-lora.md"
+PLACE = "merge-table"
+SOURCE = "tiny-skills:skills-32"
+WORLDS = (200, 201, 202, 203)
+"""None of those in which settings of the suites are chosen, or which they report."""
+RATE = 0.004
+START, MEAN = "start", "FedIT"
+AS_LONG = "exact mean, as long as RAM"
+"""The row whose step is the length of `RAM`."""
+RAM = "RAM, density 0.2"
+RULES: Mapping[str, Mapping[str, Any]] = {
+    MEAN: {"name": "fedit"},
+    "FedIT x 2": {"name": "fedit", "server_step": 2.0},
+    "exact mean": {"name": "fedex-lora"},
+    "exact mean x 2": {"name": "fedex-lora", "server_step": 2.0},
+    "exact mean x 4": {"name": "fedex-lora", "server_step": 4.0},
+    "exact mean x 8": {"name": "fedex-lora", "server_step": 8.0},
+    "rank-4 SVD": {"name": "flexlora"},
+    "RAM, density 0.05": {"name": "ram", "density": 0.05},
+    RAM: {"name": "ram", "density": 0.2},
+    "RAM+, density 0.2": {"name": "ram", "density": 0.2, "strength": 0.1},
+    AS_LONG: {"name": "fedex-lora"},
+}
+"""The exact mean is the policy of FedEx-LoRA, of FLoRA and of merging: only their next rounds differ."""
+OWN_A = {name: {**RULES[name], "init": "each"} for name in (MEAN, "exact mean", "rank-4 SVD")}
+RANKS = {"ranks": [1, 2, 4, 8]}
+UNLIKE = {
+    MEAN: {"name": "fedit", **RANKS},
+    "FedIT, by holders": {"name": "fedit", "pad": "holders", **RANKS},
+    "exact mean": {"name": "fedex-lora", **RANKS},
+    "rank-8 SVD": {"name": "flexlora", **RANKS},
+}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Rounds of FedIT, and the rules that combine what clients return in those that are `kept`, by the name of each."""
+
+    kept: Mapping[int, str]
+    rules: Mapping[str, Mapping[str, Any]]
+    steps: int = 20
+    training: Mapping[str, Any] = field(default_factory=dict)
+    source: str = SOURCE
+    rank: int = 4
+
+
+SITUATIONS = (
+    Situation({1: "first round", 3: "third round"}, RULES),
+    Situation({1: "one round of 80"}, RULES, steps=80),
+    Situation({1: "an A for each"}, OWN_A, training={"init": "each"}),
+    Situation({1: "ranks 1, 2, 4, 8"}, UNLIKE, training=RANKS, rank=8),
+    Situation({1: "clients alike"}, RULES, source=f"{SOURCE},iid"),
+)
+QUICK = Situation({1: "first round"}, RULES, steps=1, source="tiny-skills")
+QUICK_CHANGES = ("warm_start=null", "learning={group_size: 4, tasks_per_step: 2}")
+
+
+class Kept(NamedTuple):
+    """What a round combines."""
+
+    state: ServerState
+    used: Sequence[AcceptedReply]
+    updates: Sequence[Parameters]
+    this_round: Round
+
+
+class Outcome(NamedTuple):
+    """A rule's policy."""
+
+    success: float
+    length: float
+    gap: float
+
+
+class Recorder(FedIT):
+    """FedIT that keeps what every round combines."""
+
+    def __init__(self, settings: FedITSettings, run: Run) -> None:
+        super().__init__(settings, run.runtime)
+        self.kept: dict[int, Kept] = {}
+
+    def combine(
+        self, state: ServerState, used: Sequence[AcceptedReply], updates: Iterator[Parameters], this_round: Round
+    ) -> ServerState:
+        held = [{name: np.array(value) for name, value in update.items()} for update in updates]
+        self.kept[this_round.number] = Kept(state, used, held, this_round)
+        return super().combine(state, used, iter(held), this_round)
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Success of every rule on one set of adapters, in four worlds; some ten minutes of one core. Writes the page."""
+    worlds = (0,) if quick else WORLDS  # the agent of world 0 comes with the package
+    situations = (QUICK,) if quick else SITUATIONS
+    found: dict[str, dict[str, list[Outcome]]] = {}
+    total = len(worlds) * len(situations)
+    with show_progress("merge table", total=total) as bar:
+        for world in worlds:
+            for one in situations:
+                for place, outcomes in measure(one, world, quick=quick).items():
+                    for rule, outcome in outcomes.items():
+                        found.setdefault(place, {}).setdefault(rule, []).append(outcome)
+                bar.advance(world=str(world))
+    findings = {place: tabulate(rows) for place, rows in found.items()}
+    if not quick:
+        tables = [f"{place.capitalize()}:\n\n{one.to_markdown()}\n" for place, one in findings.items()]
+        write_place(PAGE, PLACE, "\n".join(tables))
+    return [
+        Measurement(f"{place}, {one.name}", one.value, one.unit)
+        for place, table in findings.items()
+        for one in table.to_measurements()
+    ]
+
+
+def measure(situation: Situation, world: int, *, quick: bool = False) -> dict[str, dict[str, Outcome]]:
+    """The outcome of every rule in a world, by the round whose adapters are combined."""
+    adapter = f"agent.adapter={{rank: {situation.rank}, alpha: {2 * situation.rank}}}"
+    changes = [*make_world(world, situation.source), adapter, f"learning.learning_rate={RATE}", "evaluation=null"]
+    config = load_config(situation.source, [*changes, *(QUICK_CHANGES if quick else ())])
+    with tempfile.TemporaryDirectory() as scratch:
+        opened = Run.open(config, Path(scratch))
+        settings = FedITSettings(local_steps=situation.steps, **situation.training)
+        recorder = Recorder(settings, opened)
+        plan = ServerConfig(Path(scratch), world, FederationSettings(rounds=max(situation.kept)))
+        run_rounds(recorder, SequentialBackend(recorder, Path(scratch) / "states"), plan)
+        env = open_env(config.env.id, **{**opened.runtime.client_split.options, "split": "test"})
+        tasks = EvaluationSettings(split="test", tasks=8 if quick else 640, temperature=1.0, parallel_episodes=320)
+        return {
+            name: dict(merge(opened, recorder.kept[number], situation.rules, env, tasks, world))
+            for number, name in situation.kept.items()
+        }
+
+
+def merge(
+    run: Run, kept: Kept, rules: Mapping[str, Mapping[str, Any]], env: TextEnv, tasks: EvaluationSettings, world: int
+) -> Iterator[tuple[str, Outcome]]:
+    """The policy before the round, and that of every rule."""
+    seed, before = derive(world, "merge"), read_products(kept.state)
+    mean = np.mean([read_products(ServerState(update)) - before for update in kept.updates], axis=0)
+    success = evaluate(run.runtime.load_weights(kept.state.parameters), env, tasks, seed=seed).overall["success"].mean
+    yield START, Outcome(success, 0.0, 1.0)
+    longest = 1.0
+    for name, plain in rules.items():
+        given = {**plain, "server_step": longest} if name == AS_LONG else dict(plain)
+        cls = get_algorithm_class(given)
+        algorithm: Any = cls(cls.settings_class.load(given, "algorithm"), run.runtime)
+        after = algorithm.combine(kept.state, kept.used, iter(kept.updates), kept.this_round)
+        moved = read_products(after) - before
+        length = float(np.linalg.norm(moved) / np.linalg.norm(mean))
+        gap = float(np.linalg.norm(moved - mean) / np.linalg.norm(mean))
+        longest = length if name == RAM else longest
+        player = run.runtime.load_weights(algorithm.policy_parameters(after))
+        yield name, Outcome(evaluate(player, env, tasks, seed=seed).overall["success"].mean, length, gap)
+
+
+def read_products(state: ServerState) -> NDArray[np.float64]:
+    """What a state adds to the frozen weights of all layers, divided by the scale of the adapter."""
+    base = state.memory.get(BASE, {})
+    parts = [pair.product + base.get(layer, 0.0) for layer, pair in sorted(read_pairs(state.parameters).items())]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def tabulate(rows: Mapping[str, Sequence[Outcome]]) -> Findings:
+    """Means over worlds, the success in each, and its difference to FedIT with the standard error of the mean."""
+    columns = {"success": ".3f", "in each world": "", "less FedIT": "+.3f", "standard error": ".3f"}
+    columns |= {"length": ".2f", "gap": ".2f"}
+    base = np.array([one.success for one in rows[MEAN]])
+    table: dict[str, tuple[float | str, ...]] = {}
+    for name, outcomes in rows.items():
+        success = np.array([one.success for one in outcomes])
+        error = float(np.std(success - base, ddof=1) / math.sqrt(len(base))) if len(base) > 1 else 0.0
+        shown = ", ".join(f"{value:.3f}" for value in success)
+        means = (float(np.mean([one.length for one in outcomes])), float(np.mean([one.gap for one in outcomes])))
+        table[name] = (float(success.mean()), shown, float((success - base).mean()), error, *means)
+    return Findings("rule", columns, table)

@@ -1,0 +1,86 @@
+"""Swarm sampling: clients learn from questions of their own and from others' questions with their answers (arXiv:2509.08721).
+
+    server   draw public tasks for every client, for each its own
+    server   of the others' questions, leave out those whose answers all earned the same; draw `external` of the rest
+    client   draw `local` of its own questions; put the others' answers into its own tokens
+    client   one GRPO step on both; the answers of others have the log-probs that they have under the client's own policy
+
+The paper calls it SAPO, a name that policy losses use for something else (`learning.loss: sapo`). There nodes have questions of
+their own and no server; here the questions are the run's public tasks, and the server passes them on and grades them. The paper
+draws uniformly; its best division was half and half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fedagentgym.algorithms.card import Scale
+from fedagentgym.algorithms.sharing import Answers, Chosen, Sharing, SharingSettings
+from fedagentgym.base.settings import Settings
+from fedagentgym.base.streams import Stream
+from fedagentgym.learning.trajectory import Group, Trajectory
+
+if TYPE_CHECKING:
+    from fedagentgym.learning.learner import LocalTraining
+
+
+class SwarmSettings(SharingSettings):
+    """`algorithm: {name: swarm, public_tasks: 8, local: 4, external: 4}`."""
+
+    name: Literal["swarm"] = "swarm"
+    local: int = Field(default=4, ge=0, description="own questions that a client learns from in a public step, at most")
+    external: int = Field(default=4, ge=0, description="questions of others that it learns from, at most")
+
+
+class Swarm(Sharing[SwarmSettings]):
+    """Every client learns from some of its own questions and some of the others'."""
+
+    settings_class: ClassVar[type[Settings]] = SwarmSettings
+
+    def draw_tasks(self, clients: Sequence[int], draw: Stream) -> dict[int, list[str]]:
+        """Tasks of its own for each."""
+        return {client: self.draw_public(draw) for client in clients}
+
+    def choose(
+        self, answers: Answers, memory: dict[str, Any], draw: Stream
+    ) -> tuple[dict[int, list[Chosen]], dict[int, dict[str, Any]]]:
+        """Questions of others whose answers differ, and which of its own a client uses."""
+        chosen: dict[int, list[Chosen]] = {}
+        told: dict[int, dict[str, Any]] = {}
+        for client, own in answers.items():
+            teaching = [
+                (author, group)
+                for author, theirs in answers.items()
+                if author != client
+                for group in theirs
+                if len({one.graded.reward for one in group}) > 1
+            ]
+            drawn = draw.choice(len(teaching), min(self.settings.external, len(teaching)))
+            taken = [teaching[int(place)] for place in drawn]
+            chosen[client] = [
+                Chosen(number, author, one) for number, (author, group) in enumerate(taken) for one in group
+            ]
+            used = draw.choice(len(own), min(self.settings.local, len(own)))
+            told[client] = {"local": sorted(int(place) for place in used)}
+        return chosen, told
+
+    def learn_from(
+        self,
+        local: LocalTraining,
+        own: Sequence[Group],
+        others: Sequence[tuple[Trajectory, Mapping[str, Any]]],
+        told: Mapping[str, Any],
+    ) -> dict[str, float]:
+        """One step; the baseline of a question is that of its own answers."""
+        foreign: dict[int, list[Trajectory]] = {}
+        for episode, plain in others:
+            foreign.setdefault(int(plain["group"]), []).append(episode)
+        read = local.recompute_logprobs([tuple(group) for _, group in sorted(foreign.items())])
+        return local.update([*(own[int(place)] for place in told["local"]), *read]).metrics
+
+    @classmethod
+    def count_shared(cls, settings: SwarmSettings, scale: Scale) -> int:
+        return settings.external * scale.learning.group_size if scale.asked > 1 else 0
