@@ -116,11 +116,11 @@ def _speak_for_all_ranks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watch(as_json: bool) -> Iterator[dict[str, Any]]:
-    """The observers that show a run on the terminal, as arguments of `train` and `resume`."""
-    from fedagentgym.experiment.report.terminal import RunWatch, watch_run
+    """The observers that show a run on the terminal, as arguments of `train` and `resume`; beside JSON without the table."""
+    from fedagentgym.experiment.report.terminal import watch_run
 
-    with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
-        yield watch._asdict()
+    with watch_run() as watch:
+        yield (watch._replace(observers=()) if as_json else watch)._asdict()
 
 
 def _print_run(result: RunResult, as_json: bool) -> None:
@@ -302,14 +302,15 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
 @click.argument("config", required=False, help=CONFIG_HELP, shell_complete=complete_presets)
 @CHANGES
 @PLUGIN_NAMES
-def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...]) -> None:
+@JSON
+def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:
     """List the presets with their variants; with a name, print the settings of that one.
 
     The settings are complete, with variants and changes applied, and can be saved as a file for training. What each variant
     changes follows them as a comment. A file of your own is printed in the same way.
     """
     if config is None:
-        _list_presets()
+        _list_presets(as_json)
         return
     import yaml
 
@@ -318,10 +319,13 @@ def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ..
 
     resolved = load_config(config, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
-    text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    if variants := {
-        name: dict(settings) for name, settings in list_variants(config.partition(":")[0], joint=True).items()
-    }:
+    found = {**resolved.plain(), "agent": agent}
+    variants = {name: dict(one) for name, one in list_variants(config.partition(":")[0], joint=True).items()}
+    if as_json:
+        click.echo(json.dumps({"settings": found, "variants": variants}))
+        return
+    text: str = yaml.safe_dump(found, sort_keys=False, allow_unicode=True)
+    if variants:
         listed = yaml.safe_dump(
             {"variants": variants}, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
         )
@@ -337,10 +341,17 @@ _GROUPS = (
 )
 
 
-def _list_presets() -> None:
+def _list_presets(as_json: bool) -> None:
     """The presets in groups, each with its first sentence and its variants."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
+    if as_json:
+        listed = [
+            {"name": name, "about": _extract_headline(read_preset(name)), "variants": list(list_variants(name))}
+            for name in list_presets()
+        ]
+        click.echo(json.dumps(listed))
+        return
     left = list(list_presets())
     for title, starts in _GROUPS:
         names = [name for name in left if name.startswith(starts)]

@@ -136,11 +136,29 @@ def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
     """The best entries as a table without a heading, for a README; by the ranked measure, with the optimizer steps if there were
     any, unless others are named."""
+    chosen = _choose_measures(found, measures)
+    return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+
+
+def make_top(
+    found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()
+) -> list[dict[str, object]]:
+    """The rows of `write_top` as plain values."""
+    chosen, rows = _choose_measures(found, measures), []
+    for entry in order_entries(found.entries, places)[:most]:
+        place = places.get(entry.name)
+        measured = {name: one.model_dump() for name, one in entry.numbers.overall.items() if name in chosen}
+        about: dict[str, object] = {"entry": entry.name, "title": entry.entry.title, "status": tell_status(entry)}
+        about |= {"bands": list(place.bands) if place else [], "rank": place.rank or None if place else None}
+        rows.append({**about, "measures": measured})
+    return rows
+
+
+def _choose_measures(found: SuiteEntries, measures: Sequence[str]) -> Sequence[str]:
     known = list_measures(found.entries)
     if unknown := [name for name in measures if name not in known]:
         raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
-    chosen = measures or [found.entries[0].suite.rank_by, *(name for name in known if name == STEPS)]
-    return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+    return measures or [found.entries[0].suite.rank_by, *(name for name in known if name == STEPS)]
 
 
 def _write_table(
