@@ -250,16 +250,14 @@ def plan(suite_name: str, details: bool, prices: tuple[float, float] | None, as_
         for scenario in suite.scenarios
     }
     if as_json:
-        rows = [
-            {"baseline": entry, "scenario": one, **make_plain(plan, 1000.0)} for (entry, one), plan in plans.items()
-        ]
+        rows = [{"baseline": entry, "scenario": one, **make_plain(plan)} for (entry, one), plan in plans.items()]
         click.echo(json.dumps({"seeds": list(suite.seeds), "runs": rows}))
         return
     seeds = count_things(len(suite.seeds), "seed")
     if details:
         for (entry_name, scenario), plan in plans.items():
             lines.append(f"{entry_name}, {scenario}, each of {seeds}")
-            lines += [f"  {line}".rstrip() for line in format_plan(plan, 1000.0, None)]
+            lines += [f"  {line}".rstrip() for line in format_plan(plan)]
         print_result("\n".join(lines))
         return
     print_result("\n".join([*lines, f"one of {seeds} of each baseline costs at most, without evaluations:"]))

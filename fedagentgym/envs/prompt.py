@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,14 +49,20 @@ def show_actions(env: TextEnv, view: View, listed: Sequence[str] | None = None) 
         return []
     if view.admissible and view.admissible == listed:
         return ["The actions you can take now are the same as before."]
-    return ["The actions you can take now:\n" + "\n".join(f"- {line}" for line in _shorten_list(view.admissible))]
+    return [
+        "The actions you can take now:\n" + "\n".join(f"- {line}" for line in _shorten_list(tuple(view.admissible)))
+    ]
 
 
-def _shorten_list(actions: Sequence[str]) -> list[str]:
+@lru_cache(maxsize=64)
+def _shorten_list(actions: tuple[str, ...]) -> Sequence[str]:
     """
-    >>> _shorten_list(["look", *(f"guess {number}" for number in range(1, 31))])
+    >>> _shorten_list(("look", *(f"guess {number}" for number in range(1, 31))))
     ['look', 'guess 1, guess 2 and so on, up to guess 30']
     """
+    step = SHORTEST_RUN - 1  # a run has a pair at one of these places
+    if not any(_counts_up(actions[place], actions[place + 1]) for place in range(0, len(actions) - 1, step)):
+        return actions
     lines: list[str] = []
     begin = 0
     for end in range(1, len(actions) + 1):
