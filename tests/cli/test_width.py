@@ -96,6 +96,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "model remove": ("mine",),
     "openenv init": ("guess --out package",),
     "hub push": ("!split.json nobody",),
+    "hub benchmark": ("agents-tiny-v1 board",),
     "hub pull": ("!nobody pulled",),
     "pretrain": (f"tiny --env Skills --out tiny --set misconceptions={{}} {SETTINGS}",),
     "flower init": ("app --config run.yaml",),
