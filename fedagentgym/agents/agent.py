@@ -158,18 +158,16 @@ class Renderer:
     def render(self, row: RowState, episode: Episode) -> TurnInput | None:
         """Return the tokens of the row for this turn; None if a reply does not fit."""
         agent, template, tokenizer = self.agent, self.agent.template, self.agent.tokenizer
-        goal, system = self.env.goal(episode.task), template.system
+        goal, env, system = self.env.goal(episode.task), self.env.find_member(episode.task), template.system
         if episode.turn and agent.context == "session" and row.held:
-            text = template.render_next(self.env, episode.view, goal, row.listed)
+            text = template.render_next(env, episode.view, goal, row.listed)
             ids = tokenizer.encode_next(text, stopped=row.stopped) if agent.chat else tokenizer.encode(text)
             return TurnInput(ids, False) if row.held + len(ids) <= self.room else None
         # a prompt of its own, of which the oldest turns go first when it is too long
         shown = row.past[-agent.history :] if agent.history else []
         for skipped in range(len(shown) + 1):
             past = shown[skipped:]
-            text = template.render_bounded(
-                self.env, row.start, past, episode.turn, episode.view, goal, agent.longest_prompt
-            )
+            text = template.render_bounded(env, row.start, past, episode.turn, episode.view, goal, agent.longest_prompt)
             if agent.chat:
                 ids = tokenizer.encode_chat(text, system)
             else:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
@@ -40,6 +40,21 @@ TAKEN = frozenset(
     for suffix in "csv gz html jinja json jsonl md npy npz parquet png safetensors txt yaml zip".split()  # noqa: SIM905
 )
 """Suffixes of files that are pulled: data and text, no pickles and no programs."""
+
+
+LICENCE = "apache-2.0"
+"""The licence of generated tasks, and of what is made of them, if nothing else is said: that of this package."""
+_SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
+
+
+def write_head(licence: str, tags: Sequence[str], rows: int, configs: Mapping[str, str]) -> str:
+    """The metadata of a data set's card, as the hub reads it: `configs` are files by name, with so many rows together."""
+    import yaml
+
+    size = next((name for name, most in _SIZES if rows < most), "10M<n<100M")
+    head = {"tags": ["fedagentgym", *tags], "license": licence, "size_categories": [size]}
+    listed = [{"config_name": name, "data_files": [{"split": "test", "path": file}]} for name, file in configs.items()]
+    return f"---\n{yaml.safe_dump({**head, 'configs': listed} if listed else head, sort_keys=False)}---\n"
 
 
 def check_hub_name(name: str) -> str:

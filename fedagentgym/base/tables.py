@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from fedagentgym.base.files import write_atomic
+from fedagentgym.base.imports import require
 
 
 def make_table(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -13,3 +17,11 @@ def make_table(rows: Sequence[Mapping[str, Any]]) -> Any:
     except ImportError:
         return [dict(row) for row in rows]
     return pandas.DataFrame.from_records([dict(row) for row in rows])
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Write the rows as a parquet file (extra `[data]`)."""
+    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(arrow.Table.from_pylist([dict(row) for row in rows]), sink)
+    write_atomic(file, sink.getvalue().to_pybytes())

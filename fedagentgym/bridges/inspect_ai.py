@@ -24,7 +24,7 @@ _model: Any = require("inspect_ai.model", "inspect")
 _scorer: Any = require("inspect_ai.scorer", "inspect")
 _solver: Any = require("inspect_ai.solver", "inspect")
 
-__all__ = ["play"]
+__all__ = ["play", "play_task", "read_score"]
 
 
 @inspect_ai.task  # type: ignore[untyped-decorator]
@@ -68,15 +68,49 @@ def play(
     return inspect_ai.Task(
         dataset=_dataset.MemoryDataset(samples, name=opened.id),
         solver=_play_episode(opened, template, episode_seed),
-        scorer=_read_score(),
+        scorer=read_score(),
         name=opened.id.replace("/", "-"),
     )
 
 
 @_solver.solver  # type: ignore[untyped-decorator]
-def _play_episode(env: TextEnv, template: Template, seed: int) -> Any:
+def play_task(
+    env: str,
+    split: str = "test",
+    client_split: str | None = None,
+    client: int | None = None,
+    think: bool = False,
+    episode_seed: int = 0,
+    **options: Any,
+) -> Any:
+    """Make a solver that plays the task whose id is a sample's target, as the benchmarks of `fedagentgym hub benchmark` ask for.
+
+    Args:
+        env: Id of the environment, or its short name.
+        split: The split whose tasks are played; a client's is the one that was divided.
+        client_split: A client split's file, of which one client is played.
+        client: The client's number.
+        think: Whether thoughts are asked for before an action.
+        episode_seed: Seed of the episodes.
+        options: Further options of the environment by their names.
+
+    Returns:
+        The solver; `read_score` scores what it played.
+
+    Raises:
+        OptionError: If an option is unknown or has a value that cannot be used.
+        UnknownNameError: If no environment has this id.
+    """
+    return _play_episode(
+        _open(env, split, client_split, client, options), Template(think=think), episode_seed, by_target=True
+    )
+
+
+@_solver.solver  # type: ignore[untyped-decorator]
+def _play_episode(env: TextEnv, template: Template, seed: int, by_target: bool = False) -> Any:
     async def solve(state: Any, generate: Any) -> Any:
-        chat = Conversation(env, str(state.sample_id), seed, template)
+        task = state.target.text if by_target else str(state.sample_id)
+        chat = Conversation(env, task, seed, template)
         over = False
         while not over:
             state = await generate(state)
@@ -91,7 +125,13 @@ def _play_episode(env: TextEnv, template: Template, seed: int) -> Any:
 
 
 @_scorer.scorer(metrics={"success": [_scorer.mean(), _scorer.stderr()], "score": [_scorer.mean(), _scorer.stderr()]})  # type: ignore[untyped-decorator]
-def _read_score() -> Any:
+def read_score() -> Any:
+    """Make the scorer of success and score, which a solver of this module leaves in the state.
+
+    Returns:
+        The scorer.
+    """
+
     async def score(state: Any, target: Any) -> Any:
         played = state.metadata
         value = {"success": float(played.get("success", False)), "score": float(played.get("score", 0.0))}

@@ -7,7 +7,7 @@ Tested with openenv 0.10.0. A session plays one episode at a time; all sessions 
 `seed`, and either `task` (an id) or `split` and `index`, as the protocol's task routes list them; with a seed alone the episode
 is the one that `env.reset(seed=...)` starts.
 
-An observation is what a player sees: the first one has the instructions of a prompt, and the grade, the task and its category
+An observation is what a player sees, with the message to a chat model that shows it; the grade, the task and its category
 come with the last one. No gold and no hidden state leave the server.
 """
 
@@ -27,6 +27,7 @@ from fedagentgym.base.peers import HostCheck
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.prompt import describe, first_message, next_message
 from fedagentgym.envs.tasks import shorten_env_id
 from fedagentgym.envs.view import Episode
 from fedagentgym.version import __version__
@@ -52,7 +53,7 @@ class TextObservation(_types.Observation):  # type: ignore[misc]
     """An agent's observation; at the end also the grade and the rest of gymnasium's `info`."""
 
     text: str = Field(description="the observation")
-    instructions: str | None = Field(default=None, description="role, actions and form of a reply, at reset")
+    prompt: str = Field(description="the next message to a chat model: at reset the whole prompt, then what is seen")
     admissible: list[str] | None = Field(default=None, description="the actions that can be taken, if they are listed")
     turn: int = Field(description="turns taken")
     valid: bool = Field(description="whether the environment accepted the action")
@@ -113,9 +114,10 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
             raise OptionError("call reset before the first step")
         if self._episode.over:
             raise OptionError("the episode is over: call reset")
+        before = self._episode
         with self._lock:
-            (self._episode,) = self._env.step_many([self._episode], [action.text])
-        return self._observe(self._episode, self._episode.reward)
+            (self._episode,) = self._env.step_many([before], [action.text])
+        return self._observe(self._episode, before)
 
     @property
     def state(self) -> TextState:
@@ -126,9 +128,7 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
 
     def get_metadata(self) -> Any:
         """The server's description of the environment."""
-        return _types.EnvironmentMetadata(
-            name=self._env.id, description=render_instructions(self._env), version=__version__
-        )
+        return _types.EnvironmentMetadata(name=self._env.id, description=describe(self._env), version=__version__)
 
     # ---- the protocol's list of tasks ---------------------------------------------------------------------------
 
@@ -161,8 +161,9 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
         if split != self._split:
             raise OptionError(f"this server plays the split {self._split!r}, not {split!r}")
 
-    def _observe(self, episode: Episode, reward: float | None) -> TextObservation:
+    def _observe(self, episode: Episode, before: Episode | None) -> TextObservation:
         view, graded = episode.view, {}
+        member = self._env.find_member(episode.task)
         if episode.over:
             graded = {
                 "task": episode.task.id,
@@ -173,20 +174,17 @@ class TextEnvironment(_server.Environment):  # type: ignore[misc]
             }
         return TextObservation(
             text=view.observation,
-            instructions=render_instructions(self._env) if episode.turn == 0 else None,
+            prompt=first_message(member, view)
+            if before is None
+            else next_message(member, view, before.view.admissible),
             admissible=None if view.admissible is None else list(view.admissible),
             turn=episode.turn,
             valid=bool(view.valid),
             truncated=episode.truncated,
             done=episode.over,
-            reward=None if reward is None else float(reward),
+            reward=None if before is None else float(episode.reward),
             **graded,
         )
-
-
-def render_instructions(env: TextEnv) -> str:
-    """The beginning of an agent's prompt: who it is, which actions there are, and the form of a reply."""
-    return f"{env.role}\n{env.action_help}"
 
 
 def make_app(env: EnvLike, *, sessions: int = 64, hosts: Sequence[str] = ()) -> FastAPI:

@@ -119,7 +119,9 @@ class TaskReward:
         return [
             {
                 "data_source": env.id,
-                "prompt": [{"role": "user", "content": style.render_first(env, episode.view)}],
+                "prompt": [
+                    {"role": "user", "content": style.render_first(env.find_member(episode.task), episode.view)}
+                ],
                 "ability": episode.task.category,
                 "reward_model": {"style": "rule", "ground_truth": episode.task.id},
                 "extra_info": {"task": episode.task.id, "seed": seed},

@@ -27,6 +27,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.prompt import describe, first_message, next_message
 from fedagentgym.envs.view import Episode
 from fedagentgym.learning.rollouts import collect
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["RolloutFunction", "get_episode_reward", "make_environment_factory", "make_task_rows", "make_tool_rows"]
 
 Row = dict[str, Any]
+TOOL_FORM = "Act by calling the tool `act`, one action at a time."
 
 
 class Trainer(Protocol):
@@ -68,7 +70,7 @@ class ToolEnvironment:
 
     def reset(self, task: str | None = None, seed: int = 0, **columns: object) -> str:
         """Start the episode named by a row of `make_tool_rows`; without a data set, the next one that the factory draws."""
-        opening = ""
+        drawn = task is None
         if task is None:
             if self._draw is None:
                 raise OptionError(
@@ -76,11 +78,11 @@ class ToolEnvironment:
                     "make_environment_factory(env, group_size=num_generations)"
                 )
             task, seed = self._draw(self._drawn)
-            opening = render_tool_request(self._env)
             self._drawn += 1
         (self._episode,) = self._env.reset_many([task], [seed])
         self._reward = 0.0
-        return f"{opening}\n\n{self._describe(self._episode)}"
+        opening, rest = render_tool_prompt(self._env, self._episode)
+        return f"{opening}{rest}" if drawn else rest
 
     def act(self, action: str) -> str:
         """Take one action and see what it leads to.
@@ -93,21 +95,16 @@ class ToolEnvironment:
         """
         if self._episode is None or self._episode.over:
             raise OptionError("the episode is over: no further action can be taken")
-        (self._episode,) = self._env.step_many([self._episode], [action])
+        before = self._episode
+        (self._episode,) = self._env.step_many([before], [action])
         self._reward += self._episode.reward
-        return self._describe(self._episode)
+        if self._episode.over:
+            return f"{self._episode.view.observation}\nThe episode is over."
+        return next_message(self._env.find_member(self._episode.task), self._episode.view, before.view.admissible)
 
     def get_reward(self) -> float:
         """The reward of the episode so far; TRL calls this when the rollout has ended."""
         return self._reward
-
-    def _describe(self, episode: Episode) -> str:
-        view = episode.view
-        if episode.over:
-            return f"{view.observation}\nThe episode is over."
-        if view.admissible is None:
-            return view.observation
-        return "\n".join([view.observation, "Possible actions:", *(f"- {action}" for action in view.admissible)])
 
 
 def make_environment_factory(
@@ -144,9 +141,12 @@ def _draw_task(env: TextEnv, seed: int, group: int, turn: int) -> tuple[str, int
     return env.pool.ids[drawn.integers(len(env.pool))], drawn.integers(1 << 62)
 
 
-def render_tool_request(env: TextEnv) -> str:
-    """The prompt of an agent that acts by calling the tool `act`."""
-    return f"{env.role}\n{env.action_help}\nAct by calling the tool `act`, one action at a time."
+def render_tool_prompt(env: TextEnv, episode: Episode) -> tuple[str, str]:
+    """The prompt of an agent that acts by calling the tool `act`: its row's part, and what the start of the episode adds."""
+    member = env.find_member(episode.task)
+    row = describe(member)
+    whole = first_message(member, episode.view, TOOL_FORM)
+    return row, whole.removeprefix(row) + (f"\n\n{TOOL_FORM}" if env.takes == "reply" else "")
 
 
 def make_tool_rows(
@@ -164,10 +164,14 @@ def make_tool_rows(
         One row per task, for `datasets.Dataset.from_list`.
     """
     world = open_env(env)
-    prompt = [{"role": "user", "content": render_tool_request(world)}]
     named = {} if environment is None else {"environment": environment}
     return [
-        {"prompt": prompt, "task": task, "seed": derive(seed, "trl", task), **named}
+        {
+            "prompt": [{"role": "user", "content": describe(world.find_member(world.pool[task]))}],
+            "task": task,
+            "seed": derive(seed, "trl", task),
+            **named,
+        }
         for task in (world.pool.ids if tasks is None else tasks)
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -137,9 +138,17 @@ def _print_entry(name: str, description: str) -> None:
 @bench.command(epilog="Example: fedagentgym bench show smoke")
 @SUITE
 @option("--check", is_flag=True, help="Open every scenario, compare its digests with the suite's, and print them.")
-def show(suite_name: str, check: bool) -> None:
+@JSON
+def show(suite_name: str, check: bool, as_json: bool) -> None:
     """Show the definition of a suite, with its numbers of tasks."""
     suite = load_suite(suite_name)
+    if as_json:
+        plain = {"suite": suite.model_dump(mode="json"), "digest": suite.digest}
+        plain["tasks"] = {name: count_tasks(suite, name) for name in suite.scenarios}
+        if check:
+            plain["opened"] = {name: open_scenario(suite, name).describe() for name in suite.scenarios}
+        click.echo(json.dumps(plain))
+        return
     click.echo(escape_terminal(to_yaml(suite)), nl=False)
     click.echo(f"# digest: {suite.digest}")
     if (few := describe_few_seeds(suite)) is not None:
@@ -210,20 +219,25 @@ def replicates(suite_name: str) -> None:
     metavar="PROMPT REPLY",
     help="Agents: prices of a million prompt tokens and of a million reply tokens.",
 )
-def plan(suite_name: str, details: bool, prices: tuple[float, float] | None) -> None:
+@JSON
+def plan(suite_name: str, details: bool, prices: tuple[float, float] | None, as_json: bool) -> None:
     """Print what a suite costs: its own baselines (methods track), or an agent on a server (agents track).
 
     Methods: episodes, tokens, bytes and memory of every baseline. Agents: sampling, episodes, tokens and price.
     """
-    from fedagentgym.experiment.estimate.plan import format_plan, plan_run
+    from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
     from fedagentgym.leaderboard.entries import list_baselines
     from fedagentgym.leaderboard.play import make_run_config
 
     suite = load_suite(suite_name)
     if suite.track != "methods":
-        from fedagentgym.leaderboard.costs import describe_costs
+        from fedagentgym.leaderboard.costs import describe_costs, estimate_suite
 
-        for line in describe_costs(suite, prices):
+        cost = estimate_suite(suite, prices)
+        if as_json:
+            click.echo(json.dumps(asdict(cost)))
+            return
+        for line in describe_costs(suite, cost):
             print_result(line)
         return
     if prices is not None:
@@ -235,11 +249,15 @@ def plan(suite_name: str, details: bool, prices: tuple[float, float] | None) -> 
         for entry in list_baselines(suite)
         for scenario in suite.scenarios
     }
+    if as_json:
+        rows = [{"baseline": entry, "scenario": one, **make_plain(plan)} for (entry, one), plan in plans.items()]
+        click.echo(json.dumps({"seeds": list(suite.seeds), "runs": rows}))
+        return
     seeds = count_things(len(suite.seeds), "seed")
     if details:
         for (entry_name, scenario), plan in plans.items():
             lines.append(f"{entry_name}, {scenario}, each of {seeds}")
-            lines += [f"  {line}".rstrip() for line in format_plan(plan, 1000.0, None)]
+            lines += [f"  {line}".rstrip() for line in format_plan(plan)]
         print_result("\n".join(lines))
         return
     print_result("\n".join([*lines, f"one of {seeds} of each baseline costs at most, without evaluations:"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,17 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.completion import complete_environments
-from fedagentgym.cli.options import ENV_SET, NOT_NEGATIVE, PATH, PLUGIN_NAMES, PLUGINS, Group, option, parse_assignments
+from fedagentgym.cli.options import (
+    ENV_SET,
+    JSON,
+    NOT_NEGATIVE,
+    PATH,
+    PLUGIN_NAMES,
+    PLUGINS,
+    Group,
+    option,
+    parse_assignments,
+)
 from fedagentgym.envs.registry import find_env_id
 
 if TYPE_CHECKING:
@@ -66,15 +77,19 @@ def init(file: Path, number: int, env: str, split: str, held_out: float, env_set
 @click.argument("file", type=PATH, help="The owner's file, or the folder with its client.yaml.")
 @option("--run", type=PATH, help="The configuration of a run: what it would send, and whether this file allows it.")
 @PLUGIN_NAMES
-def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
+@JSON
+def check(file: Path, run: Path | None, plugins: tuple[str, ...], as_json: bool) -> None:
     """Open the tasks of a file, and say what a run would send of them to whom. Exits with 2 if the file does not allow it."""
     from fedagentgym.base.imports import load_plugins
     from fedagentgym.partitions.held import open_held
 
     load_plugins(plugins)
     held = open_held(file)
-    _print_tasks(held)
+    if not as_json:
+        _print_tasks(held)
     if run is None:
+        if as_json:
+            click.echo(json.dumps(_make_plain(held)))
         return
     from fedagentgym.algorithms.base import describe_method
     from fedagentgym.algorithms.card import Scale
@@ -100,7 +115,11 @@ def check(file: Path, run: Path | None, plugins: tuple[str, ...]) -> None:
         )
         for one in card.list_sent(evaluated=evaluated)
     ]
-    print_result(make_table(("sent", "what", "read by", "allowed"), sent, text=4))
+    heads = ("sent", "what", "read by", "allowed")
+    if as_json:
+        click.echo(json.dumps({**_make_plain(held), "run": [dict(zip(heads, row, strict=True)) for row in sent]}))
+    else:
+        print_result(make_table(heads, sent, text=4))
     if found := list_objections(card, name, held.settings):
         raise RefusedError(f"client {held.settings.client} would not take part in {config.name}: it {found[0]}")
     if lacks_held_out(config.evaluation, held):
@@ -122,6 +141,18 @@ def report(workplace: Path) -> None:
     for folder in folders:
         page = folder / "report.html"
         print_result(f"{page}: {write_owner_page(folder, page)}")
+
+
+def _make_plain(held: HeldTasks) -> dict[str, object]:
+    return {
+        "client": held.settings.client,
+        "env": held.env.id,
+        "tasks": len(held.env.pool),
+        "held_back": 0 if held.held_out is None else len(held.held_out.pool),
+        "categories": dict(held.env.pool.categories),
+        "share": list(held.settings.share),
+        "allow": list(held.settings.allow),
+    }
 
 
 def _print_tasks(held: HeldTasks) -> None:

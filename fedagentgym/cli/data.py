@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -54,15 +55,24 @@ def _install(name: str, source: Path | None, subset: str | None) -> None:
 @NAME
 @SOURCE
 @SUBSET
-def check(name: str, source: Path | None, subset: str | None) -> None:
+@JSON
+def check(name: str, source: Path | None, subset: str | None, as_json: bool) -> None:
     """Read a whole data set, installed or not: its columns, tasks by split, digest and licence, and unused rows."""
     chosen = find_data_set(name)
-    _show_findings(chosen, chosen.check(source, subset))
+    found = chosen.check(source, subset)
+    if as_json:
+        click.echo(json.dumps({**_describe(chosen), **asdict(found), "place": str(found.place)}))
+        return
+    _show_findings(chosen, found)
 
 
 @data.command("list", epilog="Example: fedagentgym data list")
-def list_data() -> None:
+@JSON
+def list_data(as_json: bool) -> None:
     """Every data set: whether it is installed, its published number of tasks, its licence, and a description."""
+    if as_json:
+        click.echo(json.dumps([_describe(data) for data in list_data_sets().values()]))
+        return
     rows = [
         (
             data.name,
@@ -72,6 +82,18 @@ def list_data() -> None:
         for data in list_data_sets().values()
     ]
     print_result(make_table(("", "", ""), rows, text=3))
+
+
+def _describe(data: DataSet) -> dict[str, object]:
+    published = [dict(counts) for counts in data.published]
+    installed = data.folder.exists()
+    return {
+        "name": data.name,
+        "installed": installed,
+        "published": published,
+        "licence": data.licence,
+        "about": data.about,
+    }
 
 
 def _show_findings(data: DataSet, found: Findings) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from fedagentgym.base.errors import DataError, OptionError, join_names, show_inv
 from fedagentgym.base.files import format_path
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
-from fedagentgym.cli.options import NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, command, option
+from fedagentgym.cli.options import JSON, NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, command, option
 
 if TYPE_CHECKING:
     from fedagentgym.learning.episodes import Line
@@ -40,8 +42,9 @@ LONGEST = 4000
 @option("--client", type=NOT_NEGATIVE, help="Only episodes of this client.")
 @option("--task", help="Only tasks whose id contains this.")
 @option("--actions", is_flag=True, help="List the admissible actions of every turn.")
-@option("--limit", type=POSITIVE, help="Print at most this many: by default 3, with --list all.")
+@option("--limit", type=POSITIVE, help="Print at most this many: by default 3, with --list and --json all.")
 @option("--list", "listing", is_flag=True, help="One line for each instead of the whole episode.")
+@JSON
 def episodes(
     source: Path,
     other: Path | None,
@@ -57,6 +60,7 @@ def episodes(
     actions: bool,
     limit: int | None,
     listing: bool,
+    as_json: bool,
 ) -> None:
     """Print episodes: task, every turn with observation, reply and action, rewards, invalid actions, the last answer."""
     if (other is not None) + before + training > 1:
@@ -81,7 +85,12 @@ def episodes(
         known = join_names(sorted({row[-1].trajectory.category for row in rows}))
         about = "" if category is None else f" (categories: {known})"
         raise DataError(f"none of the {len(rows):,} episodes of {source} matches{about}")
-    most = len(chosen) if limit is None and listing else limit or 3
+    most = len(chosen) if limit is None and (listing or as_json) else limit or 3
+    if as_json:
+        make = partial(_make_plain, listing=listing, actions=actions)
+        shown = [list(map(make, sources, row)) for row in chosen[:most]]
+        click.echo(json.dumps(shown if len(sources) > 1 else [one for (one,) in shown]))
+        return
     for row in chosen[:most]:
         if listing:
             print_result(_format_line(row))
@@ -93,9 +102,8 @@ def episodes(
                 table.add_column(show_invisible_characters(one.name), ratio=1, overflow="fold")
             table.add_row(*(_format(one, actions) for one in row))
             print_result(table, soft_wrap=False)
-    shown = min(most, len(chosen))
     how = " side by side" if len(sources) > 1 else ""
-    print_result(f"{shown:,} of {len(chosen):,} that match, {len(rows):,} in all{how}", style="dim")
+    print_result(f"{min(most, len(chosen)):,} of {len(chosen):,} that match, {len(rows):,} in all{how}", style="dim")
 
 
 def _open_sources(source: Path, other: Path | None, *, before: bool, training: bool) -> list[Source]:
@@ -141,6 +149,16 @@ def _pair(sources: Sequence[Source]) -> list[Row]:
         several = len(sources) > 1
         raise DataError("these sources have no episode of the same task" if several else "there are no episodes")
     return [tuple(found[identity] for found in by_task) for identity in common]
+
+
+def _make_plain(source: Source, shown: ShownEpisode, *, listing: bool, actions: bool) -> dict[str, object]:
+    """An episode as plain values; in a list with the number of its turns alone."""
+    from fedagentgym.learning.trajectory import to_plain
+
+    plain = to_plain(shown.trajectory, segments=False, admissible=actions)
+    if listing:
+        plain["turns"] = len(plain["turns"])
+    return {"source": source.name, "set": shown.set or None, "client": shown.client, "round": shown.round, **plain}
 
 
 def _format_line(row: Row) -> str:

@@ -15,9 +15,11 @@ import click
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError, MissingExtraError
 from fedagentgym.base.escape import escape_markdown
-from fedagentgym.base.hub import Kind, check_hub_name, pull_folder, push_folder
+from fedagentgym.base.hub import LICENCE, Kind, check_hub_name, pull_folder, push_folder, write_head
 from fedagentgym.base.progress import print_result
 from fedagentgym.base.rounding import count_things
+from fedagentgym.base.tables import write_rows
+from fedagentgym.cli.completion import complete_suites
 from fedagentgym.cli.options import PATH, Group, option
 from fedagentgym.partitions import split_files
 from fedagentgym.version import __version__
@@ -38,12 +40,31 @@ def hub() -> None:
 )
 @click.argument("name", help="The repository: OWNER/NAME.")
 @option("--private", is_flag=True, help="Make the repository private, if it is new.")
-def push(path: Path, name: str, private: bool) -> None:
+@option(
+    "--license", "licence", default=LICENCE, help="Licence of the data, by the hub's name; an agent has its base's."
+)
+def push(path: Path, name: str, private: bool, licence: str) -> None:
     """Push a split, a result or an agent, with a card that says what it is."""
     check_hub_name(name)
     with tempfile.TemporaryDirectory(prefix="fedagentgym-push-") as folder:
-        kind, about = prepare(path, Path(folder) / "repository", name)
+        kind, about = prepare(path, Path(folder) / "repository", name, licence)
         print_result(f"pushed {about} to {push_folder(Path(folder) / 'repository', kind, name, private=private)}")
+
+
+@hub.command(epilog="Example: fedagentgym hub benchmark agents-tiny-v1 board")
+@click.argument("suite_name", metavar="SUITE", help="A suite of the agents track.", shell_complete=complete_suites)
+@click.argument("folder", type=PATH, help="Folder to write; it must not exist.")
+@option("--license", "licence", default=LICENCE, help="Licence of the tasks, by the hub's name.")
+def benchmark(suite_name: str, folder: Path, licence: str) -> None:
+    """Write the data set that makes a suite a benchmark of the hub: `eval.yaml`, the tasks of each scenario, and a card.
+
+    The hub's benchmarks are evaluated with inspect_ai, which plays the tasks by this package. Nothing is sent.
+    """
+    from fedagentgym.leaderboard.hub import write_benchmark
+    from fedagentgym.leaderboard.suite import load_suite
+
+    count = write_benchmark(load_suite(suite_name), folder, licence)
+    print_result(f"{folder} has {count_things(count, 'task')} of {suite_name}: push it with the hub's own client")
 
 
 @hub.command(epilog="Example: fedagentgym hub pull me/my-split split")
@@ -57,8 +78,8 @@ def pull(name: str, folder: Path, revision: str | None) -> None:
     print_result(f"pulled {found[0]} into {folder}")
 
 
-RUNS = "runs.parquet"
-"""The rows of all runs of a pushed result, which the hub's viewer shows."""
+RUNS, CLIENTS = "runs.parquet", "clients.parquet"
+"""The rows of all runs of a pushed result, and of all tasks of a split's clients, which the hub's viewer shows."""
 
 
 def identify(path: Path) -> tuple[Kind, str]:
@@ -90,11 +111,11 @@ def list_archives(path: Path) -> list[Archive]:
     return [Archive(file) for file in files]
 
 
-def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
+def prepare(path: Path, folder: Path, name: str, licence: str = LICENCE) -> tuple[Kind, str]:
     """Write the files of a repository; returns its kind and what it holds."""
     kind, about = identify(path)
     if about.startswith("the client split"):
-        _prepare_split(path, folder, name)
+        _prepare_split(path, folder, name, licence)
     elif kind == "model":
         shutil.copytree(path, folder)
     else:
@@ -105,18 +126,18 @@ def prepare(path: Path, folder: Path, name: str) -> tuple[Kind, str]:
             place = folder / archive.path.relative_to(root)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(archive.path, place)
-        write_parquet([folder], folder / RUNS)
+        count = write_parquet([folder], folder / RUNS)
+        head = write_head(licence, ("benchmark",), count, {"default": RUNS})
         card = (
-            f"---\ntags:\n- fedagentgym\n- benchmark\nconfigs:\n- config_name: default\n  data_files: {RUNS}\n---\n\n"
-            f"# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode included;"
-            f" `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
+            f"{head}\n# {escape_markdown(name)}\n\n{escape_markdown(about[0].upper() + about[1:])}, every ranked episode"
+            f" included; `{RUNS}` has a row for each run.\n\n```\nfedagentgym hub pull {name} results\n"
             "fedagentgym bench verify $(find results -name '*.zip')\n```\n"
         )
         (folder / "README.md").write_text(card, "utf-8")
     return kind, about
 
 
-def _prepare_split(path: Path, folder: Path, name: str) -> None:
+def _prepare_split(path: Path, folder: Path, name: str, licence: str) -> None:
     """The split, its card and Croissant metadata; its figure if matplotlib is installed and its pool can be opened here."""
     from fedagentgym.partitions.client_split import open_client_split
 
@@ -127,14 +148,20 @@ def _prepare_split(path: Path, folder: Path, name: str) -> None:
     (folder / split_files.NOTE).write_text(json.dumps({"split": stored, "version": __version__}) + "\n", "utf-8")
     with suppress(MissingExtraError, DataError):
         open_client_split(path).plot(folder / "split.png")
+    with suppress(MissingExtraError, DataError):
+        opened = open_client_split(path)
+        rows = [{"client": client.index, "task": task} for client in opened for task in client.tasks]
+        write_rows(rows, folder / CLIENTS)
+    shown = {"default": CLIENTS} if (folder / CLIENTS).exists() else {}
+    head = write_head(licence, ("federated-learning",), int(record.clients.items.size), shown)
     figure = (folder / "split.png").exists()
-    (folder / "README.md").write_text(_write_split_card(record, name, figure), "utf-8")
+    (folder / "README.md").write_text(_write_split_card(record, name, head, figure), "utf-8")
     (folder / "croissant.json").write_text(
         json.dumps(_describe(record, name, folder / stored), indent=2) + "\n", "utf-8"
     )
 
 
-def _write_split_card(record: SplitRecord, name: str, figure: bool) -> str:
+def _write_split_card(record: SplitRecord, name: str, head: str, figure: bool) -> str:
     parameters = ", ".join(f"{key} {value}" for key, value in record.parameters.items()) or "no parameters"
     rows = {
         "environment": record.env_id,
@@ -147,7 +174,7 @@ def _write_split_card(record: SplitRecord, name: str, figure: bool) -> str:
     }
     return "\n".join(
         [
-            "---\ntags:\n- fedagentgym\n- federated-learning\n---\n",
+            head,
             f"# {escape_markdown(name)}\n",
             "Which client of a federation holds which tasks. The file has ids, no tasks: the environment makes or loads them.\n",
             "| | |\n|---|---|",

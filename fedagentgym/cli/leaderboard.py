@@ -55,11 +55,17 @@ def build(results: tuple[Path, ...], out: Path, link: str | None, verified: tupl
 @option("--entries", type=POSITIVE, default=10, help="How many, the best first.")
 @repeated("--measure", "measures", metavar="NAME", help="A column, in place of the ranked measure; may be repeated.")
 @VERIFIED
+@JSON
 def top(
-    results: tuple[Path, ...], suite: str, entries: int, measures: tuple[str, ...], verified: tuple[Path, ...]
+    results: tuple[Path, ...],
+    suite: str,
+    entries: int,
+    measures: tuple[str, ...],
+    verified: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Print the best entries of a suite as a Markdown table."""
-    from fedagentgym.leaderboard.page.tables import write_top
+    from fedagentgym.leaderboard.page.tables import make_top, write_top
     from fedagentgym.leaderboard.rank import compare_suite, rank
     from fedagentgym.leaderboard.results import read_suites
     from fedagentgym.leaderboard.suite import WHOLE
@@ -70,6 +76,9 @@ def top(
     found = suites[suite]
     values = found.tabulate()
     places = rank(found.suite, values, compare_suite(found.suite, values))
+    if as_json:
+        click.echo(json.dumps(make_top(found, places[WHOLE], entries, measures)))
+        return
     click.echo(write_top(found, places[WHOLE], entries, measures), nl=False)
 
 

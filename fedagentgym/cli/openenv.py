@@ -172,7 +172,7 @@ ${role}
     uv run server                     # the server on port 8000
     openenv validate --url http://127.0.0.1:8000
 
-The first observation has the instructions of a player's prompt; score, success and category come with the last one.
+Every observation has a `prompt`, the next message to a chat model; score, success and category come with the last one.
 """,
     "__init__.py": '''\
 """A client of ${env}."""
@@ -188,7 +188,7 @@ from openenv.core.generic_client import GenericEnvClient
 
 
 class ${title}(GenericEnvClient):
-    """Plays ${env} on a server: observations are mappings with the keys `text`, `instructions`, `admissible`."""
+    """Plays ${env} on a server: observations are mappings with the keys `text`, `prompt`, `admissible`."""
 ''',
     "server/__init__.py": '"""The server."""\n',
     "server/app.py": '''\

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.result import RunResult
 
 POSITIVE_NUMBER = click.FloatRange(1e-3)
+GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
+"""Those of `experiment.estimate.hours`, which help need not import."""
 CONFIG_HELP = "A YAML file or a preset (see fedagentgym presets), with :VARIANT,... after it."
 CONFIG = click.argument("config", help=CONFIG_HELP, shell_complete=complete_presets)
 CHANGES = assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")
@@ -116,11 +118,11 @@ def _speak_for_all_ranks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watch(as_json: bool) -> Iterator[dict[str, Any]]:
-    """The observers that show a run on the terminal, as arguments of `train` and `resume`."""
-    from fedagentgym.experiment.report.terminal import RunWatch, watch_run
+    """The observers that show a run on the terminal, as arguments of `train` and `resume`; beside JSON without the table."""
+    from fedagentgym.experiment.report.terminal import watch_run
 
-    with contextlib.nullcontext(RunWatch()) if as_json else watch_run() as watch:
-        yield watch._asdict()
+    with watch_run() as watch:
+        yield (watch._replace(observers=()) if as_json else watch)._asdict()
 
 
 def _print_run(result: RunResult, as_json: bool) -> None:
@@ -207,40 +209,67 @@ def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_
 # ---- before a run ---------------------------------------------------------------------------------------------------
 
 
-@command(epilog="Example: fedagentgym plan paper-webshop:lora --device-memory 80")
+@command(epilog="Example: fedagentgym plan paper-webshop:lora --gpu h100 --price 2.5")
 @CONFIG
 @CHANGES
 @PLUGIN_NAMES
-@option("--tokens-per-second", type=POSITIVE_NUMBER, default=1000.0, help="Tokens that a device generates in a second.")
-@option("--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes).")
+@option("--gpu", type=click.Choice(GPU_NAMES), default=GPU_NAMES[0], help="The card, for a run on a GPU.")
+@option("--device-memory", type=POSITIVE_NUMBER, help="Memory of a device in GB (10^9 bytes); by default the card's.")
+@option(
+    "--tokens-per-second", type=POSITIVE_NUMBER, help="Tokens that a device generates in a second, as you measured."
+)
+@option(
+    "--reply-tokens",
+    type=POSITIVE_NUMBER,
+    help="Tokens of a mean reply of your model; by default the expert's.",
+)
+@option("--price", type=click.FloatRange(min=0), help="Price of a device for an hour.")
 @JSON
 def plan(
     config: str,
     changes: tuple[str, ...],
     plugins: tuple[str, ...],
-    tokens_per_second: float,
+    gpu: str,
     device_memory: float | None,
+    tokens_per_second: float | None,
+    reply_tokens: float | None,
+    price: float | None,
     as_json: bool,
 ) -> None:
-    """Print episodes, tokens, bytes, memory and hours that a run needs.
+    """Print episodes, tokens, bytes, memory, hours and price that a run needs.
 
-    No model is loaded. For a run on this processor, minutes are predicted from a measurement of some seconds.
+    No model is loaded. For a run on this processor, minutes are predicted from a measurement of some seconds; for one on a GPU
+    hours are estimated from the card's data sheet. The exit code is 1 if the run does not fit into the device's memory.
     """
     from fedagentgym.experiment.config import load_config
-    from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
     from fedagentgym.experiment.estimate.duration import format_durations, make_plain_durations
-    from fedagentgym.experiment.estimate.plan import format_plan, make_plain, plan_run
+    from fedagentgym.experiment.estimate.hours import GPUS, format_gpu, make_plain_gpu, plan_gpu
+    from fedagentgym.experiment.estimate.plan import describe_misfit, format_plan, make_plain, plan_run
 
+    card = GPUS[gpu]
     device_bytes = None if device_memory is None else int(device_memory * 1e9)
-    planned = plan_run(load_config(config, changes, plugins), device_bytes or DEVICE_BYTES)
+    planned = plan_run(load_config(config, changes, plugins), device_bytes or card.memory)
+    on_gpu = planned.agent.on_gpu
+    given = {"--price": price, "--tokens-per-second": tokens_per_second, "--reply-tokens": reply_tokens}
+    if not on_gpu and (named := [name for name, value in given.items() if value is not None]):
+        raise OptionError(f"{named[0]} is about a GPU, and {planned.config.name} runs on this processor (agent.device)")
+    if on_gpu:
+        figures = {"tokens_per_second": tokens_per_second, "reply_tokens": reply_tokens, "price": price}
+        found = plan_gpu(planned, card, memory=device_bytes, **figures)
+        hours, lines = make_plain_gpu(found), list(format_gpu(found, planned.evaluated_tokens is not None))
+    elif as_json:
+        hours = make_plain_durations(planned)
+    else:
+        lines = list(format_durations(planned))
+    misfit = None
+    if on_gpu or device_bytes is not None:
+        misfit = describe_misfit(planned, device_bytes or card.memory)
     if as_json:
-        durations = {} if planned.agent.on_gpu else make_plain_durations(planned)
-        click.echo(canonical_json(make_plain(planned, tokens_per_second) | durations))
-        return
-    lines = list(format_plan(planned, tokens_per_second, device_bytes))
-    if not planned.agent.on_gpu:
-        lines += format_durations(planned)
-    print_result("\n".join(lines))
+        click.echo(canonical_json({**make_plain(planned), **hours, "fits": misfit is None}))
+    else:
+        print_result("\n".join([*format_plan(planned), "", *lines, *filter(None, [misfit])]))
+    if misfit is not None:
+        raise click.exceptions.Exit(1)
 
 
 @command("first-batch", epilog="Example: fedagentgym first-batch small-skills")
@@ -302,14 +331,15 @@ def first_batch(config: str, changes: tuple[str, ...], plugins: tuple[str, ...],
 @click.argument("config", required=False, help=CONFIG_HELP, shell_complete=complete_presets)
 @CHANGES
 @PLUGIN_NAMES
-def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...]) -> None:
+@JSON
+def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> None:
     """List the presets with their variants; with a name, print the settings of that one.
 
     The settings are complete, with variants and changes applied, and can be saved as a file for training. What each variant
     changes follows them as a comment. A file of your own is printed in the same way.
     """
     if config is None:
-        _list_presets()
+        _list_presets(as_json)
         return
     import yaml
 
@@ -318,10 +348,13 @@ def presets(config: str | None, changes: tuple[str, ...], plugins: tuple[str, ..
 
     resolved = load_config(config, changes, plugins)
     agent = complete_settings(resolved.agent).model_dump(mode="json")
-    text: str = yaml.safe_dump({**resolved.plain(), "agent": agent}, sort_keys=False, allow_unicode=True)
-    if variants := {
-        name: dict(settings) for name, settings in list_variants(config.partition(":")[0], joint=True).items()
-    }:
+    found = {**resolved.plain(), "agent": agent}
+    variants = {name: dict(one) for name, one in list_variants(config.partition(":")[0], joint=True).items()}
+    if as_json:
+        click.echo(json.dumps({"settings": found, "variants": variants}))
+        return
+    text: str = yaml.safe_dump(found, sort_keys=False, allow_unicode=True)
+    if variants:
         listed = yaml.safe_dump(
             {"variants": variants}, default_flow_style=None, sort_keys=False, allow_unicode=True, width=math.inf
         )
@@ -337,10 +370,17 @@ _GROUPS = (
 )
 
 
-def _list_presets() -> None:
+def _list_presets(as_json: bool) -> None:
     """The presets in groups, each with its first sentence and its variants."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
+    if as_json:
+        listed = [
+            {"name": name, "about": _extract_headline(read_preset(name)), "variants": list(list_variants(name))}
+            for name in list_presets()
+        ]
+        click.echo(json.dumps(listed))
+        return
     left = list(list_presets())
     for title, starts in _GROUPS:
         names = [name for name in left if name.startswith(starts)]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.verifiers.qa import grade_qa as grade_qa
     from fedagentgym.envs.view import Episode as Episode
     from fedagentgym.envs.view import View as View
-    from fedagentgym.envs.wrappers import ShowInstructions as ShowInstructions
+    from fedagentgym.envs.wrappers import ShowPrompt as ShowPrompt
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -62,6 +62,6 @@ __getattr__, __dir__, __all__ = attach(
         ".verifiers.math": ("MathVerifier", "grade_math"),
         ".verifiers.qa": ("grade_choice", "grade_qa"),
         ".view": ("Episode", "View"),
-        ".wrappers": ("ShowInstructions",),
+        ".wrappers": ("ShowPrompt",),
     },
 )

@@ -33,7 +33,6 @@ from fedagentgym.envs.view import (
 )
 
 SUCCESS_REWARD = 10.0
-ONE_ACTION = "\n\nReply with one action and nothing else."
 _new = tuple.__new__  # a named tuple's own constructor costs three times as much, and lockstep play makes one per step
 
 
@@ -44,9 +43,9 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
     """Base class of environments: derive a class, set the class attributes, and write `load_pool`, `begin` and `advance`.
 
     Options of your own are a class, `TextEnv[MyOptions]`; `self.options` are the checked values. Five more methods are optional:
-    `expert`, for warm starts and hardness labels, `vocabulary`, for small models, `goal` or `get_instructions`, if the prompts of
-    tasks differ, and `set_up`, for what is made once. `gymnasium.make`, `open_env` and clients of a split make the environment,
-    `fedagentgym.testing.check_env` checks it.
+    `expert`, for warm starts and hardness labels, `vocabulary`, for small models, `goal`, if agents repeat the task in every
+    prompt, `find_member`, if tasks are of several environments, and `set_up`, for what is made once. `gymnasium.make`, `open_env`
+    and clients of a split make the environment, `fedagentgym.testing.check_env` checks it.
 
     Attributes:
         id: Class attribute, the environment's id, such as `me/Maze-v0`.
@@ -188,21 +187,16 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         return ""
 
-    @cached_property
-    def instructions(self) -> str:
-        """The first message to a language model: its role, the actions, and the form of a reply."""
-        return f"{self.role}\n\n{self.action_help}" + ("" if self.takes == "reply" else ONE_ACTION)
-
-    def get_instructions(self, task: Task) -> str:
-        """Return the instructions for a task; override this if they differ from task to task.
+    def find_member(self, task: Task) -> TextEnv:
+        """Return the environment in whose words a task is put to an agent; override this in a mixture.
 
         Args:
             task: The task.
 
         Returns:
-            The text, by default `instructions`; `info["instructions"]` holds it.
+            The environment with the `role` and the `action_help` of the task's prompt, by default this one.
         """
-        return self.instructions
+        return self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode, as for every gymnasium environment.
@@ -212,9 +206,9 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             options: `{"task": id}` plays this task. Otherwise one is drawn, or with `order="once"` the one after the last.
 
         Returns:
-            The observation, and `info`: `task`, `category`, `turn`, `instructions`, `admissible` (the possible actions if they
-            are listed; free text replaces a slot, as in `search[<query>]`), `valid` (whether the last action was understood),
-            `score`, `success`, `rewards` by component.
+            The observation, and `info`: `task`, `category`, `turn`, `prompt` (the next message to a chat model: at the start the
+            whole prompt, then what is seen), `admissible` (the possible actions if they are listed; free text replaces a slot, as
+            in `search[<query>]`), `valid` (whether the last action was understood), `score`, `success`, `rewards` by component.
 
         Raises:
             OptionError: If the seed or an option is impossible.
@@ -233,7 +227,7 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
             task = self.pool[stream(episode_seed, "task").integers(len(self.pool))]
         (self._episode,) = self.reset_many([task], [episode_seed])
         self._show_step(None)
-        return self._episode.view.observation, make_info(self)
+        return self._episode.view.observation, make_info(self, None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one action, as for every gymnasium environment.
@@ -250,10 +244,11 @@ class TextEnv(gymnasium.Env[str, str], Generic[OptionsType]):
         """
         if not isinstance(action, str):
             raise OptionError(f"an action is a string, got {type(action).__name__}")
-        (episode,) = self.step_many([self.episode], [action])
+        before = self.episode
+        (episode,) = self.step_many([before], [action])
         self._episode = episode
         self._show_step(action)
-        return episode.view.observation, episode.reward, episode.terminated, episode.truncated, make_info(self)
+        return episode.view.observation, episode.reward, episode.terminated, episode.truncated, make_info(self, before)
 
     def render(self) -> str | None:
         """Return the episode as text.

@@ -390,7 +390,7 @@ class TaskPool:
         for place, task in enumerate(self):
             (episode,) = opened.reset_many([task], [seed])
             view = episode.view
-            prompt = view.observation if template is None else template.render_first(opened, view)
+            prompt = view.observation if template is None else template.render_first(opened.find_member(task), view)
             shown = [{"role": "user", "content": prompt}] if chat else prompt
             row = {"task": task.id, "category": task.category, "prompt": shown, "seed": seed, "env": self.env}
             rows.append({**{name: values[place] for name, values in self.columns.items()}, **row})

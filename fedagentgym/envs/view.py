@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedagentgym.base.errors import show_value
+from fedagentgym.envs.prompt import first_message, next_message
 from fedagentgym.envs.tasks import Task
 
 EMPTY: Mapping[str, Any] = {}
@@ -88,15 +89,16 @@ def hide_grade(view: View) -> View:
     return view._replace(reward=0.0, score=0.0, success=False, rewards=rewards)
 
 
-def make_info(env: Any) -> dict[str, Any]:
-    """The `info` of gymnasium's interface about the current episode of an environment."""
+def make_info(env: Any, before: Episode | None) -> dict[str, Any]:
+    """The `info` of gymnasium's interface about the current episode of an environment, and the moment before if there was one."""
     task, view = env.episode.task, env.episode.view
+    member = env.find_member(task)
     return {
         **view.extra,
         "task": task.id,
         "category": task.category,
         "turn": env.episode.turn,
-        "instructions": env.get_instructions(task),
+        "prompt": first_message(member, view) if before is None else next_message(member, view, before.view.admissible),
         "admissible": None if view.admissible is None else list(view.admissible),
         "valid": bool(view.valid),
         "score": float(view.score),

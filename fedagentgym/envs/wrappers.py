@@ -7,15 +7,15 @@ from typing import Any
 import gymnasium
 
 
-class ShowInstructions(gymnasium.Wrapper[str, str, str, str]):
-    """Puts `info["instructions"]` in front of the first observation of every episode, for agents that read observations alone.
+class ShowPrompt(gymnasium.Wrapper[str, str, str, str]):
+    """Shows `info["prompt"]` in place of every observation, for agents that read observations alone.
 
     Args:
         env: An environment of this package, wrapped or not.
 
     Examples:
         >>> import fedagentgym
-        >>> env = ShowInstructions(gymnasium.make("fedagentgym/Math-v0", size="tiny"))
+        >>> env = ShowPrompt(gymnasium.make("fedagentgym/Math-v0", size="tiny"))
         >>> print(env.reset(seed=0)[0].partition("\\n")[0])
         You solve mathematical problems.
     """
@@ -28,7 +28,19 @@ class ShowInstructions(gymnasium.Wrapper[str, str, str, str]):
             options: `{"task": id}` plays this task.
 
         Returns:
-            The instructions and the observation, and `info`.
+            The prompt, and `info`.
         """
-        observation, info = self.env.reset(seed=seed, options=options)
-        return f"{info['instructions']}\n\n{observation}", info
+        _, info = self.env.reset(seed=seed, options=options)
+        return info["prompt"], info
+
+    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        """Play one action.
+
+        Args:
+            action: Any text.
+
+        Returns:
+            What a chat model reads next, and the rest as the environment returns it.
+        """
+        _, reward, terminated, truncated, info = self.env.step(action)
+        return info["prompt"], reward, terminated, truncated, info

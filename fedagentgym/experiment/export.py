@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,9 @@ def export_policy(
         parameters = sum(weight.numel() for weight in policy.model.parameters())
         card = write_model_card(file, base=base, licence=licence, parameters=parameters)
         (part / "README.md").write_text(card, "utf-8")
+        if found := list_eval_results(file):
+            (part / EVAL_RESULTS).parent.mkdir()
+            write_atomic(part / EVAL_RESULTS, format_eval_results(found))
     return opened.round
 
 
@@ -165,6 +168,33 @@ tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModelForCausalLM.from_pretrained("FOLDER")
 ```
 """
+
+
+EVAL_RESULTS = Path(".eval_results") / "fedagentgym.yaml"
+"""The file in which the Hugging Face Hub looks for a model's numbers."""
+
+
+def list_eval_results(file: AgentFile) -> list[dict[str, Any]]:
+    """The numbers of an agent in the form of the hub: of the environment as the data set, its split as the task. None if the run
+    did not evaluate this round."""
+    found, sets = file.result, file.evaluation.sets
+    if not found:
+        return []
+    task = file.evaluation.split if not sets else sets[0].name if len(sets) == 1 else "overall"
+    interval = format_range(found["low"], found["high"], 3)
+    notes = (
+        f"success on {found['tasks']:,.0f} tasks, interval {interval}, temperature {file.evaluation.temperature:g},"
+        f" fedagentgym {file.run.get('version', '')}"
+    )
+    dataset = {"id": file.env.id, "task_id": task}
+    return [{"dataset": dataset, "value": round(found["success"], 4), "notes": notes.rstrip()}]
+
+
+def format_eval_results(found: Sequence[Mapping[str, Any]]) -> str:
+    """The text of the file."""
+    import yaml
+
+    return str(yaml.safe_dump([dict(one) for one in found], sort_keys=False, allow_unicode=True))
 
 
 def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, parameters: int) -> str:
@@ -180,12 +210,6 @@ def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, 
     head["tags"] = ["reinforcement-learning", "fedagentgym"]
     result = "The run did not evaluate this round.\n"
     if found:
-        # the form in which the hub shows numbers on a model's page
-        dataset = {"type": env.id, "name": env.id}
-        metric = {"type": "success", "name": "success", "value": round(found["success"], 4), "verified": False}
-        task = {"type": "reinforcement-learning", "name": "episodes"}
-        entry = {"task": task, "dataset": dataset, "metrics": [metric]}
-        head["model-index"] = [{"name": f"fedagentgym {run['version']}", "results": [entry]}]
         names = ", ".join(escape_markdown(one.name) for one in file.evaluation.sets)
         where = names or f"the split {escape_markdown(file.evaluation.split)}"
         result = (

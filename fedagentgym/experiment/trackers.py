@@ -40,7 +40,8 @@ class Tracker(Protocol):
 
         Args:
             round_number: Its number; 0 is the start.
-            metrics: Numbers by name: `train/...`, `evaluation/...`, `bytes/total`, `failures`.
+            metrics: Numbers by name: `train/...`, `eval/...`, `bytes/total`, `failures`; those that TRL's trainers log too have
+                its names.
         """
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -170,17 +171,31 @@ def make_tracker(settings: Mapping[str, Any]) -> Tracker:
     return tracker
 
 
+TRL_NAMES = {"tokens": "completions/mean_length", "clipped": "clip_ratio/region_mean", "gradient_norm": "grad_norm"}
+"""Our names of numbers that TRL's `GRPOTrainer` logs too, and its names, so that curves of both lie in one figure. `reward`,
+`kl`, `entropy` and `loss` are called alike."""
+NO_SPREAD = "frac_reward_zero_std"
+"""The share of groups whose episodes earned the same, in TRL's words."""
+
+
 def flatten_round(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a round's record by name."""
     evaluated = record.get("evaluation", {}).get("overall", {})
     clients = record["clients"] if len(record["clients"]) <= MOST_CLIENTS else {}
     return {
-        **{f"train/{name}": float(value) for name, value in record["metrics"].items()},
-        **{f"evaluation/{name}": float(estimate["mean"]) for name, estimate in evaluated.items()},
+        **{f"train/{name}": value for name, value in _rename(record["metrics"]).items()},
+        **{f"eval/{name}": float(estimate["mean"]) for name, estimate in evaluated.items()},
         "bytes/total": float(headline_bytes(record["bytes_total"])),
         "failures": float(len(record["failures"])),
-        **{f"client {number}/{name}": float(value) for number, own in clients.items() for name, value in own.items()},
+        **{f"client_{number}/{name}": value for number, own in clients.items() for name, value in _rename(own).items()},
     }
+
+
+def _rename(metrics: Mapping[str, Any]) -> dict[str, float]:
+    found = {TRL_NAMES.get(name, name): float(value) for name, value in metrics.items()}
+    if found.get("groups"):
+        found[NO_SPREAD] = found.get("groups/constant", 0.0) / found["groups"]
+    return found
 
 
 class TrackedRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.text.prompts import Template
@@ -69,21 +69,42 @@ def describe_sampling(suite: Suite) -> str:
     return f"temperature {suite.ranking.temperature:g}, replies of at most {HOSTED_TOKENS} tokens"
 
 
-def describe_costs(suite: Suite, prices: Sequence[float] | None = None) -> list[str]:
-    """The lines of a plan; `prices` are those of a million prompt tokens and of a million reply tokens."""
-    found = [estimate_cost(open_scenario(suite, name)) for name in suite.scenarios]
-    read, least, most = (
-        sum(getattr(one, name) for one in found) / _MILLION
-        for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
-    )
+@dataclass(frozen=True)
+class SuiteCost:
+    """The tokens of a suite, and their least and highest price if prices are known."""
+
+    scenarios: tuple[ScenarioCost, ...]
+    price: tuple[float, float] | None
+
+    def sum_tokens(self) -> tuple[float, float, float]:
+        """Millions of prompt tokens, of reply tokens as the expert replies, and of reply tokens at most."""
+        read, least, most = (
+            sum(getattr(one, name) for one in self.scenarios) / _MILLION
+            for name in ("prompt_tokens", "reply_tokens", "most_reply_tokens")
+        )
+        return read, least, most
+
+
+def estimate_suite(suite: Suite, prices: Sequence[float] | None = None) -> SuiteCost:
+    """The cost of all scenarios; `prices` are those of a million prompt tokens and of a million reply tokens."""
+    cost = SuiteCost(tuple(estimate_cost(open_scenario(suite, name)) for name in suite.scenarios), None)
     if prices is None:
+        return cost
+    read, least, most = cost.sum_tokens()
+    return replace(cost, price=(read * prices[0] + least * prices[1], read * prices[0] + most * prices[1]))
+
+
+def describe_costs(suite: Suite, cost: SuiteCost) -> list[str]:
+    """The lines of a plan."""
+    if cost.price is None:
+        read, least, most = cost.sum_tokens()
         replies = f"{format_range(least, most, 2)} times that of a million reply tokens"
         price = f"{format_fixed(read, 2)} times that of a million prompt tokens, and {replies}"
     else:
-        price = format_range(read * prices[0] + least * prices[1], read * prices[0] + most * prices[1], 2)
+        price = format_range(*cost.price, 2)
     return [
         "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns",
         f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)",
-        *map(str, found),
+        *map(str, cost.scenarios),
         f"price: {price}",
     ]

@@ -54,7 +54,11 @@ _ALL = (
     Metric("own_mixture", "own mixtures", "success of each client's policy on its own mixture, mean over clients"),
     Metric("own_mixture_worst", "own mixture, worst client", "success of the worst client's policy on its own mixture"),
     Metric(
-        "own_gap", "own minus global", "mean success on clients' own mixtures minus that on all tasks", "points", None
+        "own_gap",
+        "own tasks against all",
+        "mean success on clients' own mixtures minus that on all tasks",
+        "points",
+        None,
     ),
     Metric(
         "uniform_loss", "loss against uniform", "success under uniform division minus success here", "points", "lower"
@@ -128,8 +132,8 @@ def format_value(value: float, metric: Metric) -> str:
 
 
 def find_ends(found: Interval, metric: Metric) -> tuple[float, float] | None:
-    """The ends of an interval as they are shown: those of a share are not below 0 and not above 1."""
-    if found.ends is None or metric.unit != "share":
+    """The ends of an interval as they are shown and written: those of a share or of the score are not below 0 and not above 1."""
+    if found.ends is None or not (metric.unit == "share" or metric.name == "score"):
         return found.ends
     return max(0.0, found.ends[0]), min(1.0, found.ends[1])
 

@@ -22,10 +22,10 @@ from typing import Literal
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import find_below, format_path, read_text, write_atomic
-from fedagentgym.base.imports import require
+from fedagentgym.base.files import find_below, format_path, read_text
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
+from fedagentgym.base.tables import write_rows
 from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.metrics import Measures
 from fedagentgym.leaderboard.rank import Numbers, measure_entry
@@ -304,7 +304,6 @@ def write_parquet(places: Sequence[Path], file: Path) -> int:
     `measure` and `value` of the suite's ranking, costs (`episodes`, `env_steps`, `bytes`, `optimizer_steps`, `seconds`), and the
     digests `config`, `pool`, `client_split`, `policy`, and `result`, that of the archive (null for a folder).
     """
-    arrow, parquet = require("pyarrow", "data"), require("pyarrow.parquet", "data")
     rows = []
     for suite in read_suites(places):
         for entry in suite.entries:
@@ -340,7 +339,5 @@ def write_parquet(places: Sequence[Path], file: Path) -> int:
                 )
     if not rows:
         raise DataError(f"no result lies in {', '.join(map(format_path, places))}")
-    sink = arrow.BufferOutputStream()
-    parquet.write_table(arrow.Table.from_pylist(rows), sink)
-    write_atomic(file, sink.getvalue().to_pybytes())
+    write_rows(rows, file)
     return len(rows)

@@ -50,6 +50,7 @@ INFO_TYPES: dict[str, type | tuple[type, ...]] = {
     "task": str,
     "category": str,
     "turn": int,
+    "prompt": str,
     "admissible": (list, type(None)),
     "valid": bool,
     "score": float,
@@ -236,8 +237,9 @@ def _check_description(env: TextEnv) -> None:
     for option, field in type(env.options).model_fields.items():
         assert field.description, f"the option {option!r} has no description: {option} = task(default, description=...)"
     task = env.pool[0]
-    for method, found in (("goal", env.goal(task)), ("get_instructions", env.get_instructions(task))):
-        assert isinstance(found, str), f"{method}(task) returns a text, got {show_value(found)}"
+    found, member = env.goal(task), env.find_member(task)
+    assert isinstance(found, str), f"goal(task) returns a text, got {show_value(found)}"
+    assert isinstance(member, TextEnv), f"find_member(task) returns an environment, got {show_value(member)}"
 
 
 def _check_pools(env: TextEnv) -> None:

@@ -185,7 +185,7 @@ def check_tracker(name: str, **options: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = {"name": "check", "seed": 0, "output": {"folder": folder}, "federation": {"rounds": 2}}
         result = {"rounds": 2, "final": {"round": 2}, "seconds": 1.0}
-        metrics = {"train/loss": 0.5, "evaluation/success": 0.25, "bytes/total": 10.0, "failures": 0.0}
+        metrics = {"train/loss": 0.5, "eval/success": 0.25, "bytes/total": 10.0, "failures": 0.0}
         given = copy.deepcopy((config, metrics, result))
         states = random.getstate(), repr(np.random.get_state())
         tracker = make_tracker({"name": name, **options})

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.prompts import SHORTEST_RUN, Dialogue, PastTurn, Template
+from fedagentgym.agents.text.prompts import Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
+from fedagentgym.envs.prompt import SHORTEST_RUN
 from fedagentgym.envs.view import View
 
 from .worlds import AskEnv, ShopEnv

@@ -18,7 +18,9 @@ from fedagentgym.algorithms.runtime import Runtime
 from fedagentgym.base.errors import FedAgentGymError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
+from fedagentgym.cli.train import GPU_NAMES
 from fedagentgym.experiment.config import list_presets, list_variants, load_config
+from fedagentgym.experiment.estimate.hours import ATTAINED, GPUS, estimate_speeds, make_plain_gpu, plan_gpu
 from fedagentgym.experiment.estimate.memory import compute_least, compute_peak, count_pass_tokens
 from fedagentgym.experiment.estimate.plan import format_plan, plan_run, plan_work
 from fedagentgym.experiment.run import train
@@ -161,9 +163,12 @@ def test_the_bill_of_a_papers_run_has_its_evaluations() -> None:
     """Without the data: 37 evaluations of 1,000 tasks with 2,048 tokens each are 75.8 million tokens."""
     plan = plan_run(load_config("paper-pubswap:deepmath,tau-10"))
     assert plan.evaluated_tokens == 37 * 1000 * 2048
-    text = "\n".join(format_plan(plan, 1000.0, None))
-    assert f"{37 * 1000:,}" in text and f"{37 * 1000 * 2048:,}" in text and "with evaluations" in text
-    assert plan.estimate_device_hours(1000.0) == (plan.generated_tokens + 37 * 1000 * 2048) / 1000 / 3600
+    text = "\n".join(format_plan(plan))
+    assert f"{37 * 1000:,}" in text and f"{37 * 1000 * 2048:,}" in text
+    found = plan_gpu(plan, GPUS["h100"], tokens_per_second=1000.0, price=2.5)
+    _, most = found.hours
+    assert most.playing + most.evaluating == pytest.approx((plan.generated_tokens + 37 * 1000 * 2048) / 1000 / 3600)
+    assert make_plain_gpu(found)["price"][1] == pytest.approx(2.5 * most.total)
 
 
 def test_clients_that_pass_over_their_own_tasks_are_counted_by_these() -> None:
@@ -263,8 +268,8 @@ for preset in list_presets():
         for name in (preset, *(f"{preset}:{variant}" for variant in list_variants(preset))):
             begun = time.process_time()
             plan = plan_run(load_config(name))
-            made = make_plain(plan, 1000.0)
-            assert list(format_plan(plan, 1000.0, None)), name
+            made = make_plain(plan)
+            assert list(format_plan(plan)), name
             seconds = time.process_time() - begun
             print(json.dumps([name, made["total"]["episodes"], made["memory"]["peak"], seconds]))
 """
@@ -313,9 +318,12 @@ def test_what_cannot_fit_is_refused_before_anything_loads(
 
 
 def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "paper-webshop:qwen2.5-7b", "--device-memory", "80"]) == 0
-    said = capsys.readouterr().out
-    assert "26,880" in said and "does not fit into 80 GB: what fits is a LoRA adapter" in said
+    for assumed in ([], ["--device-memory", "80"], ["--gpu", "h200"]):
+        assert main(["plan", "paper-webshop:qwen2.5-7b", "--price", "2.5", *assumed]) == 1
+        said = capsys.readouterr().out
+        size = "141" if "h200" in assumed else "80"
+        assert "26,880" in said and f"does not fit into {size} GB: what fits is a LoRA adapter" in said
+    assert main(["plan", "demo", "--price", "2.5"]) == 2 and "is about a GPU" in capsys.readouterr().err
     assert main(["plan", "demo", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["total"]["episodes"] == 6 * 16 * 64
@@ -331,3 +339,27 @@ def test_agents_without_a_model_have_no_plan() -> None:
     config = load_config("demo", ["agent={name: expert}", "warm_start=null"])
     with pytest.raises(OptionError, match="language model that is trained"):
         plan_run(config)
+
+
+def test_the_hours_of_a_gpu_follow_its_data_sheet_and_the_model() -> None:
+    small, lora = (plan_run(load_config(f"paper-webshop{variant}")) for variant in ("", ":lora"))
+    large = plan_run(load_config("paper-webshop:qwen2.5-7b"))
+    h100, l4 = GPUS["h100"], GPUS["l4"]
+    for plan in (small, lora, large):
+        fast, slow = estimate_speeds(plan, h100), estimate_speeds(plan, l4)
+        assert fast.generating > slow.generating and fast.learning > slow.learning and fast.reading > slow.reading
+        assert fast.reading == ATTAINED * h100.operations / 2 / plan.agent.parameters
+    assert estimate_speeds(small, h100).generating > 2 * estimate_speeds(large, h100).generating
+    found = plan_gpu(small, h100, reply_tokens=100)
+    (expected, most), (least, longest) = found.tokens, found.hours
+    assert expected is not None and least is not None
+    for name in ("generated", "evaluated", "read", "learnt"):
+        assert 0 < getattr(expected, name) < getattr(most, name)
+    assert 0 < least.learning < longest.learning and least.total < longest.total
+    assert found.stand_in, "the original data are not here"
+    double = plan_gpu(small, h100, reply_tokens=200).tokens[0]
+    assert double is not None and double.generated == 2 * expected.generated
+
+
+def test_the_cards_of_the_command_are_those_of_the_table() -> None:
+    assert set(GPU_NAMES) == set(GPUS)

@@ -199,7 +199,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "held-out" in shown
     assert "success on held-out tasks" in shown
-    assert main(["-q", "resume", str(folder), "--json"]) == 0
+    assert main(["resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rounds"] == 1
     assert main(["-q", "export", str(folder), "--out", str(tmp_path / "model"), "--best"]) == 0
     assert main(["presets"]) == 0

@@ -12,7 +12,7 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
-from fedagentgym.experiment.trackers import TRACKERS, TrackedRun
+from fedagentgym.experiment.trackers import TRACKERS, TrackedRun, flatten_round
 from fedagentgym.testing import check_tracker
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -93,3 +93,21 @@ def test_an_unknown_tracker_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown tracker 'nope'"):
         fedagentgym.train({**SMALL_CONFIG, "output": {"trackers": ["nope"], "folder": str(folder)}})
     assert not folder.exists()
+
+
+def test_numbers_that_trl_logs_too_have_its_names() -> None:
+    own = {"reward": 0.5, "tokens": 7.0, "clipped": 0.1, "groups": 8.0, "groups/constant": 2.0, "gradient_norm": 3.0}
+    record = {
+        "metrics": own,
+        "evaluation": {"overall": {"success": {"mean": 0.25}}},
+        "bytes_total": {"down": {"parameters": 1}, "up": {"parameters": 2}},
+        "failures": [],
+        "clients": {3: own},
+    }
+    found = flatten_round(record)
+    for place in ("train", "client_3"):
+        named = {name.removeprefix(f"{place}/"): value for name, value in found.items() if name.startswith(f"{place}/")}
+        assert named["completions/mean_length"] == 7.0 and named["frac_reward_zero_std"] == 0.25
+        assert named["clip_ratio/region_mean"] == 0.1 and named["grad_norm"] == 3.0 and named["reward"] == 0.5
+        assert not {"tokens", "clipped", "gradient_norm"} & set(named)
+    assert found["eval/success"] == 0.25 and not any(name.startswith("evaluation/") or " " in name for name in found)

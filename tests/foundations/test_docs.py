@@ -18,11 +18,14 @@ import pytest
 import yaml
 
 import fedagentgym
+from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
+from fedagentgym.envs.registry import find_env_id
 from fedagentgym.experiment.config import list_presets, load_config
 from fedagentgym.experiment.estimate.agent import DEVICE_BYTES
 from fedagentgym.experiment.estimate.plan import plan_run
+from fedagentgym.leaderboard.suite import list_suites, load_suite
 from tests.foundations.test_registries import find_registries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,23 +74,54 @@ def load_block(plain: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_commands_that_are_shown_exist(page: Path, application: click.Command) -> None:
+def test_commands_that_are_shown_are_understood(
+    page: Path, application: click.Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command of a page, up to where it would begin: arguments, options, values, presets, suites and environments."""
+    faults = []
     for line in list_commands(page.read_text()):
-        command, words = application, shlex.split(line, comments=True)[1:]
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, f"{page.name}: there is no command {words[0]} in {line!r}"
-            command = command.commands[words.pop(0)]
-        options = [*application.params, *command.params]
-        known = {"--help", *(name for option in options for name in (*option.opts, *option.secondary_opts))}
-        own = words[: words.index("--")] if "--" in words else words  # what follows is another program's
-        unknown = [word for word in own if word.startswith("--") and word.partition("=")[0] not in known]
-        assert unknown == [], f"{page.name}: {line!r} has no {unknown}"
-        if command.name == "train" and words[0].partition(":")[0] in list_presets():
-            load_config(words[0])
+        try:
+            check_command(application, line, monkeypatch)
+        except (click.ClickException, FedAgentGymError) as error:
+            faults.append(f"{line}: {error}")
+    assert not faults, page.name
+
+
+def check_command(application: click.Group, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse a command as the program does, without the callbacks of its options, and look up the names in it."""
+    shown = (
+        re.split(r" (?:&&|\|\||[|&>]|2>) ?", SYNOPSIS.sub("", line))[0].replace("=...", "=1").replace("$NUMBER", "1")
+    )
+    command, words = application, shlex.split(shown, comments=True)[1:]
+    if "..." in words or any("|" in word for word in words) or ({"--help", "-h"} & set(words)):
+        return  # the form of a command, not one
+    for option in application.params:
+        words = words[1:] if words[:1] and words[0] in option.opts else words
+    while isinstance(command, click.Group) and words:
+        assert words[0] in command.commands, f"there is no command {words[0]}"
+        command = command.commands[words.pop(0)]
+    if not words:
+        return  # the name of a command in a sentence
+    for option in command.params:
+        monkeypatch.setattr(option, "callback", None)
+    if words[-1].startswith("--"):  # an option that a sentence names
+        assert any(words[-1] in option.opts for option in command.params), f"there is no option {words[-1]}"
+        return
+    given = command.make_context(command.name, words).params
+    if (given.get("config") or "").partition(":")[0] in list_presets() and not given.get("plugins"):
+        load_config(given["config"], given.get("changes") or ())
+    if given.get("suite_name") in list_suites():
+        load_suite(given["suite_name"])
+    if (named := given.get("env")) and not named.isupper() and "/" not in named:
+        find_env_id(named)
+
+
+SYNOPSIS = re.compile(r" \[[^\]=]*\]")
+"""A part in brackets that may be left out."""
 
 
 @pytest.fixture(scope="module")
-def application() -> click.Command:
+def application() -> click.Group:
     return load_application()
 
 

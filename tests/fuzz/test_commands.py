@@ -82,6 +82,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "model remove": ("nobodys",),
     "openenv init": ("guess", "--out", "package"),
     "hub push": ("split.json", "nobody"),
+    "hub benchmark": ("smoke", "board"),
     "hub pull": ("nobody", "pulled"),
     "pretrain": ("tiny", "--env", "Guess", "--out", "tiny"),
     "flower init": ("app", "--config", "good.yaml"),

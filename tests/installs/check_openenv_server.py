@@ -42,17 +42,14 @@ def check_episodes(client: Any, seeds: range) -> None:
         observation, info = mine.reset(seed=seed)
         result, expert = client.reset(seed=seed), mine.expert()
         assert result.observation["text"] == observation
-        assert (
-            mine.role in result.observation["instructions"] and mine.action_help in result.observation["instructions"]
-        )
+        assert result.observation["prompt"] == info["prompt"] and mine.action_help in info["prompt"]
         while not result.done:
             action = expert.act(mine.episode)
             observation, reward, terminated, truncated, info = mine.step(action)
             result = client.step({"text": action})
             seen = result.observation
             assert (seen["text"], result.reward, result.done) == (observation, reward, terminated or truncated)
-            assert seen["instructions"] is None
-            assert all(seen[name] == info[name] for name in ("admissible", "valid", "turn"))
+            assert all(seen[name] == info[name] for name in ("prompt", "admissible", "valid", "turn"))
             graded = ("score", "success", "rewards", "task", "category")
             assert all(seen[name] == (info[name] if result.done else None) for name in graded)
         assert client.state()["step_count"] == info["turn"] and set(client.state()) <= {

@@ -33,7 +33,7 @@ def write_run(name: str) -> None:
     config = {"name": f"check-{name}", "federation": {"rounds": 2}, "output": {"folder": str(FOLDER)}}
     tracker.start(config)
     for round_number in range(3):
-        tracker.log(round_number, {"train/reward": 0.5 * round_number, "client 3/groups/constant": 1.0})
+        tracker.log(round_number, {"train/reward": 0.5 * round_number, "client_3/groups/constant": 1.0})
     tracker.finish({"name": config["name"], "rounds": 2})
 
 

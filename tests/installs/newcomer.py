@@ -23,7 +23,7 @@ import gymnasium
 import fedagentgym
 from fedagentgym.cli.application import COMMANDS, load_application
 from fedagentgym.cli.main import main
-from fedagentgym.envs import ShowInstructions
+from fedagentgym.envs import ShowPrompt
 from fedagentgym.errors import FedAgentGymError
 
 RUN = """
@@ -123,7 +123,7 @@ def try_own_data() -> None:
     check("split", "make", "dirichlet", "--alpha", "0.3", "--env", "Guess", "--clients", "3", "--out", "alpha.json")
     env = gymnasium.make("fedagentgym/Math-v0", data=rows, columns={"question": "frage"}, order="once")
     observation, info = env.reset(seed=0)
-    assert observation == "What is 0 + 2?" and "<answer>" in info["instructions"]
+    assert observation == "What is 0 + 2?" and "<answer>" in info["prompt"]
     assert env.step("<answer> 2 </answer>")[1] == 1.0
     assert fedagentgym.evaluate("expert", env, tasks=4).overall["success"].mean == 1.0
     client = gymnasium.make("fedagentgym/Math-v0", client_split="offices.json", client=1, data=rows)
@@ -143,7 +143,7 @@ def read_output(*arguments: str, code: int = 0) -> str:
 
 def try_own_loop() -> None:
     """A loop of one's own, wrong types, small samples, lists and plans."""
-    env = ShowInstructions(gymnasium.make("fedagentgym/Math-v0", size="tiny"))
+    env = ShowPrompt(gymnasium.make("fedagentgym/Math-v0", size="tiny"))
     assert "<answer>" in str(env.reset(seed=0)[0])
     shop = gymnasium.make("fedagentgym/WebShop-v0", size="tiny")
     shop.reset(seed=0)

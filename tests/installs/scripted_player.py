@@ -2,7 +2,8 @@
 
     python scripted_player.py WAY REPLIES.json
 
-prints a JSON list of the episodes' scores. The file has the cases: an environment, its options, a task, and the replies in order.
+prints a JSON list of the episodes: the score of each, and the messages that the player read. The file has the cases: an
+environment, its options, a task, and the replies in order.
 """
 
 from __future__ import annotations
@@ -20,30 +21,39 @@ from pathlib import Path
 from typing import Any
 
 Case = dict[str, Any]
+Played = tuple[float, list[str]]
+"""The score of an episode, and the messages to the model, without its own."""
 
 
-def play_own(cases: list[Case]) -> list[float]:
+def list_read(messages: list[dict[str, Any]]) -> list[str]:
+    """The contents of the messages to a model."""
+    return [one["content"] for one in messages if one["role"] == "user"]
+
+
+def play_own(cases: list[Case]) -> list[Played]:
     """The package's own base class of agents."""
     from fedagentgym.agents import Agent
     from fedagentgym.envs import open_env
     from fedagentgym.learning import collect
 
     class Scripted(Agent):
-        def __init__(self, replies: list[str]) -> None:
-            self.replies = replies
+        def __init__(self, replies: list[str], read: list[list[str]]) -> None:
+            self.replies, self.read = replies, read
 
         def reply(self, observation: str, info: dict[str, Any]) -> str:
+            self.read.append(list_read(info["messages"]))
             return self.replies[info["turn"]]
 
     scores = []
     for case in cases:
-        agent = Scripted(case["replies"])
+        read = list[list[str]]()
+        agent = Scripted(case["replies"], read)
         (trajectory,) = collect(agent, open_env(case["env"], **case["options"]), [case["task"]]).trajectories
-        scores.append(float(trajectory.score))
+        scores.append((float(trajectory.score), read[-1]))
     return scores
 
 
-def play_trl(cases: list[Case]) -> list[float]:
+def play_trl(cases: list[Case]) -> list[Played]:
     """TRL's tools, called as its trainer calls them; with one reply also the reward function."""
     import fedagentgym
     from fedagentgym.bridges.trl import make_environment_factory, make_tool_rows
@@ -52,18 +62,21 @@ def play_trl(cases: list[Case]) -> list[float]:
     scores = []
     for case in cases:
         env = open_env(case["env"], **case["options"])
-        episode = make_environment_factory(env)()
-        episode.reset(**make_tool_rows(env, [case["task"]])[0])
+        (row,), episode = make_tool_rows(env, [case["task"]]), make_environment_factory(env)()
+        read = [row["prompt"][0]["content"] + episode.reset(**row)]
         for reply in case["replies"]:
-            if "The episode is over." in episode.act(reply):
+            read.append(episode.act(reply))
+            if "The episode is over." in read[-1]:
+                read.pop()
                 break
-        scores.append(episode.get_reward())
+        reward = episode.get_reward()
+        scores.append((reward, read))
         if env.max_turns == 1:
-            assert fedagentgym.make_reward(env)(completions=case["replies"], task=[case["task"]]) == scores[-1:]
+            assert fedagentgym.make_reward(env)(completions=case["replies"], task=[case["task"]]) == [reward]
     return scores
 
 
-def play_openenv(cases: list[Case]) -> list[float]:
+def play_openenv(cases: list[Case]) -> list[Played]:
     """An OpenEnv server and a client of that library."""
     import uvicorn
     from openenv.core.generic_client import GenericEnvClient
@@ -82,23 +95,26 @@ def play_openenv(cases: list[Case]) -> list[float]:
         port = server.servers[0].sockets[0].getsockname()[1]
         with GenericEnvClient(base_url=f"http://127.0.0.1:{port}").sync() as client:
             result = client.reset(task=case["task"])
-            assert result.observation["instructions"] and result.observation["score"] is None
+            assert result.observation["score"] is None
+            read = [result.observation["prompt"]]
             for reply in case["replies"]:
                 result = client.step({"text": reply})
                 if result.done:
                     break
-        scores.append(result.observation["score"])
+                read.append(result.observation["prompt"])
+        scores.append((result.observation["score"], read))
         server.should_exit = True
         thread.join(20)
     return scores
 
 
-def play_verifiers(cases: list[Case]) -> list[float]:
+def play_verifiers(cases: list[Case]) -> list[Played]:
     """`vf-eval` on the taskset of the examples, with an endpoint on this machine as its model."""
     (examples,) = (path for path in map(Path, os.environ["EXAMPLES"].split(os.pathsep)))
     scores = []
     for case in cases:
-        with serve_replies(case["replies"]) as address, tempfile.TemporaryDirectory() as folder:
+        asked = list[list[dict[str, Any]]]()
+        with serve_replies(case["replies"], asked) as address, tempfile.TemporaryDirectory() as folder:
             taskset = {"id": "verifiers_taskset", "env": case["env"], "options": case["options"]}
             player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
             settings = {
@@ -121,11 +137,11 @@ def play_verifiers(cases: list[Case]) -> list[float]:
             (traces,) = Path(folder).rglob("traces.jsonl")
             episode = json.loads(traces.read_text().splitlines()[0])
             assert episode["ok"], done.stdout[-3000:]
-            scores.append(episode["traces"][0]["info"]["score"])
+            scores.append((episode["traces"][0]["info"]["score"], list_read(asked[-1])))
     return scores
 
 
-def play_inspect(cases: list[Case]) -> list[float]:
+def play_inspect(cases: list[Case]) -> list[Played]:
     """inspect_ai's own evaluation, with its mock of a model."""
     import inspect_ai
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -150,18 +166,19 @@ def play_inspect(cases: list[Case]) -> list[float]:
             )
             assert log.status == "success", log.error
             (score,) = log.samples[0].scores.values()
-            scores.append(score.value["score"])
+            read = [str(one.content) for one in log.samples[0].messages if one.role == "user"]
+            scores.append((score.value["score"], read))
     return scores
 
 
 @contextmanager
-def serve_replies(replies: list[str]) -> Iterator[str]:
-    """An OpenAI-compatible endpoint that says the replies in order, as chunks of a stream."""
+def serve_replies(replies: list[str], asked: list[list[dict[str, Any]]]) -> Iterator[str]:
+    """An OpenAI-compatible endpoint that says the replies in order, as chunks of a stream, and notes the messages."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            turn = sum(message["role"] == "assistant" for message in asked["messages"])
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"])
+            turn = sum(message["role"] == "assistant" for message in asked[-1])
             same = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
             delta = {"role": "assistant", "content": replies[turn]}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

@@ -200,7 +200,7 @@ WRONG: dict[str, tuple[type[Any], str]] = {
     "vocabulary is a text": (wrong(vocabulary=lambda self: "Place 0"), "return a list of texts"),
     "vocabulary of numbers": (wrong(vocabulary=lambda self: [1, 2]), "return a list of texts"),
     "goal is None": (wrong(goal=lambda self, task: None), r"goal\(task\) returns a text"),
-    "instructions are a list": (wrong(get_instructions=lambda self, task: ["x"]), r"get_instructions\(task\) returns a text"),
+    "a member is a text": (wrong(find_member=lambda self, task: "x"), r"find_member\(task\) returns an environment"),
     "no environment": (type("Other", (gymnasium.Env,), {}), "an environment is an id"),
     # tasks
     "a list": (pool_of(lambda pool, split: list(pool)), "load_pool returned .*: it returns a TaskPool, for example"),

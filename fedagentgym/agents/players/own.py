@@ -78,7 +78,7 @@ class Agent:
 
         Args:
             observation: What the environment shows.
-            info: `task`, `category`, `turn`, `instructions`, `admissible` actions (None if they are not listed) and `valid`
+            info: `task`, `category`, `turn`, `prompt`, `admissible` actions (None if they are not listed) and `valid`
                 (whether the last action was understood), as in gymnasium's `info`, without scores; and `messages`, the dialogue
                 so far as a chat API takes it, in the words of the standard prompt.
 
@@ -145,7 +145,7 @@ class OwnPlayers(RowPlayers[OwnRow]):
                 "task": episode.task.id,
                 "category": episode.task.category,
                 "turn": episode.turn,
-                "instructions": self.env.get_instructions(episode.task),
+                "prompt": asked[-1]["content"],
                 "admissible": None if view.admissible is None else list(view.admissible),
                 "valid": bool(view.valid),
                 "messages": [dict(message) for message in asked],

@@ -5,18 +5,17 @@ bare observations, for models that were trained on an environment and need no in
 ``first`` and ``next`` make one growing dialogue, ``window`` renders a turn separately with the last turns in it.
 A custom ``request`` replaces the environment's own description; a ``system`` prompt comes before everything.
 
-Lists of actions are kept short: a growing dialogue does not repeat the list that it has just shown, and many actions that
-differ only in a counting number are shown by their ends.
+The words of `standard` are those of `fedagentgym.envs.prompt`, which every way to play shares.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedagentgym.base.imports import Registry
+from fedagentgym.envs.prompt import ONE_ACTION, THINK_FIRST, describe, next_message, request_action
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 OBSERVATION = "{observation}"
 """The part of a `request` that is replaced by the first observation."""
-SHORTEST_RUN = 10
-"""Actions that count up and are this many or more are shown by the first two and the last."""
-_NUMBERED = re.compile(r"\A(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
 
 
 Message = dict[str, str]
@@ -79,7 +75,7 @@ class Template:
         Returns:
             The first message.
         """
-        return "\n\n".join([self.render_opening(env, view.observation), *self._render_action_request(env, view)])
+        return "\n\n".join([self.render_opening(env, view.observation), *self._request_action(env, view)])
 
     def render_opening(self, env: TextEnv, start: str) -> str:
         """The first message without the list of actions, in the words of `request` or in our own.
@@ -93,7 +89,7 @@ class Template:
         """
         if self.request is not None:
             return self.request.replace(OBSERVATION, start)
-        return f"{env.role}\n\n{env.action_help}\n\nWhat you see:\n{start}"
+        return f"{describe(env)}\n\nWhat you see:\n{start}"
 
     def render_next(self, env: TextEnv, view: View, goal: str = "", listed: Sequence[str] | None = None) -> str:
         """The next observation as a message of the dialogue.
@@ -107,7 +103,7 @@ class Template:
         Returns:
             The message.
         """
-        return "\n\n".join([f"What you see now:\n{view.observation}", *self._render_actions(env, view, listed)])
+        return next_message(env, view, listed)
 
     def render_window(
         self, env: TextEnv, start: str, past: Sequence[PastTurn], turn: int, view: View, goal: str = ""
@@ -128,7 +124,7 @@ class Template:
         if turn == 0:
             return self.render_first(env, view)
         begun = turn - len(past)
-        parts = [f"{env.role}\n\n{env.action_help}" if self.request is None else self.render_opening(env, start)]
+        parts = [describe(env) if self.request is None else self.render_opening(env, start)]
         if begun and self.request is None:
             parts.append(f"What you saw at the start:\n{start}")
         taken = f"You have taken {turn} {'step' if turn == 1 else 'steps'} so far."
@@ -136,7 +132,7 @@ class Template:
         for index, old in enumerate(past, start=begun + 1):
             saw = "" if index == 1 and self.request is not None else f"You saw: {old.observation}\n"
             parts.append(f"Step {index}\n{saw}You did: {old.action}")
-        return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._render_action_request(env, view)])
+        return "\n\n".join([*parts, f"What you see now:\n{view.observation}", *self._request_action(env, view)])
 
     def render_bounded(
         self,
@@ -169,22 +165,8 @@ class Template:
         thought = f"<think>I will try this: {action}</think>" if self.think else ""
         return f"{thought}<action>{action}</action>"
 
-    def _render_action_request(self, env: TextEnv, view: View) -> list[str]:
-        if env.takes == "reply":
-            return []
-        how = (
-            "Think first, between <think> and </think>. Then give exactly one action between <action> and </action>."
-            if self.think
-            else "Answer with exactly one action between <action> and </action>, and nothing else."
-        )
-        return [*self._render_actions(env, view), how]
-
-    def _render_actions(self, env: TextEnv, view: View, listed: Sequence[str] | None = None) -> list[str]:
-        if view.admissible is None or env.takes == "reply":
-            return []
-        if view.admissible and view.admissible == listed:
-            return ["The actions you can take now are the same as before."]
-        return ["The actions you can take now:\n" + "\n".join(f"- {line}" for line in _shorten_list(view.admissible))]
+    def _request_action(self, env: TextEnv, view: View) -> list[str]:
+        return request_action(env, view, THINK_FIRST if self.think else ONE_ACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +211,17 @@ class Dialogue:
 
     def build_messages(self, episode: Episode) -> list[Message]:
         """Return the messages that the model answers this turn."""
-        goal = self.env.goal(episode.task)
+        goal, env = self.env.goal(episode.task), self.env.find_member(episode.task)
         system = self.template.system
         opening = [] if system is None else [{"role": "system", "content": system}]
         if self.context == "window":
             shown: Sequence[PastTurn] = self.past[-self.history :] if self.history else ()
-            text = self.template.render_bounded(
-                self.env, self.start, shown, episode.turn, episode.view, goal, self.longest
-            )
+            text = self.template.render_bounded(env, self.start, shown, episode.turn, episode.view, goal, self.longest)
             return [*opening, {"role": "user", "content": text}]
         if self.messages:
-            text = self.template.render_next(self.env, episode.view, goal, self.listed)
+            text = self.template.render_next(env, episode.view, goal, self.listed)
         else:
-            text = self.template.render_first(self.env, episode.view)
+            text = self.template.render_first(env, episode.view)
         return [*(self.messages or opening), {"role": "user", "content": text}]
 
     def record_turn(self, episode: Episode, asked: list[Message], reply: str, action: str) -> None:
@@ -249,30 +229,6 @@ class Dialogue:
         self.past.append(PastTurn(episode.view.observation, action))
         self.listed = episode.view.admissible
         self.messages = [*asked, {"role": "assistant", "content": reply}]
-
-
-def _shorten_list(actions: Sequence[str]) -> list[str]:
-    """
-    >>> _shorten_list(["look", *(f"guess {number}" for number in range(1, 31))])
-    ['look', 'guess 1, guess 2 and so on, up to guess 30']
-    """
-    lines: list[str] = []
-    begin = 0
-    for end in range(1, len(actions) + 1):
-        if end < len(actions) and _counts_up(actions[end - 1], actions[end]):
-            continue
-        run = actions[begin:end]
-        lines += [f"{run[0]}, {run[1]} and so on, up to {run[-1]}"] if len(run) >= SHORTEST_RUN else run
-        begin = end
-    return lines
-
-
-def _counts_up(before: str, after: str) -> bool:
-    """Return whether two actions differ only in their last number, by one."""
-    one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(after)
-    if one is None or other is None or one.group(1, 3) != other.group(1, 3):
-        return False
-    return int(one.group(2)) + 1 == int(other.group(2))
 
 
 def _append_goal(view: View, goal: str) -> str:

@@ -22,6 +22,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
+from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import open_env, open_pool, read_options
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.options import EnvOptions, owner, play, task
@@ -226,7 +227,7 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
     two may be of one kind. `kinds` is short for generated tasks, one member for each kind; then `size` and `seed` are handed
     on, `verifier` to mathematics and `sandbox` to programming. The category of a task is its member's name, so that
     `by_source` gives whole members to whole clients; with `categories="own"` it is `name/category`.
-    **Actions, observations.** Those of the task's own environment.
+    **Actions, observations, prompts.** Those of the task's own environment.
     **Reward.** That of the task's own environment. Components: the accuracies of the pool's members, `format`, `tags`,
     `repetition` (and `code_format` with programming).
     **Versions.** v0: first one.
@@ -268,8 +269,8 @@ class MixtureEnv(MisleadableEnv[MixtureOptions]):
             raise DataError(f"a task of the member {str(name)[:80]!r}: this mixture has {join_names(self._envs)}")
         return self._envs[name]
 
-    def get_instructions(self, task: Task) -> str:
-        return self._get_env(task.payload[0]).instructions
+    def find_member(self, task: Task) -> TextEnv:
+        return self._get_env(task.payload[0])
 
     def with_belief(self, task: Task, reply: str) -> Task | None:
         name = task.payload[0]

@@ -129,10 +129,6 @@ class RunPlan(WorkPlan):
         """Bytes that a device needs at the peak."""
         return compute_peak(self.memory)
 
-    def estimate_device_hours(self, tokens_per_second: float) -> float:
-        """Device-hours of playing, in evaluations too; learning from the episodes takes about as long again as playing them."""
-        return (self.generated_tokens + (self.evaluated_tokens or 0)) / tokens_per_second / 3600
-
 
 def plan_run(config: RunConfig, device_bytes: int = DEVICE_BYTES) -> RunPlan:
     """The plan of a configuration on devices of this memory. Opens no model and needs neither torch nor data."""
@@ -298,7 +294,7 @@ COUNTS = (
 )
 
 
-def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
+def make_plain(plan: RunPlan) -> dict[str, Any]:
     """The plan as plain values."""
     total = plan.total
     return {
@@ -331,13 +327,11 @@ def make_plain(plan: RunPlan, tokens_per_second: float) -> dict[str, Any]:
         },
         "sent": [asdict(one) for one in plan.sent],
         "devices": plan.devices,
-        "tokens_per_second": tokens_per_second,
-        "device_hours": plan.estimate_device_hours(tokens_per_second),
     }
 
 
-def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | None) -> Iterator[str]:
-    """The plan, line by line."""
+def format_plan(plan: RunPlan) -> Iterator[str]:
+    """The plan without hours, line by line."""
     agent, federation = plan.agent, plan.config.federation
     trained = "" if agent.trainable == agent.parameters else f", {agent.trainable:,} of them trained"
     clients = f"{plan.asked} of {count_things(plan.clients, 'client')} a round"
@@ -370,13 +364,10 @@ def format_plan(plan: RunPlan, tokens_per_second: float, device_bytes: int | Non
     yield ""
     for one in plan.sent:
         yield f"clients send {one.kind}: {one.what}; read by {one.readers}"
-    yield ""
-    if plan.agent.on_gpu:
-        hours = plan.estimate_device_hours(tokens_per_second)
-        assumed = "a GPU" if device_bytes is None else f"a GPU of {format_bytes(device_bytes)}"
-        yield (
-            f"{format_fixed(hours, 1)} device-hours of playing on {assumed} at {tokens_per_second:,.0f}"
-            f" tokens a second, {'without' if judged is None else 'with'} evaluations, plus learning"
-        )
-    if device_bytes is not None and plan.peak > device_bytes:
-        yield f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"
+
+
+def describe_misfit(plan: RunPlan, device_bytes: int) -> str | None:
+    """A sentence if a device of this memory is too small at the peak, with what would fit."""
+    if plan.peak <= device_bytes:
+        return None
+    return f"does not fit into {format_bytes(device_bytes)}: {find_remedies(plan, device_bytes)}"

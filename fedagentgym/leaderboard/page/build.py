@@ -1,6 +1,7 @@
 """A folder of static files from results: the same results give the same bytes.
 
 index.html                      the page; opens from disk and needs no network
+overview.md                     every suite: the best federated method beside its baselines, and the agents
 SUITE.md, SUITE.csv             the tables
 episodes/SUITE/ENTRY.js         episodes for the page's browser, loaded on demand
 results/SUITE/ENTRY.zip         the results themselves, unless they are linked to
@@ -9,15 +10,22 @@ results/SUITE/ENTRY.zip         the results themselves, unless they are linked t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_folder, format_path, write_atomic
 from fedagentgym.leaderboard.page.index import View, read_published, view_suite
-from fedagentgym.leaderboard.page.tables import write_csv, write_markdown
-from fedagentgym.leaderboard.rank import compare_suite, rank
+from fedagentgym.leaderboard.page.tables import (
+    AGENT_HEADS,
+    METHOD_HEADS,
+    list_overview,
+    write_csv,
+    write_markdown,
+    write_overview,
+)
+from fedagentgym.leaderboard.rank import Place, compare_suite, rank
 from fedagentgym.leaderboard.results import SuiteEntries, pack, read_suites
 from fedagentgym.leaderboard.suite import WHOLE
 from fedagentgym.pages.episodes import Source, make_browser_data, read_episodes
@@ -48,8 +56,21 @@ def build_site(
     if (fresh / MARK).is_file():
         shutil.rmtree(fresh)
     with atomic_folder(fresh) as place:
-        suites, (papers, cautions) = [_write_suite(one, place, link) for one in found], read_published()
-        page = render("leaderboard.html", suites=suites, papers=papers, cautions=cautions)
+        found.sort(key=lambda one: one.suite.track == "agents")  # the page opens on methods
+        written, (papers, cautions) = [_write_suite(one, place, link) for one in found], read_published()
+        methods, agents = list_overview([(one, places) for one, (_, places) in zip(found, written, strict=True)])
+        write_atomic(place / "overview.md", write_overview(methods, agents))
+        groups = {
+            title: [view for view, _ in written if view["suite"].track == track]
+            for title, track in (("Methods", "methods"), ("Agents", "agents"))
+        }
+        overview = {
+            "methods": methods,
+            "agents": agents,
+            "method_heads": [(head, False) for head in METHOD_HEADS],
+            "agent_heads": [(head, False) for head in AGENT_HEADS],
+        }
+        page = render("leaderboard.html", groups=groups, overview=overview, papers=papers, cautions=cautions)
         write_atomic(place / "index.html", page)
         write_atomic(place / MARK, MARK_TEXT)
     if out.exists():
@@ -58,9 +79,9 @@ def build_site(
     return found
 
 
-def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
+def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[View, Mapping[str, Place]]:
     """Write a suite's tables, the scripts that pass its entries' episodes to the page (of each scenario those of the first seed),
-    and without `link` copies of its results; returns its part of the page."""
+    and without `link` copies of its results; returns its part of the page and the places over all scenarios."""
     values = found.tabulate()
     differences = compare_suite(found.suite, values)
     places = rank(found.suite, values, differences)
@@ -88,4 +109,4 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> View:
         else:
             shutil.copyfile(entry.path, copy)
         links[entry.name] = f"results/{found.key}/{quote(copy.name)}"
-    return view_suite(found, places, links, differences)
+    return view_suite(found, places, links, differences), places[WHOLE]

@@ -24,6 +24,7 @@ from fedagentgym.leaderboard.page.tables import (
     describe_control,
     describe_part,
     describe_search,
+    is_reference,
     list_differences,
     list_expected,
     list_measures,
@@ -72,20 +73,26 @@ def view_suite(
         "" if limits.bytes is None else format_bytes(limits.bytes),
     ]
     ranked_round = "the last" if suite.ranked_round == "last" else f"the best on {suite.selection.split}"
-    power = "" if suite.power is None else f"{format_fixed(100 * suite.power, 1)} points, in four of five experiments"
+    power = ""
+    if suite.power is not None:
+        power = f"{format_fixed(100 * suite.power, 1)} points (found in four of five repetitions of the suite)"
+    named = join_names(map(str, suite.seeds))
     splits = dict.fromkeys(suite.get_ranking(name).split for name in suite.scenarios)
     facts = [
         ("entries", f"{len(found.entries)}"),
         ("scenarios", f"{len(suite.scenarios)}"),
-        ("seeds", f"{runs}: {', '.join(map(str, suite.seeds))}"),
+        ("runs of an entry", f"{runs}, with seed{'' if runs == 1 else 's'} {named}"),
         ("track", suite.track),
         ("hosted models", describe_sampling(suite) if suite.track == "agents" else ""),
         ("ranked by", f"{find_metric(suite.rank_by).title}, split {join_names(splits)}"),
         ("budget", ", ".join(filter(None, budget))),
         ("ranked round", "" if suite.track == "agents" else ranked_round),
         ("settings", describe_search(suite)),
-        ("decides", power),
-        ("secret twin", "held back by the maintainers" if suite.secret else "none"),
+        ("smallest difference that shows", power),
+        (
+            "unpublished copy",
+            "the maintainers hold one, with other tasks" if suite.secret else "none: all tasks are public",
+        ),
     ]
     entries = []
     for entry in ordered:
@@ -124,15 +131,25 @@ def _describe_leader(ordered: Sequence[Result], places: Mapping[str, Place]) -> 
     """The leading entry, in a sentence of parts."""
     if not places:
         return ["No entry has played all of it: choose a scenario to compare those that played it."]
-    first = ordered[0]
-    measure, top = first.suite.rank_by, set(places[first.name].bands)
-    others = sum(bool(top & set(place.bands)) for place in places.values()) - 1
+    ranked = [entry for entry in ordered if entry.name in places]
+    references, models = [one for one in ranked if is_reference(one)], [one for one in ranked if not is_reference(one)]
+    measure = ranked[0].suite.rank_by
+    between = " and ".join(
+        f"{one.entry.title} {format_spread(one.numbers.overall[measure], (), find_metric(measure))}"
+        for one in references
+    )
+    if not models:
+        return ["No model has played all of it yet.", f" For reference: {between}."]
+    first = models[0]
+    top = set(places[first.name].bands)
+    others = sum(bool(top & set(places[one.name].bands)) for one in models) - 1
     shared = ""
     if others:
         worse = "not significantly worse" if places[first.name].rank else "no further from it than runs vary"
         shared = f" {others} more {'is' if others == 1 else 'are'} {worse}."
     reached = format_spread(first.numbers.overall[measure], first.numbers.list_runs(measure), find_metric(measure))
-    return [Strong(first.entry.title), f" leads with {find_metric(measure).title} {reached}.{shared}"]
+    scale = f" For reference: {between}." if references else ""
+    return [Strong(first.entry.title), f" leads with {find_metric(measure).title} {reached}.{shared}{scale}"]
 
 
 def _list_unproven(entries: Iterable[Result]) -> list[tuple[str, str]]:
@@ -300,6 +317,7 @@ def _describe_entry(entry: Result) -> View:
         "name": entry.name,
         "title": about.title,
         "baseline": about.baseline,
+        "reference": is_reference(entry),
         "agent": agent.model or str(agent.settings.get("name", agent.kind)),
         "kind": agent.kind,
         "method": records[0].algorithm or "",

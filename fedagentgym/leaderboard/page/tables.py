@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from fedagentgym.base.errors import unknown_name_error
-from fedagentgym.base.escape import escape_csv, escape_markdown
-from fedagentgym.base.rounding import format_fixed
+from fedagentgym.base.escape import escape_csv, escape_markdown, quote_word
+from fedagentgym.base.rounding import format_fixed, subtract_shown
 from fedagentgym.base.statistics import (
     FEWEST_REPLICATES,
     LEVEL,
@@ -22,7 +22,7 @@ from fedagentgym.base.statistics import (
 from fedagentgym.leaderboard.compare import format_p
 from fedagentgym.leaderboard.entries import find_tuned
 from fedagentgym.leaderboard.grid import Chosen
-from fedagentgym.leaderboard.metrics import METRICS, Interval, find_metric, format_spread, format_value
+from fedagentgym.leaderboard.metrics import METRICS, Interval, find_ends, find_metric, format_spread, format_value
 from fedagentgym.leaderboard.rank import Compared, Place, find_decided, find_outcome, read_planned
 from fedagentgym.leaderboard.results import Result, SuiteEntries
 from fedagentgym.leaderboard.suite import Suite
@@ -31,7 +31,7 @@ RUNS = (
     "Runs, in percent: the lowest, the quartiles and the highest; after them how many collapsed, which means that they ended no"
     " higher on the curve's split than they started"
 )
-DECIDES = "decides"
+DECIDES = "smallest that shows"
 """Above the difference that as many runs decide in four of five experiments, by the spread of the same comparison."""
 FINDINGS = "## By scenario"
 """The heading above what is reported of each scenario."""
@@ -136,11 +136,29 @@ def _write_scenarios(found: SuiteEntries, entries: Sequence[Result], name: str) 
 def write_top(found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()) -> str:
     """The best entries as a table without a heading, for a README; by the ranked measure, with the optimizer steps if there were
     any, unless others are named."""
+    chosen = _choose_measures(found, measures)
+    return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+
+
+def make_top(
+    found: SuiteEntries, places: Mapping[str, Place], most: int, measures: Sequence[str] = ()
+) -> list[dict[str, object]]:
+    """The rows of `write_top` as plain values."""
+    chosen, rows = _choose_measures(found, measures), []
+    for entry in order_entries(found.entries, places)[:most]:
+        place = places.get(entry.name)
+        measured = {name: one.model_dump() for name, one in entry.numbers.overall.items() if name in chosen}
+        about: dict[str, object] = {"entry": entry.name, "title": entry.entry.title, "status": tell_status(entry)}
+        about |= {"bands": list(place.bands) if place else [], "rank": place.rank or None if place else None}
+        rows.append({**about, "measures": measured})
+    return rows
+
+
+def _choose_measures(found: SuiteEntries, measures: Sequence[str]) -> Sequence[str]:
     known = list_measures(found.entries)
     if unknown := [name for name in measures if name not in known]:
         raise unknown_name_error(f"measure of {found.key}", unknown[0], known)
-    chosen = measures or [found.entries[0].suite.rank_by, *(name for name in known if name == STEPS)]
-    return "\n".join(_write_table(found.suite, order_entries(found.entries, places)[:most], places, chosen)) + "\n"
+    return measures or [found.entries[0].suite.rank_by, *(name for name in known if name == STEPS)]
 
 
 def _write_table(
@@ -168,6 +186,112 @@ def _write_table(
     return [head, "|" + "---|" * len(columns), *body]
 
 
+# ---- all suites -------------------------------------------------------------------------------------------------------
+
+ROLES = {
+    "a client alone": ("local", "local-all"),
+    "zero-shot": ("zero-shot",),
+    "centralized": ("centralized",),
+}
+"""The baselines beside which a federated method is read, by their algorithms."""
+FEDERATED = "best federated method"
+METHOD_HEADS = ("suite", FEDERATED, *ROLES, "federated - centralized, points")
+AGENT_HEADS = ("suite", "agent", "success", "status, or the command that plays it")
+REFERENCES = ("expert", "random")
+"""Agents that are no models: what they reach is the scale on which the others are read."""
+
+
+FEW_MINUTES = 5
+"""A suite of agents that takes at most so many minutes on two cores is the one in which models are asked for."""
+READY = (
+    "Qwen/Qwen2.5-0.5B-Instruct",
+    "Qwen/Qwen2.5-1.5B-Instruct",
+    "Qwen/Qwen2.5-3B-Instruct",
+    "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen/Qwen3-0.6B",
+    "Qwen/Qwen3-1.7B",
+    "Qwen/Qwen3-4B-Instruct-2507",
+    "Qwen/Qwen3-8B",
+    "meta-llama/Llama-3.2-1B-Instruct",
+    "meta-llama/Llama-3.2-3B-Instruct",
+)
+"""Models that readers know and that nobody has played here yet, each with the command of its row."""
+
+
+def is_reference(entry: Result) -> bool:
+    """True for the scripted expert and the random walker of the package."""
+    return all(one.algorithm is None and one.agent.settings.get("name") in REFERENCES for one in entry.records.values())
+
+
+def list_overview(
+    suites: Sequence[tuple[SuiteEntries, Mapping[str, Place]]],
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The rows of the newest version of every suite: one for each of the methods track, and the entries of the agents track."""
+    newest: dict[str, int] = {}
+    for found, _ in suites:
+        name = _drop_version(found.suite)
+        newest[name] = max(found.suite.version, newest.get(name, 0))
+    methods, agents = list[tuple[str, ...]](), list[tuple[str, ...]]()
+    for found, places in suites:
+        if found.suite.version < newest[_drop_version(found.suite)]:
+            continue
+        if found.suite.track == "methods":
+            methods.append(_compare_roles(found, places))
+            continue
+        name, ordered = found.suite.rank_by, order_entries(found.entries, places)
+        for entry in sorted(ordered, key=is_reference):  # references come last
+            measured = entry.numbers.overall.get(name)
+            reached = "" if measured is None or not entry.is_whole else _format_cell(measured, name)
+            title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
+            agents.append((found.key, title, reached or "not ranked", tell_status(entry)))
+        played = {record.agent.model for entry in ordered for record in entry.records.values()}
+        for model in READY if found.suite.minutes is not None and found.suite.minutes <= FEW_MINUTES else ():
+            if model not in played:
+                command = f"fedagentgym bench run {quote_word(found.suite.name)} --agent {quote_word(model)}"
+                agents.append((found.key, model, "not run", command))
+    return methods, agents
+
+
+def _drop_version(suite: Suite) -> str:
+    return suite.name.removesuffix(f"-v{suite.version}")
+
+
+def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[str, ...]:
+    """The best federated method of a suite beside its baselines; a gap within one band is not decided."""
+    name, best = found.suite.rank_by, dict[str, Result]()
+    again = (found.suite.control or ())[1:]  # an entry that is one of the others, played anew
+    placed = [one for one in found.entries if one.name in places and one.name not in again]
+    for entry in order_entries(placed, places):
+        algorithm = next(iter(entry.records.values())).algorithm
+        role = next((role for role, known in ROLES.items() if algorithm in known), FEDERATED)
+        best.setdefault(role, entry)
+    cells = {
+        role: _format_cell(entry.numbers.overall[name], name, entry.numbers.list_runs(name))
+        for role, entry in best.items()
+    }
+    gap, federated, central = "", best.get(FEDERATED), best.get("centralized")
+    if federated is not None and central is not None:
+        ends = (100 * one.numbers.overall[name].mean for one in (federated, central))
+        shared = set(places[federated.name].bands) & set(places[central.name].bands)
+        gap = f"{format_fixed(subtract_shown(*ends, digits=1), 1, '+')}{', not decided' if shared else ''}"
+    first = "" if federated is None else f"{federated.entry.title}: {cells[FEDERATED]}"
+    key = found.key if name == "success" else f"{found.key} ({find_metric(name).title})"
+    return (key, first, *(cells.get(role, "") for role in ROLES), gap)
+
+
+def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[str]]) -> str:
+    """Both tables as Markdown; titles and states are others' texts, numbers are ours."""
+    lines = []
+    for heads, rows, texts in ((METHOD_HEADS, methods, (1,)), (AGENT_HEADS, agents, (1, 3))):
+        if rows:
+            lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+            for name, *cells in rows:
+                shown = [escape_markdown(cell) if place in texts else cell for place, cell in enumerate(cells, start=1)]
+                lines.append(f"| `{name}` | {' | '.join(shown)} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
 def order_entries(entries: Sequence[Result], places: Mapping[str, Place]) -> list[Result]:
     """Ranked entries first, then those that could not be ranked, by name."""
     orders = {name: place.order for name, place in places.items()}
@@ -191,7 +315,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
         start.append(escape_csv(tell_status(entry)))
         for scenario, measures in {"overall": entry.numbers.overall, **entry.numbers.by_scenario}.items():
             for name, one in sorted(measures.items()):
-                ends = [repr(end) for end in one.ends or ()] or ["", ""]
+                ends = [repr(end) for end in find_ends(one, find_metric(name)) or ()] or ["", ""]
                 runs = entry.numbers.list_runs(name, "" if scenario == "overall" else scenario)
                 ranked = "yes" if name == entry.suite.rank_by else ""
                 numbers = [repr(one.mean), *ends, " ".join(map(repr, runs))]

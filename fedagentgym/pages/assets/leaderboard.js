@@ -176,7 +176,7 @@
       const row = make("tr", { "data-entry": entry.name,
         onmouseenter: () => this.highlight(entry.name), onmouseleave: () => this.highlight(null),
         onfocusin: () => this.highlight(entry.name), onfocusout: () => this.highlight(null) },
-        make("td", { class: "place" }, place
+        make("td", { class: "place" }, entry.reference ? make("small", { title: "no model: an end of the scale" }, "reference") : place
           ? place[1].length
             ? make("span", { class: "band band-" + (place[1][0] % 2), title: place[2] ? "rank " + place[2] : "too few runs for ranks" }, place[2] ? String(place[2]) : "", make("small", {}, " band " + place[1].join(", ")))
             : make("small", { title: "place by the mean of this scenario; ranks and bands are over all scenarios" }, String(place[0]))
@@ -350,21 +350,35 @@
   const tabs = [...document.querySelectorAll("[role=tab]")];
   const panels = tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
 
-  const openPanel = (place) => {
+  /* Of a part with several suites one is shown; its table is made when it is opened first. */
+  const openSuite = (panel, key) => {
+    const sections = [...panel.querySelectorAll("section[data-suite]")];
+    const chosen = sections.find((one) => one.dataset.suite === key) ?? sections.find((one) => !one.hidden && one.dataset.open) ?? sections[0];
+    for (const one of sections) one.hidden = one !== chosen;
+    for (const link of panel.querySelectorAll("nav.suites a"))
+      link.setAttribute("aria-current", String(Boolean(chosen) && link.getAttribute("href") === "#" + chosen.dataset.suite));
+    if (chosen && !chosen.dataset.open) {
+      chosen.dataset.open = "yes";
+      new Board(chosen, JSON.parse(document.getElementById("data-" + chosen.dataset.suite).textContent));
+    }
+  };
+
+  const openPanel = (place, key = "") => {
     tabs.forEach((tab, number) => {
       tab.setAttribute("aria-selected", String(number === place));
       tab.tabIndex = number === place ? 0 : -1;
       panels[number].hidden = number !== place;
     });
-    const section = panels[place];
-    const data = document.getElementById("data-" + section.dataset.suite);
-    if (data && !section.dataset.open) {
-      section.dataset.open = "yes";
-      new Board(section, JSON.parse(data.textContent));
-    }
+    openSuite(panels[place], key);
   };
 
-  const findTab = () => Math.max(0, tabs.findIndex((tab) => tab.id === "tab-" + decodeURIComponent(location.hash.slice(1))));
+  /* The part of the page's address: the name of a tab, or of a suite in one. */
+  const openNamed = () => {
+    const named = decodeURIComponent(location.hash.slice(1));
+    const suite = document.getElementById("suite-" + named);
+    const place = suite ? panels.findIndex((panel) => panel.contains(suite)) : tabs.findIndex((tab) => tab.id === "tab-" + named);
+    openPanel(Math.max(0, place), named);
+  };
   tabs.forEach((tab, place) => {
     tab.addEventListener("click", () => { openPanel(place); history.replaceState(null, "", "#" + tab.id.slice(4)); });
     tab.addEventListener("keydown", (event) => {
@@ -376,6 +390,6 @@
       tabs[target].focus();
     });
   });
-  window.addEventListener("hashchange", () => openPanel(findTab()));
-  openPanel(findTab());
+  window.addEventListener("hashchange", openNamed);
+  openNamed();
 })();
