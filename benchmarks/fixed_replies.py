@@ -92,7 +92,9 @@ def find_all(quick: bool = False) -> Findings:
 
 def list_audited() -> list[str]:
     """The package's environments with tasks of their own: in `Own-v0` they are the user's, who also says what they earn."""
-    return [env_id for env_id in ENVIRONMENTS.names() if not ENVIRONMENTS.is_added(env_id) and name_env(env_id) != "Own"]
+    return [
+        env_id for env_id in ENVIRONMENTS.names() if not ENVIRONMENTS.is_added(env_id) and name_env(env_id) != "Own"
+    ]
 
 
 def name_env(env_id: str) -> str:
