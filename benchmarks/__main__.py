@@ -52,6 +52,7 @@ BENCHMARKS = Registry(
         "small-math": "benchmarks.small_model:run_math",
         "small-skills": "benchmarks.small_model:run_curves",
         "small-skills-factors": "benchmarks.small_model:run_factors",
+        "speed-adapters": "benchmarks.adapters:run",
         "speed-agents": "benchmarks.agents:run",
         "speed-core": "benchmarks.environments:run_core",
         "speed-records": "benchmarks.environments:run_records",

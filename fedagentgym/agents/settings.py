@@ -212,4 +212,7 @@ class VllmOptions(Settings):
         default=False, description="release the GPU's memory between rollouts, for training on the same GPU"
     )
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    adapters: int = Field(
+        default=1, ge=1, le=64, description="adapters in one batch; a run sets it from federation.together"
+    )
     engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")

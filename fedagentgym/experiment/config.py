@@ -154,6 +154,7 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
+            together=self.federation.together,
             evaluation=evaluation,
         )
 

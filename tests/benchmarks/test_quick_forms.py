@@ -27,6 +27,7 @@ from fedagentgym.leaderboard.results import Result
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = (
+    "difference of",
     "decided",
     "more than one band",
     "memory of",
@@ -37,7 +38,15 @@ MAY_BE_ZERO = (
     "dispersion",
     "figure",
 )
-SHORT = ("alfworld-houses", "speed-core", "speed-records", "speed-verifiers", "communication", "null-comparisons")
+SHORT = (
+    "alfworld-houses",
+    "speed-adapters",
+    "speed-core",
+    "speed-records",
+    "speed-verifiers",
+    "communication",
+    "null-comparisons",
+)
 LONG = {
     "alfworld": "the original engine plays too",
     "speed-agents": "TRL's trainer takes steps too",
@@ -132,9 +141,15 @@ def check_null(values: Values) -> None:
     assert both <= points
 
 
+def check_adapters(values: Values) -> None:
+    """Turns and the batch say the same."""
+    assert pick(values, "share of tokens that are equal") == [1.0] and max(pick(values, "difference of")) < 1e-5
+
+
 CHECKS = {
     "alfworld-houses": check_houses,
     "null-comparisons": check_null,
+    "speed-adapters": check_adapters,
     "speed-agents": check_agents,
     "speed-federation": check_federation,
     "webshop": check_webshop,
@@ -160,7 +175,7 @@ def test_a_quick_form_gives_numbers_that_can_be_true(
 ) -> None:
     if name == "alfworld":
         pytest.importorskip("textworld")
-    if name == "speed-agents":
+    if name in ("speed-adapters", "speed-agents"):
         pytest.importorskip("torch")
     monkeypatch.setattr(partitions, "FIGURE_FOLDER", tmp_path)
     CHECKS.get(name, lambda values: None)(run_quick(name))
