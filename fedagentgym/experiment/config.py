@@ -325,6 +325,8 @@ def _check_config(config: RunConfig) -> None:
         )
     _check_sharding(config)
     _check_together(config)
+    if config.agent.rollouts == "vllm-server" and config.agent.adapter is None:
+        raise OptionError("agent.rollouts=vllm-server plays with adapters: set agent.adapter, or agent.rollouts=vllm")
     _check_harness(config)
     evaluation, ranking = config.evaluation, config.ranking
     at_clients = () if evaluation is None else evaluation.at_clients
@@ -414,7 +416,7 @@ def _check_sharding(config: RunConfig) -> None:
         )
     if sharding.offload and config.agent.device == "cpu":
         raise OptionError(OFFLOAD_ON_CPU)
-    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
+    if config.agent.rollouts != "torch" or config.agent.name == "vllm":
         raise OptionError(
             "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
             " leave it out"

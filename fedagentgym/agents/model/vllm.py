@@ -350,6 +350,8 @@ class TorchVllmPolicy:
         self._adapters: dict[int, _Loaded] = {}
         self._open: Counter[int] = Counter()
         self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-", dir=folder)
+        if folder is not None:  # a server of another user reads it
+            Path(self._folder.name).chmod(0o755)
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -360,18 +362,21 @@ class TorchVllmPolicy:
         return self.learner.version
 
     def open_session(self) -> VllmSession:
-        """Give the engine the newest weights. It reads an adapter when it first uses it, so the files stay until the next one."""
-        if self.engine.sleeps:  # it wakes when all members of a group have trained
-            wait_for_others((self, "play"))
-        self.engine.wake()
+        """Give the engine the newest weights. It may read an adapter when it first uses it, so the files stay until the next."""
         version = self.learner.version
-        if self.adapter:
-            adapter = self._give_adapter(version)
-        else:
-            adapter = None
-            self._give_weights(version)
-        self._newest = version
+        adapter = self._give_adapter(version) if self.adapter else None
         self._open[version] += 1
+        if (
+            self.engine.sleeps
+        ):  # it wakes when all members of a group have trained; by then the model holds other weights
+            try:
+                wait_for_others((self, "play"))
+            except BaseException:
+                self._open[version] -= 1
+                raise
+        self.engine.wake()
+        if not self.adapter:
+            self._give_weights(version)
         return VllmSession(self.engine, on_close=partial(self._release_session, version), adapter=adapter)
 
     def _give_adapter(self, version: int) -> Any:
@@ -391,10 +396,12 @@ class TorchVllmPolicy:
             return
         if self.engine.in_process:
             self.engine.load_weights(iter_weights(self.model), version)
+            self._newest = version
             return
         folder = Path(self._folder.name) / str(version)
         self.learner.save(folder)
         self.engine.load_weights(folder, version)
+        self._newest = version
         shutil.rmtree(folder, ignore_errors=True)
 
     def _release_session(self, version: int) -> None:
