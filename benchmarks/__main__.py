@@ -36,6 +36,7 @@ BENCHMARKS = Registry(
         "cells-again": "benchmarks.cells_again:run",
         "claims": "benchmarks.claims:write_claims",
         "communication": "benchmarks.communication:run",
+        "extras": "benchmarks.extras:run",
         "fixed-replies": "benchmarks.audit:run_fixed_replies",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",

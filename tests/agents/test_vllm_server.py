@@ -18,7 +18,7 @@ from fedagentgym.agents.model.decoder import Decoder
 from fedagentgym.agents.model.loading import load_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.model.tiny import make_tiny_model
-from fedagentgym.agents.model.vllm_server import make_room
+from fedagentgym.agents.model.vllm import make_room
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import FedAgentGymError, OptionError, ProcessUnusableError
@@ -235,7 +235,7 @@ def test_a_lost_or_busy_answer_is_asked_for_again_and_one_reply_counts(folder: P
     assert say(policy, 1) == expected
     servers[0].faults += [0] * 12
     began = time.monotonic()
-    with pytest.raises(ProcessUnusableError, match="gave no answer after 3 attempts .*resume the run"):
+    with pytest.raises(ProcessUnusableError, match=r"gave no answer after 3 attempts .*resume the run"):
         say(policy, 1)
     assert time.monotonic() - began < 60
     servers[0].faults.clear()

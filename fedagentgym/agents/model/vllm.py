@@ -85,8 +85,7 @@ class VllmEngine:
         if settings.context_length is not None:
             arguments["max_model_len"] = settings.context_length
         if adapter_rank is not None:
-            room = max(8, 1 << (adapter_rank - 1).bit_length())
-            arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": options.adapters}
+            arguments |= {"enable_lora": True, "max_lora_rank": make_room(adapter_rank), "max_loras": options.adapters}
         kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
         variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
@@ -182,6 +181,11 @@ class VllmEngine:
                 Completion(ids, logprobs, "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length")
             )
         return answers
+
+
+def make_room(rank: int) -> int:
+    """The smallest maximal rank of vLLM that holds this one: its kernels exist for powers of two from 8 on."""
+    return max(8, 1 << (rank - 1).bit_length())
 
 
 def _is_on_cpu() -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedagentgym.agents.model.loading import find_files, load_tokenizer, read_stop_ids
-from fedagentgym.agents.model.vllm import TorchVllmPolicy, Weights
+from fedagentgym.agents.model.vllm import TorchVllmPolicy, Weights, make_room
 from fedagentgym.agents.protocols import Completion, Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
@@ -286,11 +286,6 @@ class VllmServerEngine:
             self._threads.shutdown(cancel_futures=True)
         if self._server is not None:
             self._server.stop()
-
-
-def make_room(rank: int) -> int:
-    """The smallest maximal rank of vLLM that holds this one: its kernels exist for powers of two from 8 on."""
-    return max(8, 1 << (rank - 1).bit_length())
 
 
 def _read_reason(content: bytes) -> str:
