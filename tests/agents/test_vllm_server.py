@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,9 +22,12 @@ from fedagentgym.agents.model.loading import load_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.model.vllm import make_room
+from fedagentgym.agents.model.vllm_server import ServerProcess
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding
+from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
 from fedagentgym.base.errors import FedAgentGymError, OptionError, ProcessUnusableError
+from fedagentgym.base.peers import PeerError, open_answer
 from fedagentgym.base.streams import stream
 from fedagentgym.base.together import run_together
 from fedagentgym.envs.make import open_env
@@ -154,11 +160,11 @@ def servers(running: list[FakeServer]) -> list[FakeServer]:
     return running
 
 
-def make(folder: Path, servers: list[FakeServer], adapter: Any = ADAPTER, **options: Any) -> Any:
+def make(model: Path, servers: list[FakeServer], adapter: Any = ADAPTER, **options: Any) -> Any:
     urls = [server.url for server in servers]
     given = {"url": urls if len(urls) > 1 else urls[0], "pause": 0.0, "retries": 2, "timeout": 60.0, **options}
     return make_agent({
-        "name": "transformers", "model": str(folder), "rollouts": "vllm-server", "device": "cpu", "dtype": "float32",
+        "name": "transformers", "model": str(model), "rollouts": "vllm-server", "device": "cpu", "dtype": "float32",
         "adapter": adapter, "options": given, "template": "compact", "think": False, "chat": False,
     })  # fmt: skip
 
@@ -307,3 +313,86 @@ def test_wrong_options_are_one_sentence(options: dict[str, Any], needle: str, fo
 
 def test_room_for_a_rank_is_a_power_of_two_from_eight_on() -> None:
     assert [make_room(rank) for rank in (1, 8, 9, 16, 33)] == [8, 8, 16, 16, 64]
+
+
+FAKE_MAIN = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        told = json.dumps([sys.argv, os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+
+def main():
+    if "--broken" in sys.argv:
+        print("Traceback ...")
+        sys.exit("ValueError: no such model")
+    HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package `vllm` whose server answers with its arguments."""
+    place = tmp_path / "vllm" / "entrypoints" / "cli"
+    place.mkdir(parents=True)
+    for folder in (place, place.parent, place.parent.parent):
+        (folder / "__init__.py").write_text("")
+    (place / "main.py").write_text(FAKE_MAIN)
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
+    monkeypatch.setitem(sys.modules, "vllm", types.ModuleType("vllm"))
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_a_server_is_started_with_what_the_agent_needs_and_stopped() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    chosen = AgentSettings.load({"adapter": {"rank": 9}, "context_length": 512}, "agent")
+    options = VllmServerOptions(adapters=4, engine={"gpu_memory_utilization": 0.5, "enforce_eager": True})
+    server = ServerProcess(Path("/models/base"), url, chosen, options)
+
+    def ask() -> Any:
+        with open_answer(f"{url}/health", seconds=5.0) as answer:
+            return json.loads(answer.read())
+
+    def is_healthy() -> bool:
+        try:
+            return bool(ask())
+        except PeerError:
+            return False
+
+    server.wait(is_healthy)
+    arguments, allowed = ask()
+    said = " ".join(arguments[1:])
+    assert allowed == "True" and said.startswith("serve /models/base")
+    for part in (
+        f"--port {port}", "--enable-lora", "--max-loras 4", "--max-lora-rank 16", "--max-model-len 512",
+        "--logprobs-mode processed_logprobs", "--gpu-memory-utilization 0.5", "--enforce-eager",
+    ):  # fmt: skip
+        assert part in said
+    with pytest.raises(OptionError, match="something answers"):
+        ServerProcess(Path("/models/base"), url, chosen, options)
+    server.stop()
+    assert server.ended and not is_healthy()
+    server.stop()
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_a_server_that_does_not_start_says_why_in_one_sentence() -> None:
+    chosen = AgentSettings()
+    broken = VllmServerOptions(engine={"broken": True})
+    server = ServerProcess(Path("/models/base"), "http://localhost:1", chosen, broken)
+    with pytest.raises(OptionError, match="ended with status 1: ValueError: no such model"):
+        server.wait(lambda: False)
+    server.stop()
+    with pytest.raises(OptionError, match=r"url is http://localhost:PORT"):
+        ServerProcess(Path("/models/base"), "http://elsewhere:8000", chosen, broken)
