@@ -39,10 +39,12 @@ WORDS = open_env(ShopEnv).vocabulary()
 DECODING = Decoding(max_new_tokens=6)
 ADAPTER = {"rank": 2, "targets": ["q_proj", "v_proj"]}
 KEY = "secret"
+LOST = -1
 
 
 class FakeServer(ThreadingHTTPServer):
-    """The calls of `vllm serve` that are used; `faults` are statuses with which the next requests fail (0: no answer at all)."""
+    """The calls of `vllm serve` that are used; `faults` are statuses with which the next requests fail: 0 for no answer at all,
+    `LOST` for one that is lost after the work was done."""
 
     daemon_threads = True
 
@@ -52,7 +54,7 @@ class FakeServer(ThreadingHTTPServer):
         self.adapters: dict[str, TorchPolicy] = {}
         self.lock = threading.Lock()
         self.log: list[tuple[str, Any]] = []
-        self.faults: list[int] = []
+        self.faults: list[int | None] = []
         self.version, self.longest, self.most_rank, self.lora, self.raw, self.key = "0.32.0", 256, 8, True, False, ""
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -64,7 +66,8 @@ class FakeServer(ThreadingHTTPServer):
             cards = [{"id": "base", "max_model_len": self.longest}]
             return 200, {"data": cards + [{"id": name, "parent": "base"} for name in self.adapters]}
         if path == "/v1/load_lora_adapter" and self.lora:
-            assert body["lora_name"] not in self.adapters
+            if body["lora_name"] in self.adapters:
+                return 400, {"error": {"message": f"The lora adapter '{body['lora_name']}' has already been loaded."}}
             rank = json.loads((Path(body["lora_path"]) / "adapter_config.json").read_text())["r"]
             if rank > self.most_rank:
                 return 500, {"error": {"message": f"LoRA rank {rank} is greater than max_lora_rank {self.most_rank}."}}
@@ -118,7 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.log.append((self.path, body))
             fault = server.faults.pop(0) if server.faults else None
-            if fault == 0:
+            if fault in (0, LOST):
+                if fault == LOST:
+                    server.answer(self.path, body)
                 self.close_connection = True
                 return
             if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
@@ -162,7 +167,7 @@ def servers(running: list[FakeServer]) -> list[FakeServer]:
 
 def make(model: Path, servers: list[FakeServer], adapter: Any = ADAPTER, **options: Any) -> Any:
     urls = [server.url for server in servers]
-    given = {"url": urls if len(urls) > 1 else urls[0], "pause": 0.0, "retries": 2, "timeout": 60.0, **options}
+    given = {"url": urls if len(urls) > 1 else urls[0], "pause": 0.0, "retries": 3, "timeout": 60.0, **options}
     return make_agent({
         "name": "transformers", "model": str(model), "rollouts": "vllm-server", "device": "cpu", "dtype": "float32",
         "adapter": adapter, "options": given, "template": "compact", "think": False, "chat": False,
@@ -237,11 +242,14 @@ def test_a_lost_or_busy_answer_is_asked_for_again_and_one_reply_counts(folder: P
     policy = make(folder, servers[:1]).policy
     move(policy, 1)
     expected = say(policy, 1)
-    servers[0].faults += [0, 503]
+    servers[0].faults += [0, 503, LOST]
+    assert say(policy, 1) == expected
+    servers[0].faults += [LOST, None, LOST]  # the old adapter is unloaded twice, and the new one loaded twice
+    move(policy, 1)
     assert say(policy, 1) == expected
     servers[0].faults += [0] * 12
     began = time.monotonic()
-    with pytest.raises(ProcessUnusableError, match=r"gave no answer after 3 attempts .*resume the run"):
+    with pytest.raises(ProcessUnusableError, match=r"gave no answer after 4 attempts .*resume the run"):
         say(policy, 1)
     assert time.monotonic() - began < 60
     servers[0].faults.clear()
@@ -298,6 +306,7 @@ def test_a_server_that_takes_no_such_adapter_is_refused_in_one_sentence(
     ("options", "needle"),
     [
         ({"url": "ftp://x"}, "an http"),
+        ({"url": []}, "names no server"),
         ({"url": ["http://localhost:1", "http://localhost:2"], "serve": True}, "one url"),
         ({"url": "http://localhost:1", "retries": 0}, "gave no answer after 1 attempts"),
         ({"urls": "x"}, "did you mean 'url'"),

@@ -69,6 +69,8 @@ class VllmServerEngine:
         self._options, self._rank = options, None if settings.adapter is None else settings.adapter.rank
         given = (options.url,) if isinstance(options.url, str) else options.url
         self._urls = [check_address(url, "agent.options.url").rstrip("/").removesuffix("/v1") for url in given]
+        if not self._urls:
+            raise OptionError("agent.options.url names no server")
         key = os.environ.get(options.key_variable, "")
         if not key.isascii() or not key.isprintable():
             raise OptionError(f"the variable {options.key_variable} holds a character that no key has")
@@ -249,10 +251,10 @@ class VllmServerEngine:
         adapter = ServedAdapter(next(self._next), f"fedagentgym-{self._run}-{version}")
         body = {"lora_name": adapter.name, "lora_path": str(folder)}
         status, content = self._exchange(adapter.url, "/v1/load_lora_adapter", body, _CONTROL_SECONDS)
-        if status == 200:
+        reason = _read_reason(content)
+        if status == 200 or "already been loaded" in reason:  # names are fresh: the first answer was lost
             self.version = version
             return adapter
-        reason = _read_reason(content)
         if status in (404, 405) and "No adapter" not in reason:
             hint = "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
         elif "rank" in reason:
