@@ -289,11 +289,13 @@ class _CachingEngine:
     """Our sessions: every turn appends the observation to a persistent cache."""
 
     def __init__(self, policy: TorchPolicy) -> None:
+        from fedagentgym.agents.model.generate import TorchSession
         from fedagentgym.agents.protocols import Decoding
         from fedagentgym.base.streams import stream
 
         self.policy = policy
         self.open_session = policy.open_session()
+        assert isinstance(self.open_session, TorchSession)
         self.open_session.stop_ids = frozenset()
         self.decoding = Decoding(max_new_tokens=REPLY_TOKENS)
         self.streams = [stream(1, "say", index) for index in range(EPISODES)]

@@ -218,6 +218,11 @@ def _load_agent(settings: AgentSettings, named: str | Path, seed: int) -> TokenA
 
         pair = make_torch_vllm_policy(settings, source, load_learner)
         return make_token_agent(settings, pair, pair.tokenizer)
+    if settings.rollouts == "vllm-server":
+        from fedagentgym.agents.model.vllm_server import make_vllm_server_policy
+
+        pair = make_vllm_server_policy(settings, source, load_learner)
+        return make_token_agent(settings, pair, pair.tokenizer)
     policy = load_learner()
     return make_token_agent(settings, policy, policy.tokenizer)
 

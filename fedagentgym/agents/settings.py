@@ -192,9 +192,10 @@ class AgentSettings(Settings):
         default="auto",
         description="rollouts by our own forward pass (auto: on a CPU) or by the model's modules",
     )
-    rollouts: Literal["torch", "vllm"] = Field(
+    rollouts: Literal["torch", "vllm", "vllm-server"] = Field(
         default="torch",
-        description="what generates: the model that is trained, or vLLM, to which changed weights are copied",
+        description="what generates: the model that is trained; vLLM in this process, to which changed weights are copied; or"
+        " servers (`vllm serve`), which load adapters",
     )
     harness: HarnessSettings | None = Field(
         default=None,
@@ -227,4 +228,40 @@ class VllmOptions(Settings):
         default=False, description="release the GPU's memory between rollouts, for training on the same GPU"
     )
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    adapters: int = Field(
+        default=1, ge=1, le=64, description="adapters in one batch; a run sets it from federation.together"
+    )
     engine: dict[str, Any] = Field(default_factory=dict, description="further arguments of vllm.LLM, as they are")
+
+
+class VllmServerOptions(Settings):
+    """``agent.options`` if servers play."""
+
+    url: str | tuple[str, ...] = Field(
+        default="http://localhost:8000",
+        description="address of a server, or of several, to which clients are given in turn",
+    )
+    folder: str | None = Field(
+        default=None,
+        description="where adapters are written, which the servers read by the same path; null: a temporary folder",
+    )
+    key_variable: str = Field(
+        default="VLLM_API_KEY", description="environment variable that holds the key, if one is needed"
+    )
+    concurrency: int = Field(default=256, ge=1, le=4096, description="concurrent requests")
+    timeout: float = Field(
+        default=600.0, gt=0.0, le=86_400.0, description="seconds to wait for the whole of one answer"
+    )
+    retries: int = Field(default=3, ge=0, le=100, description="further attempts after a busy, broken or missing answer")
+    pause: float = Field(
+        default=1.0, ge=0.0, description="seconds before the first retry; doubles each time, at most 30"
+    )
+    serve: bool = Field(default=False, description="start `vllm serve` at the address, and stop it with this process")
+    start_seconds: float = Field(default=900.0, gt=0.0, description="serve: seconds until it must answer")
+    adapters: int = Field(
+        default=1, ge=1, le=64, description="serve: adapters in one batch; a run sets it from federation.together"
+    )
+    engine: dict[str, Any] = Field(
+        default_factory=dict,
+        description="serve: further arguments of `vllm serve`, such as {gpu_memory_utilization: 0.6}",
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -191,6 +192,9 @@ class Runtime:
         device = here().device or self._device
         if device is not None:
             settings = settings.model_copy(update={"device": str(device)})
+        if self.spec.together is not None and settings.rollouts != "torch":
+            options = {"adapters": self.spec.together, **settings.options}
+            settings = settings.model_copy(update={"options": options})
         agent: Any = here().make_first(lambda: make_agent(settings, self.env, seed=derive(self.seed, purpose)))
         if here().shards and self.learning.sharding is not None:
             from fedagentgym.learning.sharding import shard_agent
@@ -325,6 +329,9 @@ class ExperimentSpec(Settings):
     learning: LearningSettings = Field(default=LearningSettings(), description="the local policy step")
     algorithm: dict[str, Any] = Field(description="name of the method and its own settings")
     sampled_episodes: int = Field(default=2, ge=0, description="training episodes that each client returns per round")
+    together: int | None = Field(
+        default=None, exclude_if=not_, ge=2, description="clients that roll out in one batch; null: one after the other"
+    )
     evaluation: EvaluationSettings | None = Field(
         default=None, description="how clients evaluate their trained models; null: they do not"
     )

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -184,7 +185,7 @@ class ClientActivity:
 
 Listener = Callable[[ClientActivity], None]
 _listener: Listener | None = None
-_now: ClientActivity | None = None
+_now: ContextVar[ClientActivity | None] = ContextVar("now", default=None)
 
 
 @contextlib.contextmanager
@@ -201,13 +202,12 @@ def listen(listener: Listener | None) -> Iterator[None]:
 @contextlib.contextmanager
 def work_for_client(client: int) -> Iterator[None]:
     """Attribute the reports of this block to this client."""
-    global _now
-    _now = ClientActivity(client)
-    tell(_now)
+    before = _now.set(ClientActivity(client))
+    tell(ClientActivity(client))
     try:
         yield
     finally:
-        _now = None
+        _now.reset(before)
 
 
 def tell(activity: ClientActivity) -> None:
@@ -218,10 +218,10 @@ def tell(activity: ClientActivity) -> None:
 
 def tell_step(step: int, steps: int) -> None:
     """Report that the current client begins this step out of a total."""
-    global _now
-    if _now is not None and _listener is not None:
-        _now = replace(_now, step=step, steps=steps)
-        tell(_now)
+    now = _now.get()
+    if now is not None and _listener is not None:
+        _now.set(replace(now, step=step, steps=steps))
+        tell(replace(now, step=step, steps=steps))
 
 
 @dataclass
@@ -236,7 +236,7 @@ GENERATED = Generated()
 
 def tell_episodes(count: int) -> None:
     """Report that the current client finished more episodes."""
-    global _now
-    if _now is not None and _listener is not None and count:
-        _now = replace(_now, episodes=_now.episodes + count)
-        tell(_now)
+    now = _now.get()
+    if now is not None and _listener is not None and count:
+        _now.set(replace(now, episodes=now.episodes + count))
+        tell(replace(now, episodes=now.episodes + count))

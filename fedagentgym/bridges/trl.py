@@ -275,8 +275,15 @@ class TrainerVllm:
 
         return VllmSession(self)
 
-    def complete(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding) -> list[Completion]:
-        """Continue each prompt; vLLM draws by itself, at the trainer's temperature."""
+    def complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        decoding: Decoding,
+        adapters: Sequence[Any] | None = None,
+    ) -> list[Completion]:
+        """Continue each prompt; vLLM draws by itself, at the trainer's temperature and with its weights."""
+        assert adapters is None
         asked, stops = self.generation, self.tokenizer.stop_ids
         before = asked.max_completion_length, asked.generation_kwargs
         asked.max_completion_length = decoding.max_new_tokens

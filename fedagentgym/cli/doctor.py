@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 import textwrap
@@ -24,6 +25,8 @@ from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.options import JSON, command
 from fedagentgym.version import __version__
 
+_TORCH_PIN = re.compile(r"torch\s*\(?\s*==\s*([0-9.]+)")
+"""A requirement of one version of torch."""
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
@@ -41,6 +44,8 @@ def doctor(as_json: bool) -> None:
         missing = ", ".join(state["missing"])
         hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
         _say(f"[{extra}] {hint}", colour="yellow" if missing else "green")
+    for one in report["misfits"]:
+        _say(f"{one['name']} {one['reason']}: pip uninstall {one['name']}", colour="red")
     _say(f"GPU: {report['gpu'] or 'none found'}")
     stored = "bfloat16" if report["bfloat16"]["present"] else "float32"
     _say(f"under an adapter a CPU stores {stored}: {report['bfloat16']['reason']}")
@@ -81,6 +86,7 @@ def examine() -> dict[str, Any]:
         "extras": {
             name: {"missing": [one for one in modules if not find_spec(one)]} for name, modules in EXTRAS.items()
         },
+        "misfits": find_misfits(),
         "gpu": _gpu(),
         "bfloat16": check_bfloat16()._asdict(),
         "data_folder": str(folder),
@@ -113,6 +119,33 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
         "protections": [{**one._asdict(), "purpose": PURPOSES[one.name]} for one in protections],
         "refuses": refuses,
     }
+
+
+def find_misfits() -> list[dict[str, str]]:
+    """Companions of torch that do not fit it, by their metadata. Nothing here uses them, but transformers imports them with a
+    model, and vLLM does: an import that fails then says little of its cause."""
+    try:
+        torch, _, build = metadata.version("torch").partition("+")
+    except metadata.PackageNotFoundError:
+        return []
+    found = []
+    for name in ("torchvision", "torchaudio", "torchcodec"):
+        try:
+            companion = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        _, _, own = companion.version.partition("+")
+        pins = [_TORCH_PIN.match(line) for line in companion.requires or ()]
+        wanted = next((pin.group(1) for pin in pins if pin is not None), torch)
+        if wanted != torch:
+            found.append(
+                {"name": name, "reason": f"{companion.version} is for torch {wanted}, and this is torch {torch}"}
+            )
+        elif own != build and "cpu" in (own, build):
+            kinds = {"cpu": "for the CPU", "": "of the index's default build"}
+            about = f"{companion.version} is {kinds.get(own, own)}, torch {torch} is {kinds.get(build, build)}"
+            found.append({"name": name, "reason": about})
+    return found
 
 
 def _gpu() -> str | None:

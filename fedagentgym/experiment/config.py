@@ -154,6 +154,7 @@ class RunConfig(Settings):
             learning=self.learning,
             algorithm=self.algorithm,
             sampled_episodes=self.output.sampled_episodes,
+            together=self.federation.together,
             evaluation=evaluation,
         )
 
@@ -323,6 +324,9 @@ def _check_config(config: RunConfig) -> None:
             "agent.threads: auto gives one process all cores: with several workers, or another backend, set a number"
         )
     _check_sharding(config)
+    _check_together(config)
+    if config.agent.rollouts == "vllm-server" and config.agent.adapter is None:
+        raise OptionError("agent.rollouts=vllm-server plays with adapters: set agent.adapter, or agent.rollouts=vllm")
     _check_harness(config)
     if config.learning.advantage.uses_values:
         config.describe().check_values(str(config.algorithm["name"]), config.learning)
@@ -414,11 +418,29 @@ def _check_sharding(config: RunConfig) -> None:
         )
     if sharding.offload and config.agent.device == "cpu":
         raise OptionError(OFFLOAD_ON_CPU)
-    if config.agent.rollouts == "vllm" or config.agent.name == "vllm":
+    if config.agent.rollouts != "torch" or config.agent.name == "vllm":
         raise OptionError(
             "learning.sharding is for policies that torch plays, on weights put together for it: set agent.rollouts=torch or"
             " leave it out"
         )
+
+
+def _check_together(config: RunConfig) -> None:
+    """Check the settings of a run whose clients roll out in one batch."""
+    federation, agent, sharding = config.federation, config.agent, config.learning.sharding
+    if federation.together is None:
+        return
+    reasons = {
+        "clients in this process: leave out federation.backend": federation.backend != "in-process",
+        "clients in this process: leave out federation.workers": federation.workers > 0,
+        "clients that train adapters on one frozen model: set agent.adapter": agent.adapter is None,
+        "models on one device: leave out learning.sharding": sharding is not None and sharding.is_needed,
+        "our own player: leave out agent.harness": agent.harness is not None,
+        "our own forward pass or vLLM: leave out agent.forward": agent.forward == "hf",
+    }
+    refused = next((reason for reason, applies in reasons.items() if applies), None)
+    if refused is not None:
+        raise OptionError(f"federation.together is for {refused}")
 
 
 def _check_harness(config: RunConfig) -> None:

@@ -352,6 +352,7 @@ def finish(run: Run, observers: Sequence[Observer] = (), on_progress: ProgressCa
         workers=federation.workers,
         application=run.algorithm,
         device_per_worker=federation.device_per_worker,
+        **({} if federation.together is None else {"together": federation.together}),
         **run.config.backend_options,
     )
     try:

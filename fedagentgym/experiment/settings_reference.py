@@ -102,7 +102,7 @@ def describe_names(entry: SettingEntry, entries: Sequence[SettingEntry]) -> str:
 def _iter_all() -> Iterator[SettingEntry]:
     from fedagentgym.agents.players.endpoint import EndpointOptions
     from fedagentgym.agents.players.scripted import ExpertOptions
-    from fedagentgym.agents.settings import VllmOptions
+    from fedagentgym.agents.settings import VllmOptions, VllmServerOptions
     from fedagentgym.algorithms import ALGORITHMS
     from fedagentgym.algorithms.base import get_algorithm_class
     from fedagentgym.federation.backends import BACKENDS, describe_options
@@ -116,7 +116,12 @@ def _iter_all() -> Iterator[SettingEntry]:
                 if isinstance(sampler, type):  # a function has parameters of its own, and no description of them
                     yield from _iter_model("partition", sampler, (name,), skipped=("name",))
         elif section == "agent":
-            options = (("endpoint", EndpointOptions), ("expert", ExpertOptions), ("vllm", VllmOptions))
+            options = (
+                ("endpoint", EndpointOptions),
+                ("expert", ExpertOptions),
+                ("vllm", VllmOptions),
+                ("vllm-server", VllmServerOptions),
+            )
             for name, model in options:
                 yield from _iter_model("agent.options", model, (name,))
         elif section == "algorithm":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from operator import not_
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
@@ -21,6 +22,9 @@ from fedagentgym.federation.exchange import LONGEST_ERROR, Operation, Request, S
 from fedagentgym.federation.message import Message, Parameters
 from fedagentgym.federation.progress import ProgressTracker
 from fedagentgym.federation.records import Meter
+
+MOST_TOGETHER = 16
+"""Clients that roll out in one batch at most: every adapter adds work to each token of all others."""
 
 Reason = Literal["error", "timeout", "dead", "refused"]
 
@@ -56,6 +60,14 @@ class FederationSettings(Settings):
     )
     clients_per_round: int | None = Field(default=None, ge=1, description="clients drawn per round; all by default")
     workers: int = Field(default=0, ge=0, description="worker processes; 0 runs the clients in this process")
+    together: int | None = Field(
+        default=None,
+        exclude_if=not_,
+        ge=2,
+        le=MOST_TOGETHER,
+        description="clients that roll out in one batch, each with its adapter, while the others wait for their turn; null: one"
+        " after the other",
+    )
     device_per_worker: tuple[str, ...] = Field(
         default=(), description="devices that the workers take in turn, cuda:0, cuda:1"
     )

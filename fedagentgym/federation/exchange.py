@@ -14,7 +14,6 @@ or a value of another type makes the whole header malformed, and text in them is
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from fedagentgym.base.imports import load_plugins, resolve
 from fedagentgym.base.process import work_for_client
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.streams import Stream, derive, generator, stream
+from fedagentgym.base.together import own_time
 from fedagentgym.federation.message import Form, Message
 
 EMPTY_STATE = Message()
@@ -277,7 +277,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
 
     An error after which this process cannot compute is raised: it is no fault of the client.
     """
-    started = time.monotonic()
+    started = own_time()
     try:
         operation = application.operations.get(request.operation)
         if operation is None:
@@ -293,7 +293,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         if new_state is not state and not (new_state.empty and state.empty):
             operation.state.check(new_state, new_state.size)
             kept = new_state.encoded
-        return Reply(request.client, "ok", answer.pieces, kept, seconds=time.monotonic() - started)
+        return Reply(request.client, "ok", answer.pieces, kept, seconds=own_time() - started)
     except ProcessUnusableError:
         raise
     except Exception as error:
@@ -301,7 +301,7 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
         blame = find_blame(error)
         text = clean_text(f"{type(error).__name__}: {error}" if blame is None else blame.describe(error), LONGEST_ERROR)
         detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)
-        return Reply(request.client, "error", error=text, detail=detail, seconds=time.monotonic() - started)
+        return Reply(request.client, "error", error=text, detail=detail, seconds=own_time() - started)
 
 
 def apply_deadline(reply: Reply, deadline: float | None) -> Reply:

@@ -11,7 +11,6 @@ kept; rewards, scores and the end of an episode are those of the environment tha
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from fedagentgym.base.process import tell_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
+from fedagentgym.base.together import own_time
 from fedagentgym.envs.make import EnvLike, open_env
 from fedagentgym.learning.trajectory import Group, Trajectory, Turn, make_segments, number_segments
 
@@ -177,11 +177,11 @@ def _play(
     rows: dict[int, _ActiveEpisode] = {}
     with agent.play(env) as players:
         while True:
-            clock = time.perf_counter()
+            clock = own_time()
             fresh = [job for _, job in zip(range(parallel - len(rows)), waiting, strict=False)]
             episodes = env.reset_many([job.task for job in fresh], [job.seed for job in fresh])
-            stats.env_seconds += time.perf_counter() - clock
-            clock = time.perf_counter()
+            stats.env_seconds += own_time() - clock
+            clock = own_time()
             if fresh:
                 streams = [stream(seed, "sample", job.number) for job in fresh]
                 entered = players.enter(episodes, streams)
@@ -191,10 +191,10 @@ def _play(
                 break
             order = sorted(rows)
             moves = players.act(order, [rows[row].episode for row in order])
-            stats.agent_seconds += time.perf_counter() - clock
-            clock = time.perf_counter()
+            stats.agent_seconds += own_time() - clock
+            clock = own_time()
             _step_active(env, [rows[row] for row in order], moves, stats)
-            stats.env_seconds += time.perf_counter() - clock
+            stats.env_seconds += own_time() - clock
             over = [row for row in order if rows[row].episode.over or rows[row].out_of_room]
             players.leave(over)
             tell_episodes(len(over))
@@ -267,7 +267,7 @@ def _play_by_program(
 ) -> Rollouts:
     """Let the agent's program play; groups of fewer than two episodes are left out where lost ones are, if they had more."""
     assert agent.harness is not None
-    by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), time.perf_counter()
+    by_number, stats, clock = {job.number: job for job in jobs}, RolloutStats(), own_time()
     groups: dict[int, list[Trajectory]] = {}
     lost: Counter[str] = Counter()
     for played in sorted(_watch(agent.harness.play(agent, env, jobs, seed), progress), key=lambda one: one.number):
@@ -283,7 +283,7 @@ def _play_by_program(
         groups.setdefault(job.number - job.sample, []).append(
             _make_trajectory(row, [one.segment for one in played.turns])
         )
-    stats.agent_seconds = time.perf_counter() - clock
+    stats.agent_seconds = own_time() - clock
     several = any(job.sample for job in jobs)
     kept = [tuple(group) for group in groups.values() if len(group) > 1 or not (drop_lost and several)]
     counts = {**agent.harness.counts, "lost": sum(lost.values()), **{f"lost/{why}": n for why, n in lost.items()}}

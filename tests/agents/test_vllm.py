@@ -6,6 +6,8 @@ import importlib.util
 import os
 import sys
 import types
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import DataError, MissingExtraError, OptionError
 from fedagentgym.base.streams import stream
+from fedagentgym.base.together import run_together
 from fedagentgym.envs.make import open_env
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.message import update_norm
@@ -86,8 +89,11 @@ class StandIn:
 
     def generate(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> list[Any]:
         assert not self.asleep
-        policy, found = self.speaker(lora_request), []
-        for prompt, one in zip(prompts, parameters, strict=True):
+        found: list[Any] = []
+        adapters = [None] * len(prompts) if lora_request is None else lora_request
+        assert len({adapter[1] for adapter in adapters if adapter}) <= self.arguments.get("max_loras", 0)
+        for prompt, one, adapter in zip(prompts, parameters, adapters, strict=True):
+            policy = self.speaker(adapter)
             decoding = Decoding(temperature=one.temperature, top_p=one.top_p, max_new_tokens=one.max_tokens)
             with policy.open_session() as session:
                 rows = session.open([prompt["prompt_token_ids"]])
@@ -98,7 +104,8 @@ class StandIn:
             ]
             output = types.SimpleNamespace(token_ids=said.token_ids, logprobs=steps)
             found.append(types.SimpleNamespace(outputs=[output]))
-        self.calls.append(("generate", lora_request))
+        used = list(dict.fromkeys(adapters))
+        self.calls.append(("generate", used[0] if len(used) == 1 else used))
         return found
 
     def sleep(self, level: int) -> None:
@@ -273,6 +280,44 @@ def test_training_plays_on_the_newest_weights_of_whichever_client(
     used = [told for name, told in engine.calls if name == "generate"]
     assert len({told and told[1] for told in used}) == (4 if adapter else 1)
     agent.close()
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("sleep", [False, True])
+def test_learners_with_adapters_play_in_one_batch(folder: Path, on_gpu: list[bool], sleep: bool) -> None:
+    """Each as it plays alone, whoever plays beside it; on one GPU nobody trains while the engine is awake."""
+    on_gpu.append(True)
+    given = settings(folder, adapter=ADAPTER, dtype="float32", decoding={"temperature": 1.0})
+    agent: Any = make_agent({**given, "options": {"sleep": sleep, "adapters": 3}})
+    engine = StandIn.made[-1]
+    assert engine.arguments["max_loras"] == 3
+    learning = LearningSettings(tasks_per_step=2, group_size=2, learning_rate=2e-2, format_penalty=1.0)
+    start = agent.policy.get_weights()
+
+    def learn(number: int) -> tuple[Any, ...]:
+        local = LocalTraining(agent, SHOP, learning, start=SiteState(start))
+        played = []
+        for step in range(2):
+            groups = local.collect_groups(10 * number + step)
+            assert engine.asleep or not sleep
+            local.update(groups, advantages=[[1.0, -1.0]] * len(groups))
+            played.append(groups)
+        return played, local.get_state().weights
+
+    works = [partial(learn, number) for number in (1, 2, 3)]
+    alone = [work() for work in works]
+    engine.calls.clear()
+    found = run_together(works)
+    together = [told for name, told in engine.calls if name == "generate" and isinstance(told, list)]
+    assert together and max(len(told) for told in together) == 3
+    for (played, weights), (expected, others) in zip(found, alone, strict=True):
+        for one, other in zip(chain(*played), chain(*expected), strict=True):
+            assert [[turn.reply for turn in each.turns] for each in one] == [
+                [turn.reply for turn in each.turns] for each in other
+            ]
+        assert update_norm(weights, others) < 1e-4
+    agent.policy.open_session().close()
+    assert len(list(Path(agent.policy._folder.name).iterdir())) <= 1, "adapters of the past are removed"
 
 
 def flat(groups: Any) -> list[tuple[Any, ...]]:

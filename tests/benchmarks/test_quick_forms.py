@@ -27,6 +27,7 @@ from fedagentgym.leaderboard.results import Result
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = (
+    "difference of",
     "decided",
     "more than one band",
     "memory of",
@@ -39,6 +40,7 @@ MAY_BE_ZERO = (
 )
 SHORT = (
     "alfworld-houses",
+    "speed-adapters",
     "speed-core",
     "speed-gateway",
     "speed-records",
@@ -89,8 +91,8 @@ OTHERS = {
     "webshop-figures": "plays a shop many times",
 }
 """The others, which play, train or draw, with the reason of those that take above ten seconds."""
-ELSEWHERE = ("claims", "fixed-replies")
-"""Tested by files of their own, `test_claims` and, as all sections of the audit, `test_audit`."""
+ELSEWHERE = ("claims", "extras", "fixed-replies")
+"""Tested by files of their own, `test_claims`, `test_extras` and, as all sections of the audit, `test_audit`."""
 
 
 def run_quick(name: str, **options: int) -> dict[str, float]:
@@ -146,9 +148,15 @@ def check_null(values: Values) -> None:
     assert both <= points
 
 
+def check_adapters(values: Values) -> None:
+    """Turns and the batch say the same."""
+    assert pick(values, "share of tokens that are equal") == [1.0] and max(pick(values, "difference of")) < 1e-5
+
+
 CHECKS = {
     "alfworld-houses": check_houses,
     "null-comparisons": check_null,
+    "speed-adapters": check_adapters,
     "speed-agents": check_agents,
     "speed-federation": check_federation,
     "webshop": check_webshop,
@@ -174,7 +182,7 @@ def test_a_quick_form_gives_numbers_that_can_be_true(
 ) -> None:
     if name == "alfworld":
         pytest.importorskip("textworld")
-    if name in ("speed-agents", "speed-gateway"):
+    if name in ("speed-adapters", "speed-agents", "speed-gateway"):
         pytest.importorskip("torch")
     monkeypatch.setattr(partitions, "FIGURE_FOLDER", tmp_path)
     CHECKS.get(name, lambda values: None)(run_quick(name))

@@ -20,12 +20,17 @@ _MAX_WHOLE_BYTES = 1 << 25
 
 
 class Chunks:
-    """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on."""
+    """Tokens that enter the cache: row i's are the next ``lengths[i]`` of ``ids`` and go to its slot from ``first[i]`` on.
 
-    __slots__ = ("columns", "ends", "first", "ids", "lengths", "seen", "single", "slots")
+    ``adapters``: the number of each row's adapter, where a batch has several.
+    """
 
-    def __init__(self, ids: Integers, slots: Integers, first: Integers, lengths: Integers) -> None:
-        self.ids, self.slots, self.first, self.lengths = ids, slots, first, lengths
+    __slots__ = ("adapters", "columns", "ends", "first", "ids", "lengths", "seen", "single", "slots")
+
+    def __init__(
+        self, ids: Integers, slots: Integers, first: Integers, lengths: Integers, adapters: Integers | None = None
+    ) -> None:
+        self.ids, self.slots, self.first, self.lengths, self.adapters = ids, slots, first, lengths, adapters
         self.ends = np.cumsum(lengths)
         self.seen = first + lengths
         """Columns that each row's last token sees."""
@@ -52,7 +57,8 @@ class Chunks:
             begun = int(self.ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(self.ends, begun + most, side="right")))
             rows, ids = slice(start, stop), self.ids[begun : self.ends[stop - 1]]
-            yield rows, Chunks(ids, self.slots[rows], self.first[rows], self.lengths[rows])
+            adapters = None if self.adapters is None else self.adapters[rows]
+            yield rows, Chunks(ids, self.slots[rows], self.first[rows], self.lengths[rows], adapters)
             start = stop
 
 

@@ -8,7 +8,7 @@ allowed, only their logits are computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedagentgym.agents.model.cache import Chunks, KVCache
-from fedagentgym.agents.model.layer import Angles, Layer, Separate, compute_angles
+from fedagentgym.agents.model.layer import Angles, Layer, Linear, Separate, compute_angles
 
 _MAX_PACKED_PARAMETERS = 30_000_000
 """Parameters up to which projections of one input are copied into one matrix, adapters merged: fewer operations, but twice the
@@ -50,8 +50,11 @@ class _Batch(NamedTuple):
 class CachedDecoder:
     """``Forward`` on the weights of a model that ``fits``."""
 
-    def __init__(self, model: Any, device: torch.device, slots: KVCache | None = None) -> None:
-        """`slots` are those of an earlier decoder of the same model, which no session uses any more."""
+    def __init__(
+        self, model: Any, device: torch.device, slots: KVCache | None = None, adapters: AdapterBatch | None = None
+    ) -> None:
+        """`slots` are those of an earlier decoder of the same model, which no session uses any more. With `adapters` every row
+        has one of these in place of the model's own."""
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         config, body = causal.config, causal.model
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
@@ -65,7 +68,8 @@ class CachedDecoder:
             self.pass_cost = 64 if size <= _MAX_PACKED_PARAMETERS else 16
             packed = size <= _MAX_PACKED_PARAMETERS and (dtype == torch.float32 or causal is model)
             self.normalize = _Normalizer(len(self.norm), config.rms_norm_eps, exact, device)
-            self.layers = [merge_layer(layer, self.normalize, packed) for layer in body.layers]
+            self.layers = [merge_layer(layer, self.normalize, packed, adapters) for layer in body.layers]
+        self.adapters = adapters
         self.width = self.layers[0].width
         self.rotary = body.rotary_emb
         self.slots = slots or KVCache(len(self.layers), self.groups, self.width, dtype, device)
@@ -86,6 +90,8 @@ class CachedDecoder:
         cells, device = self.slots.find_cells(slots, places), self.slots.device
         angles = self.angles.at(torch.from_numpy(places).to(device))
         hidden = F.embedding(torch.from_numpy(chunks.ids).to(device), self.embedding)
+        if self.adapters is not None:
+            self.adapters.place(chunks)
         view = self._plan_last(chunks) if chunks.single else _plan_rows(chunks)
         last = None if chunks.single else torch.from_numpy(chunks.ends - 1).to(device)
         for index, layer in enumerate(self.layers):
@@ -149,10 +155,14 @@ def _tabulate_positions(rotary: Any, count: int, device: torch.device, dtype: to
     return angles, F.pad(ahead, (count, 0))
 
 
-def merge_layer(layer: Any, norm: _Normalizer, packed: bool) -> Layer:
+def merge_layer(layer: Any, norm: _Normalizer, packed: bool, adapters: AdapterBatch | None = None) -> Layer:
     """Return a layer that runs its weights, adapters merged; `packed`: projections of one input are one matrix."""
     attention, mlp = layer.self_attn, layer.mlp
-    read = _Packed.read if packed else _read_separate
+    read: Callable[[Sequence[Any]], Any] = _Packed.read if packed else _read_separate
+    read_one: Callable[[Any], Linear] = partial(_Projection.read, merged=packed)
+    if adapters is not None:
+        read = partial(_Adapted.read, batch=adapters, packed=packed)
+        read_one = partial(_AdaptedOne.read, batch=adapters)
     mixed = read([attention.q_proj, attention.k_proj, attention.v_proj])
     query, key_value = mixed.split_first()
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
@@ -164,10 +174,10 @@ def merge_layer(layer: Any, norm: _Normalizer, packed: bool) -> Layer:
         key_value=key_value,
         query_norm=None if query_norm is None else partial(norm.heads, query_norm.weight.detach()),
         key_norm=None if key_norm is None else partial(norm.heads, key_norm.weight.detach()),
-        out=_Projection.read(attention.o_proj, packed),
+        out=read_one(attention.o_proj),
         mlp_norm=partial(norm, weight=layer.post_attention_layernorm.weight),
         gate_up=read([mlp.gate_proj, mlp.up_proj]),
-        down=_Projection.read(mlp.down_proj, packed),
+        down=read_one(mlp.down_proj),
     )
 
 
@@ -231,6 +241,177 @@ class _Packed(NamedTuple):
 
 def _read_separate(modules: Sequence[Any]) -> Separate:
     return Separate([_Projection.read(module, merged=False) for module in modules])
+
+
+# ---- a batch of several adapters -----------------------------------------------------------------------------------------
+
+
+class AdapterBatch:
+    """The low-rank updates of several learners on one frozen model, of which each row of a pass has one.
+
+    The factors of all adapters stand side by side. A product of the states with all first factors gives `count * rank` numbers a
+    token; those of the other adapters are set to zero, and a product with all second factors adds what is left. For a few tokens
+    of a row that is less work than to sort them. Long stretches with the same adapter are multiplied with its factors alone.
+
+    Args:
+        count: Adapters for which there is room.
+        rank: Their rank.
+        device: Where they are.
+    """
+
+    def __init__(self, count: int, rank: int, device: torch.device) -> None:
+        self.count, self.rank, self.device = count, rank, device
+        self._places: list[tuple[Any, Tensor, Tensor]] = []
+        """Each adapted module, and where its factors are: [input, adapters, rank] and [adapters, rank, output]."""
+        self._others: dict[int, Tensor] = {}
+        self._stretches: dict[int, list[tuple[int, int, int]] | None] = {}
+
+    def stack(self, modules: Sequence[Any]) -> tuple[Tensor, list[Tensor]]:
+        """Make room for the factors of modules with one input: the first ones side by side, the second ones of each module."""
+        width, inner = modules[0].get_base_layer().weight.shape[1], self.count * self.rank
+        kind = list_adapters(modules[0])[0][0].dtype
+        low = torch.zeros(width, len(modules) * inner, dtype=kind, device=self.device)
+        highs = []
+        for number, module in enumerate(modules):
+            outputs = module.get_base_layer().weight.shape[0]
+            high = torch.zeros(inner, outputs, dtype=kind, device=self.device)
+            part = low[:, number * inner : (number + 1) * inner].view(width, self.count, self.rank)
+            self._places.append((module, part, high.view(self.count, self.rank, outputs)))
+            highs.append(high)
+        return low, highs
+
+    @torch.no_grad()
+    def load(self, adapter: int) -> bool:
+        """Copy the model's present adapter. False if a number in it is not finite: in a batch it would spoil the other rows."""
+        factors = [list_adapters(module)[0] for module, _, _ in self._places]
+        if not all(bool(torch.isfinite(part).all()) for low, high, _ in factors for part in (low, high)):
+            return False
+        for (_, lows, highs), (low, high, scale) in zip(self._places, factors, strict=True):
+            lows[:, adapter] = low.t()
+            highs[adapter] = high.t() * scale
+        return True
+
+    def place(self, chunks: Chunks) -> None:
+        """Note which adapter each token of a pass has, and each row's last token, of which a pass computes no more in the end."""
+        rows = np.zeros(len(chunks.slots), dtype=np.int64) if chunks.adapters is None else chunks.adapters
+        self._others, self._stretches = {}, {}
+        for tokens in (np.repeat(rows, chunks.lengths), rows):
+            edges = [0, *(np.flatnonzero(np.diff(tokens)) + 1).tolist(), len(tokens)]
+            stretches = [(start, stop, int(tokens[start])) for start, stop in pairwise(edges)]
+            if len(tokens) >= _LONG_STRETCH * len(stretches) or len(stretches) == 1:
+                self._stretches[len(tokens)] = stretches
+                continue
+            self._stretches[len(tokens)] = None
+            others = torch.from_numpy(tokens[:, None] != np.arange(self.count)).to(self.device)
+            self._others[len(tokens)] = others.repeat_interleave(self.rank, 1).unsqueeze(1)
+
+    def add(self, outputs: Sequence[Tensor], hidden: Tensor, low: Tensor, highs: Sequence[Tensor]) -> None:
+        """Add each token's update to the outputs of some modules."""
+        stretches, hidden = self._stretches[len(hidden)], hidden.to(low.dtype)
+        if stretches is None:
+            inner = (hidden @ low).view(len(hidden), len(highs), -1)
+            inner.masked_fill_(self._others[len(hidden)], 0.0)
+            for number, (output, high) in enumerate(zip(outputs, highs, strict=True)):
+                _add_product(output, inner[:, number], high)
+            return
+        width = self.count * self.rank
+        for start, stop, adapter in stretches:
+            for number, (output, high) in enumerate(zip(outputs, highs, strict=True)):
+                first = adapter * self.rank
+                factor = low[:, number * width + first : number * width + first + self.rank]
+                _add_product(output[start:stop], hidden[start:stop] @ factor, high[first : first + self.rank])
+
+
+_LONG_STRETCH = 32
+"""Average tokens from which the stretches of one adapter are multiplied by themselves."""
+
+
+def _add_product(output: Tensor, inner: Tensor, high: Tensor) -> None:
+    if output.dtype == inner.dtype:
+        output.addmm_(inner, high)
+    else:
+        output.add_(inner @ high)
+
+
+class _Adapted(NamedTuple):
+    """Projections of one input with the adapters of a batch: `weights` are those of each, or of all in one matrix. `adapted` are
+    the outputs that have an adapter."""
+
+    weights: list[tuple[Tensor, Tensor | None]]
+    sizes: list[int]
+    batch: AdapterBatch
+    adapted: list[int]
+    low: Tensor | None
+    highs: list[Tensor]
+
+    @classmethod
+    def read(cls, modules: Sequence[Any], batch: AdapterBatch, packed: bool) -> _Adapted:
+        weights = [_read_base(module) for module in modules]
+        sizes = [len(weight) for weight, _ in weights]
+        if packed and len(weights) > 1:
+            biases = [bias for _, bias in weights if bias is not None]
+            weights = [(torch.cat([weight for weight, _ in weights]), torch.cat(biases) if biases else None)]
+        adapted = [number for number, module in enumerate(modules) if list_adapters(module)]
+        low, highs = batch.stack([modules[number] for number in adapted]) if adapted else (None, [])
+        return cls(weights, sizes, batch, adapted, low, highs)
+
+    def __call__(self, hidden: Tensor) -> Sequence[Tensor]:
+        outputs = [F.linear(hidden, weight, bias) for weight, bias in self.weights]
+        if len(outputs) < len(self.sizes):
+            outputs = list(torch.split(outputs[0], self.sizes, -1))
+        if self.low is not None:
+            self.batch.add([outputs[number] for number in self.adapted], hidden, self.low, self.highs)
+        return outputs
+
+    def split_first(self) -> tuple[Linear, _Adapted]:
+        weights = self.weights
+        if len(weights) < len(self.sizes):
+            ((weight, bias),) = weights
+            biases = [None] * len(self.sizes) if bias is None else torch.split(bias, self.sizes)
+            parts = torch.split(weight, self.sizes), biases
+            weights = list(zip(*parts, strict=True))
+        cut = self.highs[0].shape[0] if 0 in self.adapted else 0
+        low, rest = (None, None) if self.low is None else (self.low[:, :cut], self.low[:, cut:])
+        first = _AdaptedOne(*weights[0], self.batch, low if cut else None, self.highs[:1] if cut else [])
+        kept = [number - 1 for number in self.adapted if number]
+        highs = self.highs[1:] if cut else self.highs
+        return first, _Adapted(weights[1:], self.sizes[1:], self.batch, kept, rest if kept else None, highs)
+
+
+class _AdaptedOne(NamedTuple):
+    """A projection with the adapters of a batch."""
+
+    weight: Tensor
+    bias: Tensor | None
+    batch: AdapterBatch
+    low: Tensor | None
+    highs: list[Tensor]
+
+    @classmethod
+    def read(cls, module: Any, batch: AdapterBatch) -> _AdaptedOne:
+        low, highs = batch.stack([module]) if list_adapters(module) else (None, [])
+        return cls(*_read_base(module), batch, low, highs)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return self._adapt(F.linear(hidden, self.weight, self.bias), hidden)
+
+    def add_to(self, states: Tensor, hidden: Tensor) -> Tensor:
+        if self.bias is not None:
+            states = states + self.bias
+        return self._adapt(torch.addmm(states, hidden, self.weight.t()), hidden)
+
+    def _adapt(self, output: Tensor, hidden: Tensor) -> Tensor:
+        if self.low is not None:
+            self.batch.add([output], hidden, self.low, self.highs)
+        return output
+
+
+def _read_base(module: Any) -> tuple[Tensor, Tensor | None]:
+    plain = module.get_base_layer() if hasattr(module, "get_base_layer") else module
+    return plain.weight.detach(), None if plain.bias is None else plain.bias.detach()
+
+
+# ---- norms and weights ---------------------------------------------------------------------------------------------------
 
 
 class _Normalizer:

@@ -12,6 +12,9 @@ with the next chunk. So the model only runs where there is a choice.
 
 Rows that hold the same tokens so far share a *lane*, a slot of the cache; one of them, the owner, has this slot. Copies of a task
 are equal for long: most of a group's replies share their beginnings, and greedy ones are the same throughout.
+
+Rows may have different adapters. Keys and values depend on the adapter, so only rows of one adapter share anything: where texts
+are compared, a token stands for itself and its row's adapter.
 """
 
 from __future__ import annotations
@@ -43,6 +46,20 @@ class _Row(SessionRow):
     cached: int
     fresh: bool = True
     """True if it has not been run yet."""
+    adapter: int = 0
+
+    def read(self, stop: int | None = None) -> Sequence[int]:
+        """Return its tokens up to `stop`, for comparisons with other rows."""
+        return _mark(self.ids[:stop], self.adapter)
+
+
+_ADAPTER_BIT = 20
+"""Marked tokens have the number of their row's adapter from this bit on; no vocabulary is as large."""
+MOST_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
+
+
+def _mark(ids: Sequence[int], adapter: int) -> Sequence[int]:
+    return [token + (adapter << _ADAPTER_BIT) for token in ids] if adapter else ids
 
 
 class TorchSession(Session):
@@ -57,24 +74,28 @@ class TorchSession(Session):
         self._free = list(range(self.slots.count))
         self._held = np.full((self.slots.count, self.slots.columns), -1, dtype=np.int32)
 
+    def get_row(self, row: int) -> SessionRow:
+        return self._rows[row]
+
     def drop(self, rows: Sequence[int]) -> None:
         for row in rows:
             self._free.append(self._rows.pop(row).slot)
 
-    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1, adapter: int = 0) -> list[int]:
         self._check_prompts(prompts)
         wanted = [tuple(prompt) for prompt in prompts for _ in range(copies)]
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         leaders: dict[tuple[int, ...], int] = {}
         for ids in dict.fromkeys(wanted):
-            known, donor = self._find_longest_prefix(ids)
+            text = tuple(_mark(ids, adapter))
+            known, donor = self._find_longest_prefix(text)
             slot = donor if donor in self._free else self._free[0]
             self._free.remove(slot)
             if donor is not None and slot != donor:
                 self.slots.copy_columns(donor, [slot], 0, known)
                 self._held[slot, :known] = self._held[donor, :known]
             self._held[slot, known:] = -1
-            leaders[ids] = self._add(_Row(list(ids), slot, known))
+            leaders[ids] = self._add(_Row(list(ids), slot, known, adapter=adapter))
         opened: dict[int, None] = {}
         copied: list[tuple[int, _Row]] = []
         for number in (leaders[ids] for ids in wanted):
@@ -83,7 +104,7 @@ class TorchSession(Session):
                 continue
             leader, slot = self._rows[number], self._free.pop(0)
             copied.append((slot, leader))
-            opened[self._add(_Row(list(leader.ids), slot, leader.cached))] = None
+            opened[self._add(_Row(list(leader.ids), slot, leader.cached, adapter=adapter))] = None
         if copied:
             targets, sources = [slot for slot, _ in copied], [leader.slot for _, leader in copied]
             self.slots.copy_slots(targets, sources, max(leader.cached for _, leader in copied))
@@ -102,6 +123,10 @@ class TorchSession(Session):
         free = [slot for slot in self._free if lengths[slot] == best]
         return best, free[0] if free else int(lengths.argmax())
 
+    def forget(self, adapter: int) -> None:
+        """Note that an adapter has other weights from now on: what was computed with the former ones is not read again."""
+        self._held[self._held >> _ADAPTER_BIT == adapter] = -1
+
     def _reserve(self, rows: int, columns: int) -> None:
         before = self.slots.count
         self.slots.reserve(rows, columns, self.context_length)
@@ -111,26 +136,29 @@ class TorchSession(Session):
             self._held = grown
         self._free.extend(range(before, self.slots.count))
 
-    def _continue(
+    def continue_rows(
         self,
         rows: list[_Row],
         uniforms: Sequence[NDArray[np.float64]],
         decoding: Decoding,
         constraints: Sequence[Constraint | None],
     ) -> list[Completion]:
+        """`generate` for rows with enough room."""
         self._reserve(0, max(len(row.ids) for row in rows) + decoding.max_new_tokens)
         self._run_common_beginnings([row for row in rows if row.fresh])
         if any(rule is not None for rule in constraints):
             return self._speak_within(rows, np.stack(uniforms), decoding, constraints)
         return self._speak_freely(rows, np.stack(uniforms), decoding)
 
+    _continue = continue_rows
+
     def _run_common_beginnings(self, rows: list[_Row]) -> None:
         """Run what several rows begin with once: level by level of their tree, where it saves more tokens than a pass costs."""
         for row in rows:
             row.fresh = False
-        distinct = {tuple(row.ids): row for row in sorted(rows, key=lambda row: row.cached)}
+        distinct = {tuple(row.read()): row for row in sorted(rows, key=lambda row: row.cached)}
         rows = [row for row in distinct.values() if row.cached < len(row.ids) - 1]
-        for branches in _iter_levels([row.ids[:-1] for row in rows]):
+        for branches in _iter_levels([row.read(-1) for row in rows]):
             shared = [([rows[index] for index in members], end) for members, end in branches]
             donors = [max(members, key=lambda row: row.cached) for members, _ in shared]
             missing = [sum(max(end - row.cached, 0) for row in members) for members, end in shared]
@@ -146,7 +174,7 @@ class TorchSession(Session):
                     self.slots.copy_columns(donor.slot, [row.slot for row in short], first, end)
                 for row in short:
                     row.cached = end
-                    self._held[row.slot, :end] = donor.ids[:end]
+                    self._held[row.slot, :end] = donor.read(end)
 
     def _speak_within(
         self,
@@ -180,7 +208,8 @@ class TorchSession(Session):
         most, stops = decoding.max_new_tokens, np.array(sorted(self.stop_ids))
         tokens, logprobs = np.zeros((len(rows), most), dtype=np.int64), np.zeros((len(rows), most))
         starts, lengths = np.array([len(row.ids) for row in rows]), np.full(len(rows), most)
-        lanes = Lanes([row.ids for row in rows], [row.cached for row in rows])
+        lanes = Lanes([row.read() for row in rows], [row.cached for row in rows])
+        spoken_by = _list_adapters(rows)
         self._gather_lanes(rows, lanes)
         logits = self._run([rows[owner] for owner in lanes.owners])
         for step in range(most):
@@ -209,7 +238,8 @@ class TorchSession(Session):
             # the next token of every lane; a lane whose rows have ended writes beyond its end
             owners = np.array(lanes.owners)
             positions = starts[owners] + np.minimum(step, lengths[owners])
-            fed = Chunks(tokens[owners, step], np.arange(len(owners)), positions, np.ones_like(owners))
+            adapters = None if spoken_by is None else spoken_by[owners]
+            fed = Chunks(tokens[owners, step], np.arange(len(owners)), positions, np.ones_like(owners), adapters)
             logits = self.forward.compute_logits(fed)
         answers = []
         copied = []
@@ -220,7 +250,7 @@ class TorchSession(Session):
             row.ids.extend(ids)
             row.cached = len(row.ids) - 1  # the last token has no keys and values yet
             self._held[row.slot] = -1
-            self._held[row.slot, : row.cached] = row.ids[:-1]
+            self._held[row.slot, : row.cached] = row.read(-1)
             if (source := rows[lanes.find_source(index)]) is not row:
                 copied.append((row, source))
         if copied:
@@ -242,7 +272,7 @@ class TorchSession(Session):
         Rows with equal tokens and requests run once. Siblings stay together until their replies differ; early in an episode this
         saves most of a group's work.
         """
-        texts = [tuple(row.ids if ends is None else row.ids[: ends[index]]) for index, row in enumerate(rows)]
+        texts = [tuple(row.read(None if ends is None else ends[index])) for index, row in enumerate(rows)]
         self._reserve(0, max(map(len, texts)))
         asked = [b""] * len(rows) if choices is None else [line.tobytes() for line in choices.cpu().numpy()]
         places: dict[tuple[int, bytes, tuple[int, ...]], int] = {}
@@ -253,10 +283,11 @@ class TorchSession(Session):
             if place == len(leaders):
                 leaders.append(index)
             owner.append(place)
-        found = [np.array(texts[index][rows[index].cached :], dtype=np.int64) for index in leaders]
+        found = [np.array(rows[index].ids[rows[index].cached : len(texts[index])], dtype=np.int64) for index in leaders]
         slots = np.array([rows[index].slot for index in leaders])
         cached = np.array([rows[index].cached for index in leaders])
-        run = Chunks(np.concatenate(found), slots, cached, np.array([len(ids) for ids in found]))
+        lengths, adapters = np.array([len(ids) for ids in found]), _list_adapters([rows[index] for index in leaders])
+        run = Chunks(np.concatenate(found), slots, cached, lengths, adapters)
         if len(leaders) == len(rows):
             logits = self.forward.compute_logits(run, choices)
         else:
@@ -269,9 +300,9 @@ class TorchSession(Session):
             for index, targets in twins.items():
                 self.slots.copy_columns(rows[index].slot, targets, rows[index].cached, len(texts[index]))
         for row, place in zip(rows, owner, strict=True):
-            held, ids = self._held[row.slot], found[place]
-            held[row.cached : row.cached + len(ids)] = ids
-            row.cached += len(ids)
+            held, count = self._held[row.slot], len(found[place])
+            held[row.cached : row.cached + count] = texts[leaders[place]][row.cached :]
+            row.cached += count
             held[row.cached :] = -1
         return logits
 
@@ -295,6 +326,11 @@ class TorchSession(Session):
         for row in self._rows.values():
             row.slot = to_of.get(row.slot, row.slot)
         self._free = [to_of.get(slot, slot) for slot in self._free]
+
+
+def _list_adapters(rows: Sequence[_Row]) -> Indices | None:
+    """Return the number of each row's adapter; None if no row has another than the first."""
+    return np.array([row.adapter for row in rows]) if any(row.adapter for row in rows) else None
 
 
 def _iter_levels(texts: Sequence[Sequence[int]]) -> Iterator[list[tuple[list[int], int]]]:

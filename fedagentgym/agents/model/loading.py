@@ -158,6 +158,20 @@ def get_stop_ids(model: Any) -> frozenset[int]:
     return frozenset([declared] if isinstance(declared, int) else declared)
 
 
+def read_stop_ids(source: str | Path) -> frozenset[int]:
+    """Return the ids that end a reply according to the files of a model, which is not loaded."""
+    transformers = require("transformers", "train")
+    folder = find_files(source)
+    for kind in (transformers.GenerationConfig, transformers.AutoConfig):
+        try:
+            declared = kind.from_pretrained(str(folder), **_LOCAL).eos_token_id
+        except OSError:  # there is no generation_config.json
+            continue
+        if declared is not None:
+            return frozenset([declared] if isinstance(declared, int) else declared)
+    return frozenset()
+
+
 def check_tokenizer(model: Any, tokenizer: TextTokenizer, where: str) -> None:
     """Refuse a tokenizer with tokens that the model does not have."""
     rows = int(model.get_input_embeddings().weight.shape[0])

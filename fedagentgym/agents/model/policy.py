@@ -21,6 +21,7 @@ from fedagentgym.agents.model.cached import CachedDecoder, merge_weight
 from fedagentgym.agents.model.decoder import Decoder
 from fedagentgym.agents.model.generate import TorchSession
 from fedagentgym.agents.model.hf import Forward, ModuleForward
+from fedagentgym.agents.model.joined import JoinedPlay, find_rank
 from fedagentgym.agents.model.loading import (
     check_tokenizer,
     choose_device,
@@ -28,12 +29,13 @@ from fedagentgym.agents.model.loading import (
     load_model,
 )
 from fedagentgym.agents.model.names import BASE, LOW, VALUE_HEAD
-from fedagentgym.agents.protocols import SharedModel
+from fedagentgym.agents.protocols import Session, SharedModel
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import is_own_process
+from fedagentgym.base.together import Group, get_group
 
 MOST_SPARE_BYTES = 1 << 25
 """Caches up to this size are kept from one session for the next."""
@@ -96,6 +98,7 @@ class TorchPolicy(SharedModel):
         self._value_head: dict[str, torch.nn.Parameter] = {}
         self._merge = Merge(self.model)
         self._spare: KVCache | None = None
+        self._joined: JoinedPlay | None = None
         self._loaded: dict[str, torch.Tensor] = {}
         self.base_changes: Mapping[str, np.ndarray[Any, Any]] = {}
         if is_own_process():
@@ -121,12 +124,16 @@ class TorchPolicy(SharedModel):
         model, tokenizer = load_model(source, dtype, choose_device(device), plain=plain)
         return TorchPolicy(model, tokenizer, **{"name": str(source), **options})
 
-    def open_session(self) -> TorchSession:
+    def open_session(self) -> Session:
         """Open a session that generates with the present weights; they must not change until it is closed.
 
         Returns:
             The session, a context manager.
         """
+        if self.adapter is not None and (group := get_group()) is not None:
+            joined = self._join(group)
+            if joined is not None:
+                return joined
         forward: Forward
         give_back: Callable[[], None]
         if self._lean:
@@ -138,6 +145,20 @@ class TorchPolicy(SharedModel):
             compute = torch.bfloat16 if self.device.type == "cuda" else None
             forward, give_back = ModuleForward(self.model, self.device, compute), self._merge.release
         return TorchSession(forward, self.context_length, self.tokenizer.stop_ids, on_close=give_back)
+
+    def _join(self, group: Group) -> Session | None:
+        """Open a session in the batch of a group; None if this adapter cannot be in it, which then plays by itself."""
+        if not self._lean:
+            raise OptionError(
+                "federation.together: several adapters are in one batch of our own forward pass or of vLLM: set agent.forward=own"
+                " or agent.rollouts=vllm"
+            )
+        if self._joined is None or not self._joined.used:
+            rank = find_rank(self.model)
+            self._joined = None if rank is None else JoinedPlay(self, group, rank)
+        if self._joined is None or not self._joined.fits(self, group):
+            return None
+        return self._joined.open()
 
     def _keep_slots(self, slots: KVCache) -> None:
         """Keep a small cache for the next session: its memory is there already."""

@@ -17,9 +17,12 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fedagentgym.agents.model.loading import find_files, load_tokenizer
 from fedagentgym.agents.model.policy import save_adapter
@@ -36,6 +39,7 @@ from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import GENERATED
+from fedagentgym.base.together import meet, wait_for_others
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,9 +64,8 @@ class VllmEngine:
         vllm = require("vllm", "vllm")
         self.name = settings.name
         self.version = 0
-        self._adapter: Any = None
         self._vllm = vllm
-        self._sleeps, self._asleep = options.sleep, False
+        self.sleeps, self._asleep = options.sleep, False
         on_cpu = _is_on_cpu()
         if options.sleep and on_cpu:
             raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
@@ -82,8 +85,7 @@ class VllmEngine:
         if settings.context_length is not None:
             arguments["max_model_len"] = settings.context_length
         if adapter_rank is not None:
-            room = max(8, 1 << (adapter_rank - 1).bit_length())
-            arguments |= {"enable_lora": True, "max_lora_rank": room, "max_loras": 1}
+            arguments |= {"enable_lora": True, "max_lora_rank": make_room(adapter_rank), "max_loras": options.adapters}
         kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
         variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
@@ -107,11 +109,14 @@ class VllmEngine:
     def open_session(self) -> VllmSession:
         return VllmSession(self)
 
-    def load_adapter(self, folder: str | Path, version: int) -> None:
-        """Use the peft adapter in a folder from now on. vLLM reads it with the next request."""
+    def load_adapter(self, folder: Path, version: int) -> Any:
+        """Return what `complete` takes for the peft adapter in a folder. vLLM reads it with the first request."""
         request = require("vllm.lora.request", "vllm")
-        self._adapter = request.LoRARequest(f"version-{version}", version + 1, str(folder))
         self.version = version
+        return request.LoRARequest(f"version-{version}", version + 1, str(folder))
+
+    def unload_adapter(self, adapter: Any) -> None:
+        """Do nothing: vLLM replaces the adapter that was used longest ago."""
 
     def load_weights(self, source: str | Path | Weights, version: int) -> None:
         """Replace all weights by those of a model folder or, if the engine runs in this process, by the given tensors."""
@@ -127,7 +132,7 @@ class VllmEngine:
 
     def sleep(self) -> None:
         """Release the GPU's memory while others need it, if the options require it."""
-        if self._sleeps and not self._asleep:
+        if self.sleeps and not self._asleep:
             self.llm.sleep(level=1)
             self._asleep = True
 
@@ -140,8 +145,14 @@ class VllmEngine:
         """Let the engine go; its processes end with the last reference."""
         del self.llm
 
-    def complete(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding) -> list[Completion]:
-        """Continue each prompt: token ids in, token ids and log-probs out."""
+    def complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        decoding: Decoding,
+        adapters: Sequence[Any] | None = None,
+    ) -> list[Completion]:
+        """Continue each prompt, with its adapter if there are any: token ids in, token ids and log-probs out."""
         parameters = [
             self._vllm.SamplingParams(
                 temperature=decoding.temperature,
@@ -158,7 +169,7 @@ class VllmEngine:
             [{"prompt_token_ids": list(ids)} for ids in prompts],
             parameters,
             use_tqdm=False,
-            lora_request=self._adapter,
+            lora_request=None if adapters is None else list(adapters),
         )
         answers = []
         for output in (request.outputs[0] for request in found):
@@ -170,6 +181,11 @@ class VllmEngine:
                 Completion(ids, logprobs, "stop" if ids and ids[-1] in self.tokenizer.stop_ids else "length")
             )
         return answers
+
+
+def make_room(rank: int) -> int:
+    """The smallest maximal rank of vLLM that holds this one: its kernels exist for powers of two from 8 on."""
+    return max(8, 1 << (rank - 1).bit_length())
 
 
 def _is_on_cpu() -> bool:
@@ -212,16 +228,72 @@ class Engine(Protocol):
     context_length: int
 
     def complete(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], decoding: Decoding
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        decoding: Decoding,
+        adapters: Sequence[Any] | None = None,
     ) -> list[Completion]: ...
 
 
-class VllmSession(Session):
-    """Rows of ids over an engine."""
+class PlayedWeights(Protocol):
+    """An engine to which a learner's weights are handed over. What `load_adapter` returns stands for an adapter in `complete`."""
 
-    def __init__(self, engine: Engine, on_close: Callable[[], object] | None = None) -> None:
+    version: int
+    context_length: int
+    sleeps: bool
+    in_process: bool
+
+    @property
+    def tokenizer(self) -> TextTokenizer: ...
+
+    def load_adapter(self, folder: Path, version: int) -> Any: ...
+
+    def unload_adapter(self, adapter: Any) -> None: ...
+
+    def load_weights(self, source: str | Path | Weights, version: int) -> None: ...
+
+    def complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        decoding: Decoding,
+        adapters: Sequence[Any] | None = None,
+    ) -> list[Completion]: ...
+
+    def sleep(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Asked(NamedTuple):
+    """The prompts of a session that generates."""
+
+    prompts: list[list[int]]
+    seeds: list[int]
+    adapter: Any
+
+
+def _complete_together(engine: Engine, decoding: Decoding, asked: Sequence[_Asked]) -> list[list[Completion]]:
+    """Continue the prompts of several sessions in one batch; a session without an adapter plays with the frozen weights."""
+    prompts = [prompt for one in asked for prompt in one.prompts]
+    seeds = [seed for one in asked for seed in one.seeds]
+    adapters = [one.adapter for one in asked for _ in one.prompts]
+    if any(adapter is not None for adapter in adapters):
+        found = iter(engine.complete(prompts, seeds, decoding, adapters))
+    else:
+        found = iter(engine.complete(prompts, seeds, decoding))
+    return [list(islice(found, len(one.prompts))) for one in asked]
+
+
+class VllmSession(Session):
+    """Rows of ids over an engine, which plays with an adapter if one is given."""
+
+    def __init__(self, engine: Engine, on_close: Callable[[], object] | None = None, adapter: Any = None) -> None:
         super().__init__(engine.context_length, on_close)
-        self.engine = engine
+        self.engine, self._adapter = engine, adapter
 
     def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
         self._check_prompts(prompts)
@@ -239,21 +311,34 @@ class VllmSession(Session):
                 "agent 'vllm' cannot constrain generation: set constrained: false, or use agent 'transformers'"
             )
         seeds = [int(each[0] * (1 << 31)) for each in uniforms]
-        answers = self.engine.complete([row.ids for row in rows], seeds, decoding)
+        asked = _Asked([row.ids for row in rows], seeds, self._adapter)
+        answers = meet((self.engine, decoding), partial(_complete_together, self.engine, decoding), asked)
         for row, answer in zip(rows, answers, strict=True):
             row.ids.extend(answer.token_ids)
             GENERATED.tokens += len(answer.token_ids)
         return answers
 
 
+class _Loaded(NamedTuple):
+    """An adapter that an engine has: its files, and what stands for it in the engine's calls."""
+
+    folder: Path
+    adapter: Any
+
+
 class TorchVllmPolicy:
     """``protocols.TrainablePolicy`` that learns in torch and generates by vLLM, each session with the newest weights.
 
     The learner's version grows with every update and every change of client, and the engine takes over what it does not have
-    yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself.
+    yet when a session begins. Between sessions it may sleep, so that training has the GPU to itself. Sessions with adapters keep
+    theirs: those of a group (`base.together`) are open at the same time, and generate in one batch.
+
+    `folder` is where adapters are written for the engine; by default a temporary one.
     """
 
-    def __init__(self, learner: TrainablePolicy, engine: VllmEngine, adapter: bool) -> None:
+    def __init__(
+        self, learner: TrainablePolicy, engine: PlayedWeights, adapter: bool, folder: str | Path | None = None
+    ) -> None:
         self.learner, self.engine, self.adapter = learner, engine, adapter
         self.name, self.model, self.device = learner.name, learner.model, learner.device
         self.context_length = engine.context_length
@@ -264,9 +349,14 @@ class TorchVllmPolicy:
         )
         self.claim, self.bump_version, self.save = learner.claim, learner.bump_version, learner.save
         self.add_value_head = learner.add_value_head
-        self._loaded = learner.version
-        self._open = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-")
+        self._initial = self._newest = learner.version
+        """The versions with which the engine began, without an adapter since a new one changes nothing, and that it got
+        last."""
+        self._adapters: dict[int, _Loaded] = {}
+        self._open: Counter[int] = Counter()
+        self._folder = tempfile.TemporaryDirectory(prefix="fedagentgym-vllm-", dir=folder)
+        if folder is not None:  # a server of another user reads it
+            Path(self._folder.name).chmod(0o755)
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -277,28 +367,53 @@ class TorchVllmPolicy:
         return self.learner.version
 
     def open_session(self) -> VllmSession:
-        """Give the engine the newest weights. It reads an adapter when it first uses it, so the files stay until the next one."""
-        self.engine.wake()
+        """Give the engine the newest weights. It may read an adapter when it first uses it, so the files stay until the next."""
         version = self.learner.version
-        if self._loaded != version:
-            folder = Path(self._folder.name) / str(version)
-            if self.adapter:
-                save_adapter(self.model, folder)
-                self.engine.load_adapter(folder, version)
-                shutil.rmtree(Path(self._folder.name) / str(self._loaded), ignore_errors=True)
-            elif self.engine.in_process:
-                self.engine.load_weights(iter_weights(self.model), version)
-            else:
-                self.learner.save(folder)
-                self.engine.load_weights(folder, version)
-                shutil.rmtree(folder, ignore_errors=True)
-            self._loaded = version
-        self._open += 1
-        return VllmSession(self.engine, on_close=self._release_session)
+        adapter = self._give_adapter(version) if self.adapter else None
+        self._open[version] += 1
+        if (
+            self.engine.sleeps
+        ):  # it wakes when all members of a group have trained; by then the model holds other weights
+            try:
+                wait_for_others((self, "play"))
+            except BaseException:
+                self._open[version] -= 1
+                raise
+        self.engine.wake()
+        if not self.adapter:
+            self._give_weights(version)
+        return VllmSession(self.engine, on_close=partial(self._release_session, version), adapter=adapter)
 
-    def _release_session(self) -> None:
-        self._open -= 1
-        if not self._open:
+    def _give_adapter(self, version: int) -> Any:
+        """Return what stands for the present adapter; those that no session plays with are let go."""
+        for old in [old for old in self._adapters if old != version and not self._open[old]]:
+            loaded = self._adapters.pop(old)
+            self.engine.unload_adapter(loaded.adapter)
+            shutil.rmtree(loaded.folder, ignore_errors=True)
+        if version != self._initial and version not in self._adapters:
+            folder = Path(self._folder.name) / str(version)
+            save_adapter(self.model, folder)
+            self._adapters[version] = _Loaded(folder, self.engine.load_adapter(folder, version))
+        return self._adapters[version].adapter if version in self._adapters else None
+
+    def _give_weights(self, version: int) -> None:
+        if version == self._newest:
+            return
+        if self.engine.in_process:
+            self.engine.load_weights(iter_weights(self.model), version)
+            self._newest = version
+            return
+        folder = Path(self._folder.name) / str(version)
+        self.learner.save(folder)
+        self.engine.load_weights(folder, version)
+        self._newest = version
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _release_session(self, version: int) -> None:
+        self._open[version] -= 1
+        if self.engine.sleeps:  # nobody trains while others still play
+            wait_for_others((self, "train"))
+        if not self._open.total():
             self.engine.sleep()
 
     def close(self) -> None:

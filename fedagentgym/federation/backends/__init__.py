@@ -67,7 +67,7 @@ BACKENDS = Registry(
         "flower": "fedagentgym.federation.backends.flower_deployment:open_backend",
     },
 )
-COMMON_KEYWORDS = ("recipe", "folder", "workers", "application", "device_per_worker")
+COMMON_KEYWORDS = ("recipe", "folder", "workers", "application", "device_per_worker", "together")
 """Arguments that every backend receives; they are not options."""
 
 

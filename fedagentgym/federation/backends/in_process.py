@@ -7,10 +7,12 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedagentgym.base.errors import require_type
+from fedagentgym.base.together import run_together
 from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.backends.workers import WorkerPoolBackend
 from fedagentgym.federation.exchange import Application, ApplicationSpec, Reply, Request, apply_deadline, perform
@@ -24,6 +26,7 @@ def open_backend(
     workers: int = 0,
     application: Application[Any] | None = None,
     device_per_worker: Sequence[str] = (),
+    together: int | None = None,
 ) -> Backend:
     """Open the default backend: clients in this process or in a pool of worker processes, with equal results.
 
@@ -33,6 +36,7 @@ def open_backend(
         workers: Number of worker processes; 0 runs the clients in this process.
         application: The client side, if it is built already; used without workers.
         device_per_worker: Devices that the workers take in turn.
+        together: Clients that roll out in one batch, without workers.
 
     Returns:
         The backend; close it after use.
@@ -40,29 +44,34 @@ def open_backend(
     if application is None:
         require_type("a backend is opened with an ApplicationSpec", recipe, ApplicationSpec)
     if workers <= 0:
-        return SequentialBackend(application if application is not None else recipe.build(), folder)
+        return SequentialBackend(application if application is not None else recipe.build(), folder, together or 1)
     return WorkerPoolBackend(recipe, folder, workers, device_per_worker)
 
 
 class SequentialBackend(StateStore):
-    """Runs one client after the other in this process. A call cannot be interrupted: a late reply is discarded when it comes.
+    """Runs one client after the other in this process, or some of them `together`: they take turns, and generate in one batch.
+
+    A call cannot be interrupted: a late reply is discarded when it comes.
 
     Args:
         application: The client side of the run: its operations and resources.
         folder: Where client states are stored; by default in memory.
+        together: Clients that run together.
     """
 
-    def __init__(self, application: Application[Any], folder: Path | None = None) -> None:
+    def __init__(self, application: Application[Any], folder: Path | None = None, together: int = 1) -> None:
         super().__init__(folder)
-        self._application = application
+        self._application, self._together = application, together
 
     def run(self, requests: Sequence[Request], deadline: float | None) -> Iterator[Reply]:
         """Serve requests in order; see `Backend.run`."""
-        for request in requests:
-            reply = perform(self._application, request, self.get(request.client, request.base))
-            reply = apply_deadline(reply, deadline)
-            self.put(request.client, request.name, reply.state)
-            yield reply
+        for first in range(0, len(requests), self._together):
+            part = requests[first : first + self._together]
+            works = [partial(perform, self._application, one, self.get(one.client, one.base)) for one in part]
+            for request, reply in zip(part, run_together(works), strict=True):
+                reply = apply_deadline(reply, deadline)
+                self.put(request.client, request.name, reply.state)
+                yield reply
 
     def close(self) -> None:
         """Release nothing."""

@@ -1,0 +1,73 @@
+"""Which extras resolve under the constraints files, and where not, the reason: by `uv pip compile`, which installs nothing.
+
+One set of pins cannot serve every library: what two of them ask for may exclude each other, or a version that the tests need.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
+from fedagentgym.base.errors import OptionError
+
+SEPARATE = {"vllm": ("train,vllm", "constraints-vllm.txt")}
+"""Extras with pins of their own, and what is installed with them."""
+_CAUSE = re.compile(r"[Bb]ecause (.+?),? we can conclude", re.DOTALL)
+
+
+class Resolution(NamedTuple):
+    """What an extra resolves to: the number of packages, or the reason why there is none."""
+
+    packages: int
+    reason: str = ""
+
+
+def run(quick: bool = False) -> list[Measurement]:
+    """Packages of every extra under its constraints file; 0 with the reason where it does not resolve."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = ("train",) if quick else tuple(project["optional-dependencies"])
+    found = []
+    for extra in extras:
+        together, constraints = SEPARATE.get(extra, (extra, "constraints.txt"))
+        resolution = resolve(ROOT, together.split(","), ROOT / constraints)
+        name = f"[{together}] under {constraints}"
+        found.append(Measurement(name, float(resolution.packages), "packages", resolution.reason))
+    return found
+
+
+def resolve(project: Path, extras: list[str], constraints: Path) -> Resolution:
+    """Resolve extras of the project in a folder under a constraints file, for this Python."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
+        raise OptionError("extras are resolved by uv, which is not here: pip install uv")
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "pyproject.toml",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+        "-c",
+        str(constraints),
+    ]
+    command += ["--python", sys.executable, *(part for extra in extras for part in ("--extra", extra))]
+    ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    if ran.returncode == 0:
+        return Resolution(sum("==" in line for line in ran.stdout.splitlines()))
+    return Resolution(0, explain(ran.stderr))
+
+
+def explain(said: str) -> str:
+    """The first cause that uv names, in one line."""
+    flat = " ".join(said.split())
+    cause = _CAUSE.search(flat)
+    return (cause.group(1) if cause else flat)[:200]

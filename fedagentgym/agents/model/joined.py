@@ -1,0 +1,129 @@
+"""One batch for the rollouts of several learners that share a frozen model and have an adapter each.
+
+The learners are members of a group (`base.together`). Whoever opens a session leaves a copy of its adapter in an `AdapterBatch`,
+so that the model may take another learner's weights in the meantime. What the members generate next is one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedagentgym.agents.model.cached import AdapterBatch, CachedDecoder, list_adapters
+from fedagentgym.agents.model.generate import MOST_ADAPTERS, TorchSession
+from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Session
+from fedagentgym.base.together import Group, meet
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedagentgym.agents.model.policy import TorchPolicy
+
+Changes = Mapping[str, "NDArray[Any]"]
+
+
+class Asked(NamedTuple):
+    """The rows of one session that generate, as `Session._continue` has them."""
+
+    rows: list[Any]
+    uniforms: Sequence[NDArray[np.float64]]
+    decoding: Decoding
+    constraints: Sequence[Constraint | None]
+
+
+class JoinedPlay:
+    """The batch of a group's sessions on one policy."""
+
+    def __init__(self, policy: TorchPolicy, group: Group, rank: int) -> None:
+        self.group, self.base = group, dict(policy.base_changes)
+        self._policy, self._free = policy, list(range(min(group.size, MOST_ADAPTERS)))
+        self._adapters = AdapterBatch(len(self._free), rank, policy.device)
+        decoder = CachedDecoder(policy.model, policy.device, adapters=self._adapters)
+        self.session = TorchSession(decoder, policy.context_length, policy.tokenizer.stop_ids)
+
+    @property
+    def used(self) -> bool:
+        """True while a session is open."""
+        return len(self._free) < self._adapters.count
+
+    def fits(self, policy: TorchPolicy, group: Group) -> bool:
+        """Return whether the policy's present weights are an adapter on the frozen weights of this batch and group."""
+        return group is self.group and _are_equal(self.base, policy.base_changes)
+
+    def open(self) -> JoinedSession | None:
+        """Open a session with the policy's present adapter; None if it cannot stand in a batch with others."""
+        if not self._free or not self._adapters.load(self._free[0]):
+            return None
+        adapter = self._free.pop(0)
+        self.session.forget(adapter)
+        return JoinedSession(self, adapter)
+
+    def release(self, adapter: int) -> None:
+        self._free.append(adapter)
+
+    def serve(self, asked: Sequence[Asked]) -> list[list[Completion]]:
+        """Continue the rows of several sessions with the same decoding."""
+        if not _are_equal(
+            self.base, self._policy.base_changes
+        ):  # another member has moved the frozen weights, which are read here
+            self._policy.claim()
+            self._policy.set_base(self.base)
+            self._policy.bump_version()
+        found = self.session.continue_rows(
+            [row for one in asked for row in one.rows],
+            [uniform for one in asked for uniform in one.uniforms],
+            asked[0].decoding,
+            [rule for one in asked for rule in one.constraints],
+        )
+        ends = np.cumsum([len(one.rows) for one in asked])
+        return [found[stop - len(one.rows) : stop] for one, stop in zip(asked, ends.tolist(), strict=True)]
+
+
+def _are_equal(one: Changes, other: Changes) -> bool:
+    return one is other or (
+        one.keys() == other.keys() and all(np.array_equal(change, other[name]) for name, change in one.items())
+    )
+
+
+class JoinedSession(Session):
+    """A member's rows in the common session."""
+
+    def __init__(self, play: JoinedPlay, adapter: int) -> None:
+        super().__init__(play.session.context_length, lambda: play.release(adapter))
+        self._play, self._adapter = play, adapter
+
+    def open(self, prompts: Sequence[Sequence[int]], copies: int = 1) -> list[int]:
+        opened = self._play.session.open(prompts, copies, self._adapter)
+        self._rows.update((row, self._play.session.get_row(row)) for row in opened)
+        return opened
+
+    def drop(self, rows: Sequence[int]) -> None:
+        super().drop(rows)
+        self._play.session.drop(rows)
+
+    def close(self) -> None:
+        self._play.session.drop(list(self._rows))
+        super().close()
+
+    def _continue(
+        self,
+        rows: list[Any],
+        uniforms: Sequence[NDArray[np.float64]],
+        decoding: Decoding,
+        constraints: Sequence[Constraint | None],
+    ) -> list[Completion]:
+        ruled = any(rule is not None for rule in constraints)
+        return meet((self._play, decoding, ruled), self._play.serve, Asked(rows, uniforms, decoding, constraints))
+
+
+def find_rank(model: Any) -> int | None:
+    """Return the rank of a model's adapters; None if they cannot be stacked: of several ranks, several on a layer, or on the
+    embedding or the head."""
+    causal = model.get_base_model()
+    if any(list_adapters(part) for part in (causal.model.embed_tokens, causal.lm_head)):
+        return None
+    found = [list_adapters(part) for part in causal.modules() if hasattr(part, "lora_A")]
+    ranks = {low.shape[0] for adapters in found for low, _, _ in adapters}
+    return ranks.pop() if len(ranks) == 1 and all(len(adapters) == 1 for adapters in found) else None
