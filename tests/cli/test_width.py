@@ -160,7 +160,8 @@ def test_no_number_is_cut_and_no_row_is_wider_than_80_columns(terminal: bool, tm
     faults, command, lines = [], "", said.split("\n")
     for place, line in enumerate(lines):
         shown = line.rpartition("\r")[2]
-        has_path = any(str(tmp_path) in near for near in lines[place : place + 3])  # a path is whole, under its title too
+        # A path is whole, and its column as wide under the title.
+        has_path = any(str(tmp_path) in near for near in lines[place : place + 3])
         if line.startswith("\x1e"):
             command = line[1:]
         elif CUT.search(shown) or (len(shown) > 80 and ROW.match(shown) and not has_path):

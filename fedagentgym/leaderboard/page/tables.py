@@ -271,9 +271,9 @@ def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[st
     }
     gap, federated, central = "", best.get(FEDERATED), best.get("centralized")
     if federated is not None and central is not None:
-        ends = (100 * one.numbers.overall[name].mean for one in (federated, central))
+        reached, best_reached = (100 * one.numbers.overall[name].mean for one in (federated, central))
         shared = set(places[federated.name].bands) & set(places[central.name].bands)
-        gap = f"{format_fixed(subtract_shown(*ends, digits=1), 1, '+')}{', not decided' if shared else ''}"
+        gap = f"{format_fixed(subtract_shown(reached, best_reached, 1), 1, '+')}{', not decided' if shared else ''}"
     first = "" if federated is None else f"{federated.entry.title}: {cells[FEDERATED]}"
     key = found.key if name == "success" else f"{found.key} ({find_metric(name).title})"
     return (key, first, *(cells.get(role, "") for role in ROLES), gap)
