@@ -13,6 +13,7 @@ import fedagentgym
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.trackers import TRACKERS, TrackedRun, flatten_round
+from fedagentgym.federation.records import COLUMNS, DIRECTIONS
 from fedagentgym.testing import check_tracker
 from fedagentgym.testing.runs import SMALL_CONFIG
 
@@ -100,7 +101,7 @@ def test_numbers_that_trl_logs_too_have_its_names() -> None:
     record = {
         "metrics": own,
         "evaluation": {"overall": {"success": {"mean": 0.25}}},
-        "bytes_total": {"down": {"parameters": 1}, "up": {"parameters": 2}},
+        "bytes_total": {way: dict.fromkeys(COLUMNS, 1) for way in DIRECTIONS},
         "failures": [],
         "clients": {3: own},
     }

@@ -193,7 +193,7 @@ def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, t
         and '"../results/sample-agents-v1/expert.zip"' in (out / "index.html").read_text()
     )
     assert main(["leaderboard", "build", str(results / "methods"), "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.glob("*.md")) == [f"{METHODS}.md"]
+    assert sorted(path.name for path in out.glob("*.md")) == ["overview.md", f"{METHODS}.md"]
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------
