@@ -28,7 +28,7 @@ TURNS = 2
 
 
 class Load(NamedTuple):
-    """What each client plays: rows, tokens of a prompt and of what is seen after a reply, and of a reply."""
+    """The play of each client: rows, tokens of a prompt and of what is seen after a reply, and of a reply."""
 
     rows: int
     prompt: int

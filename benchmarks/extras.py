@@ -24,7 +24,7 @@ _CAUSE = re.compile(r"[Bb]ecause (.+?),? we can conclude", re.DOTALL)
 
 
 class Resolution(NamedTuple):
-    """What an extra resolves to: the number of packages, or the reason why there is none."""
+    """The resolution of an extra: the number of packages, or the reason why there is none."""
 
     packages: int
     reason: str = ""

@@ -104,7 +104,7 @@ QUICK_CHANGES = ("warm_start=null", "learning={group_size: 4, tasks_per_step: 2}
 
 
 class Kept(NamedTuple):
-    """What a round combines."""
+    """The arrays that a round combines."""
 
     state: ServerState
     used: Sequence[AcceptedReply]
@@ -201,7 +201,7 @@ def merge(
 
 
 def read_products(state: ServerState) -> NDArray[np.float64]:
-    """What a state adds to the frozen weights of all layers, divided by the scale of the adapter."""
+    """The change that a state makes to the frozen weights of all layers, divided by the scale of the adapter."""
     base = state.memory.get(BASE, {})
     parts = [pair.product + base.get(layer, 0.0) for layer, pair in sorted(read_pairs(state.parameters).items())]
     return np.concatenate([part.ravel() for part in parts])

@@ -227,7 +227,7 @@ class RankedAveraging(AdapterAveraging[R]):
         return replace(message, weights=cut_rank(message.weights, self.find_rank(client)))
 
     def read_reply(self, answer: Message, state: ServerState) -> Message:
-        """What a client returned, filled up."""
+        """The arrays that a client returned, filled up."""
         if self.settings.ranks is None:
             return answer
         return replace(answer, weights=fill_rank(answer.weights, state.parameters))

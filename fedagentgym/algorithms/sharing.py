@@ -242,7 +242,7 @@ class Sharing(BaseAlgorithm[S]):
         return self.runtime.get_site(client, self.open_agent(self.find_agent(client)), self.learning)
 
     def client_parameters(self, state: ServerState, client: int, kept: Message) -> Mapping[str, Array]:
-        """What the client trained last; at the start its agent as it was loaded."""
+        """The parameters that the client trained last; at the start its agent as it was loaded."""
         number = self.find_agent(client)
         return kept.sets.get(f"weights-{number}") or self.open_agent(number).initial_weights
 

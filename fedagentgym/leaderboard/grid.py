@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
 
 class RowGrid(Settings):
-    """What is tried of one row in place of the suite's values, and besides them."""
+    """The values that are tried of one row, in place of the suite's and besides them."""
 
     learning_rate: tuple[float, ...] | None = Field(
         default=None,

@@ -66,7 +66,7 @@ Track = Literal["agents", "methods"]
 FREE = ("algorithm", "learning", "federation", "plugins")
 """The parts of a configuration that belong to a method."""
 ADAPTER = "agent.adapter"
-"""What belongs to it besides in a suite with `row_adapters`."""
+"""The part that belongs to it besides, in a suite with `row_adapters`."""
 _TEXTS = (
     "title",
     "about",

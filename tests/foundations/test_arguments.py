@@ -58,9 +58,10 @@ def test_other_functions_with_names_and_wrapped_environments() -> None:
     testing.check_env(gymnasium.make(GUESS))
     trl = importlib.import_module("fedagentgym.bridges.trl")
     rewards = importlib.import_module("fedagentgym.bridges.rewards")
+    task = "math/train/00000"
     for env in ("math", gymnasium.make("fedagentgym/Math-v0")):
         assert rewards.make_reward(env).env.id == "fedagentgym/Math-v0"
-        assert len(trl.make_task_rows(env, ["a"])) == len(trl.make_tool_rows(env, ["a"])) == 1
+        assert len(trl.make_task_rows(env, [task])) == len(trl.make_tool_rows(env, [task])) == 1
     whole = fedagentgym.federate(gymnasium.make("fedagentgym/Math-v0", size="tiny"), clients=2)
     assert whole.record.env_options == {"size": "tiny"}
     pool = envs.open_env(GUESS).pool.subset([PLAYED])

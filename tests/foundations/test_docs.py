@@ -108,7 +108,7 @@ def check_command(application: click.Group, line: str, monkeypatch: pytest.Monke
         assert any(words[-1] in option.opts for option in command.params), f"there is no option {words[-1]}"
         return
     given = command.make_context(command.name, words).params
-    if (given.get("config") or "").partition(":")[0] in list_presets() and not given.get("plugins"):
+    if str(given.get("config") or "").partition(":")[0] in list_presets() and not given.get("plugins"):
         load_config(given["config"], given.get("changes") or ())
     if given.get("suite_name") in list_suites():
         load_suite(given["suite_name"])

@@ -90,7 +90,7 @@ def test_a_curve_begins_before_the_first_step_and_ends_after_the_last(
         ({"clip": [0.2]}, "learning.clip"),
         ({"clip": [1.5, 0.2]}, "clip is"),
         ({"cilp": [0.2, 0.2]}, "did you mean 'clip'"),
-        ({"advantage": "gae"}, "learning.advantage: unknown advantage estimator 'gae'"),
+        ({"advantage": "ppo"}, "learning.advantage: unknown advantage estimator 'ppo'"),
         ({"advantage": {"name": "gigpoo"}}, "did you mean 'gigpo'"),
         (
             {"advantage": {"name": "grpo", "omega": 0.5}},

@@ -291,7 +291,7 @@ class VllmServerEngine:
 
 
 def _read_reason(content: bytes) -> str:
-    """What a server says of an error, in one line."""
+    """The words of a server about an error, in one line."""
     try:
         found = read_json_answer(content)
         error = found.get("error", found.get("detail"))
