@@ -27,7 +27,7 @@ COMMANDS = {
         "train:presets",
         "List the presets with their variants; with a name, print the settings of that one.",
     ),
-    "plan": ("train:plan", "Print episodes, tokens, bytes, memory and hours that a run needs."),
+    "plan": ("train:plan", "Print episodes, tokens, bytes, memory, hours and price that a run needs."),
     "first-batch": (
         "train:first_batch",
         "Play a batch before learning: prompt, reply, grade, and whether the run can learn.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.round import ServerConfig, run_rounds
+from fedagentgym.learning.settings import LearningSettings
 from tests.algorithms.test_inherited_options import SPEC
 
 REWARDS = st.floats(-5, 5, allow_nan=False)
@@ -30,7 +32,7 @@ def reply(client: int, reward: float, **metrics: float) -> AcceptedReply:
 
 
 def weigh(chosen: FGRPOSettings, rewards: list[float], histories: list[float | None]) -> list[float]:
-    method = FGRPO(chosen, None)  # type: ignore[arg-type]
+    method = FGRPO(chosen, SimpleNamespace(learning=LearningSettings()))  # type: ignore[arg-type]
     known = {str(client): value for client, value in enumerate(histories) if value is not None}
     replies = [method._add_gain(reply(client, reward), known) for client, reward in enumerate(rewards)]
     weights = method.client_weights(replies, None)  # type: ignore[arg-type]

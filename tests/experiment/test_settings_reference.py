@@ -110,5 +110,5 @@ def test_the_names_of_a_key_are_short_and_lose_nothing() -> None:
         elif outer:
             assert own == set(outer.split(", "))
         else:
-            parent = entry.key.rpartition(".")[0]
+            parent = entry.key.rpartition(".")[0].removesuffix("[]")
             assert own == {name.partition(": ")[0] for one in entries if one.key == parent for name in one.names}

@@ -364,7 +364,7 @@ def test_an_environment_is_listed_on_the_command_line(tmp_path: Path, capsys: py
             ["federation.backend=in-proces"],
             "unknown backend 'in-proces': did you mean 'in-process'? (known are in-process,",
         ),
-        (["algorithm=fedagnet"], "unknown algorithm 'fedagnet': did you mean 'fedagent'? (known are "),
+        (["algorithm=fedagnet"], "unknown algorithm 'fedagnet': did you mean 'fedagent'?"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_list(

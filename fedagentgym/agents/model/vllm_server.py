@@ -34,6 +34,7 @@ from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError
 from fedagentgym.base.imports import require
 from fedagentgym.base.peers import PeerError, check_address, open_answer, read_json_answer
 from fedagentgym.base.process import get_logger
+from fedagentgym.base.rounding import format_fixed
 
 if TYPE_CHECKING:
     import torch
@@ -143,7 +144,7 @@ class VllmServerEngine:
                 )
             raise OptionError(
                 f"{url} serves {self._models[url]!r}, whose log-probs differ from those of {learner.name!r} by"
-                f" {gaps['drawn']:.2f} on average: it has another model or tokenizer"
+                f" {format_fixed(gaps['drawn'], 2)} on average: it has another model or tokenizer"
             )
 
     # ---- requests -------------------------------------------------------------------------------------------------
