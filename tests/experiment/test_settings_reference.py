@@ -97,7 +97,7 @@ def test_the_names_of_a_key_are_short_and_lose_nothing() -> None:
     from fedagentgym.algorithms import ALGORITHMS
 
     entries = list_settings()
-    assert max(len(describe_names(entry, entries)) for entry in entries) <= 160
+    assert max(len(describe_names(entry, entries)) for entry in entries) <= 180
     for entry in entries:
         if not entry.key.startswith("algorithm.") or not entry.names:
             continue
