@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -110,21 +111,26 @@ class Torchrun(OneProcess):
         from torch import distributed
 
         with getattr(policy, "gathered", contextlib.nullcontext)():
+            made: T
+            error: BaseException | None = None
             sent: list[Any] = [None]
             if self.rank == 0:
                 try:
                     self.alone = True
                     if self._interrupted:
                         raise KeyboardInterrupt
-                    sent = [(make(), None)]
+                    made = make()
+                    sent = [
+                        pickle.dumps((made, None))
+                    ]  # here, so that all ranks learn of an object that cannot be sent
                 except BaseException as failure:
-                    sent = [(None, _make_sendable(failure))]
+                    error = _make_sendable(failure)
+                    sent = [pickle.dumps((None, error))]
                 finally:
                     self.alone = False
             distributed.broadcast_object_list(sent, src=0, group=self._objects)
-        made: T
-        error: BaseException | None
-        made, error = sent[0]
+        if self.rank != 0:
+            made, error = pickle.loads(sent[0])
         if error is not None:
             self._shared_error = error
             raise error
@@ -141,7 +147,7 @@ class Torchrun(OneProcess):
         from torch import distributed
 
         try:
-            distributed.monitored_barrier(self._failures)
+            distributed.monitored_barrier(self._failures, timeout=FAILURE_TIMEOUT)
         except RuntimeError:
             # gloo names its source file alone
             lost = isinstance(error, distributed.DistError) or "/gloo/" in str(error)

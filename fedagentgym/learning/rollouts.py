@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -55,6 +54,9 @@ class RolloutStats:
         return self.env_seconds / total if total else 0.0
 
 
+_NO_COUNTS: Mapping[str, float] = {}
+
+
 class Rollouts(NamedTuple):
     """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
     is the mean absolute difference between the log-probs that play recorded and those. If a program played them, `program` counts
@@ -63,7 +65,7 @@ class Rollouts(NamedTuple):
     groups: tuple[Group, ...]
     stats: RolloutStats
     mismatch: float | None = None
-    program: Mapping[str, float] = MappingProxyType({})
+    program: Mapping[str, float] = _NO_COUNTS
 
     @property
     def trajectories(self) -> list[Trajectory]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from operator import itemgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Kind = TypeVar("Kind")
-_NO_REWARDS: Mapping[str, float] = MappingProxyType({})
+_NO_REWARDS: Mapping[str, float] = {}  # unlike a mapping proxy it can be sent to another process
 
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -87,6 +88,16 @@ def test_the_episodes_do_not_depend_on_the_number_of_rows(env: GuessEnv, paralle
     other = collect(Guesser(), env, tasks, group_size=4, seed=3, parallel=parallel)
     assert [format_episode(t) for t in other.trajectories] == [format_episode(t) for t in reference.trajectories]
     assert [[t.task for t in group] for group in other.groups] == [[task] * 4 for task in tasks]
+
+
+def test_episodes_can_be_sent_to_another_process(env: GuessEnv) -> None:
+    """As rank 0 of a sharded run sends them to the others."""
+    played = collect(Guesser(), env, env.pool.ids[:3], group_size=2, seed=5)
+    found = pickle.loads(pickle.dumps(played))
+    assert [[one.turns for one in group] for group in found.groups] == [
+        [one.turns for one in group] for group in played.groups
+    ]
+    assert found.stats == played.stats and found.program == {}
 
 
 def test_copies_share_the_start_and_differ_in_what_the_agent_draws(env: GuessEnv) -> None:
