@@ -196,10 +196,12 @@ def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings)
         {"params": part, "lr": rate} for part, rate in zip((values, head), rates, strict=False)
     ]
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, weight_decay=settings.weight_decay)
+        return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     if all(value.device.type == "cpu" and not is_sharded(value) for value in values):
         return AdamW(groups, settings.betas, settings.weight_decay)
-    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+    )
 
 
 def list_rates(settings: LearningSettings) -> list[float]:

@@ -136,3 +136,11 @@ def test_adamw_is_torchs_to_the_bit() -> None:
             mine = make_optimizer(dict(zip(names, own, strict=True)), chosen)
             load_moments(mine, dict(zip(names, own, strict=True)), kept)
         assert all(torch.equal(one, two) for one, two in zip(own, other, strict=True)), step
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_an_optimizers_default_rate_is_the_settings(optimizer: str) -> None:
+    """Schedules multiply it, and torch's own optimizers have a default of theirs."""
+    parameters = {"a": torch.zeros(3, requires_grad=True)}
+    made = make_optimizer(parameters, LearningSettings(optimizer=optimizer, learning_rate=0.0123))
+    assert made.defaults["lr"] == made.param_groups[0]["lr"] == 0.0123
