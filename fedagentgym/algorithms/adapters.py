@@ -328,7 +328,8 @@ class BaseChanging(ProductAveraging[P]):
         """
         if not hasattr(self.runtime.agent.policy, "set_base"):
             raise OptionError(
-                f"{self.settings.name} changes the base, and this model's engine loads adapters only: use a model of this process"
+                f"{self.settings.name} changes the base, but this model is divided among devices or plays on an engine that loads"
+                " adapters only: use a whole model of this process"
             )
         super().check_start(asked)
 
