@@ -286,10 +286,21 @@ def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[s
         if rows:
             lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
             for name, *cells in rows:
-                shown = [escape_markdown(cell) if place in texts else cell for place, cell in enumerate(cells, start=1)]
+                shown = [_escape_title(cell) if place in texts else cell for place, cell in enumerate(cells, start=1)]
                 lines.append(f"| `{name}` | {' | '.join(shown)} |")
             lines.append("")
     return "\n".join(lines)
+
+
+def _escape_title(cell: str) -> str:
+    """A cell of somebody's text, behind which a colon and our numbers may stand.
+
+    >>> _escape_title("*mine*: 61.4 % [55.7, 67.1]")
+    '\\\\*mine\\\\*: 61.4 % [55.7, 67.1]'
+    """
+    title, colon, numbers = cell.rpartition(": ")
+    ours = bool(colon) and set(numbers) <= set("0123456789.,%()[] +-")
+    return f"{escape_markdown(title)}{colon}{numbers}" if ours else escape_markdown(cell)
 
 
 def order_entries(entries: Sequence[Result], places: Mapping[str, Place]) -> list[Result]:
