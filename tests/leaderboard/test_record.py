@@ -24,7 +24,10 @@ from tests.leaderboard.samples import (
 )
 
 
-def test_a_packaged_model_is_compared_by_its_package_and_settings() -> None:
+def test_a_packaged_model_is_compared_by_its_package_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDAGENTGYM_CACHE", str(tmp_path))  # where no model was added
     settings = AgentSettings.load({"name": "smollm2", "dtype": "float32"}, "agent")
     plain = settings.model_dump(mode="json", exclude_unset=True)
     source = PACKAGED["smollm2"].source
