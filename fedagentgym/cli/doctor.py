@@ -25,7 +25,7 @@ from fedagentgym.base.rounding import format_fixed
 from fedagentgym.cli.options import JSON, command
 from fedagentgym.version import __version__
 
-_TORCH_PIN = re.compile(r"torch\s*\(?\s*==\s*([0-9.]+)")
+_TORCH_PIN = re.compile(r"torch\s*(?:\(\s*)?==\s*([0-9.]+)")
 """A requirement of one version of torch."""
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
