@@ -30,8 +30,8 @@ from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.fedagent import Averaging
-from fedagentgym.algorithms.runtime import Site, copy_arrays
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
+from fedagentgym.algorithms.runtime import Site, copy_arrays, draw_public_tasks
+from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
@@ -158,13 +158,8 @@ class PubSwap(Averaging[PubSwapSettings]):
         return self.runtime.open_role_env("public")
 
     def draw_public_tasks(self, draw: Stream) -> list[str]:
-        """b public tasks, distinct if there are enough of them."""
-        pool, wanted = self.public_env.pool, self.settings.public_tasks
-        if wanted > len(pool):
-            raise OptionError(
-                f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
-            )
-        return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
+        """b public tasks, each once."""
+        return draw_public_tasks(self.public_env.pool, self.settings.public_tasks, draw)
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Which answers each client receives in this public step."""

@@ -29,8 +29,8 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, BaseAlgori
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
 from fedagentgym.algorithms.reports import Report, evaluate_local_model, read_report, summarise_local_models
-from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays
-from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, RefusedError
+from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays, draw_public_tasks
+from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
@@ -204,12 +204,7 @@ class Sharing(BaseAlgorithm[S]):
 
     def draw_public(self, draw: Stream) -> list[str]:
         """As many public tasks as the settings say, each once."""
-        pool, wanted = self.public_env.pool, self.settings.public_tasks
-        if wanted > len(pool):
-            raise OptionError(
-                f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
-            )
-        return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
+        return draw_public_tasks(self.public_env.pool, self.settings.public_tasks, draw)
 
     # ---- agents of clients --------------------------------------------------------------------------------------------
 

@@ -110,6 +110,8 @@ def evaluate(
     if scenarios:
         raise OptionError("--scenario chooses among the scenarios of a suite: it goes with --suite")
     options = parse_assignments(env_set)
+    if "split" in options:
+        raise OptionError(f"the split is given by --split: --split {options['split']}")
     if check is not None:
         _check(check, env, options, split, only)
         return
