@@ -1,6 +1,6 @@
 """Rollouts of several adapters on one model: clients in turns against one batch (`federation.together`), side by side.
 
-Every client has an adapter of rank 8 of its own and some rows, each with a prompt and replies that do not end early. Both ways
+Every client has its own adapter of rank 8 and several rows, each with a prompt and replies that do not end early. Both ways
 draw the same tokens, and their log-probs are compared too. Processor time of one thread, the best of some trials, whose sides
 alternate.
 """
