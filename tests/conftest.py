@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from fedagentgym.base import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("FEDAGENTGYM_CACHE", str(ROOT / ".cache"))
@@ -17,6 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.fsync = lambda file: None  # no test cuts the power; killed processes are others, which write as always
 
 # A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
 DAY = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=25)
@@ -59,8 +64,16 @@ def find_place(node_id: str) -> str:
     return next((place for place in TOGETHER if node_id.startswith(place)), "")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the tests of TOGETHER to the front."""
+    """Mark what a sample `by_day` leaves out as slow, and bring the tests of TOGETHER to the front."""
+    cases = Counter[str]()
+    for item in items:
+        if (sample := item.get_closest_marker("by_day")) is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % sample.args[0]:
+                item.add_marker("slow")
+            cases[test] += 1
     order = {place: number for number, place in enumerate((*TOGETHER, ""))}
     items.sort(key=lambda item: order[find_place(item.nodeid)])
 
@@ -79,6 +92,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return TogetherScheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _normal_verbosity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with `--quiet` silences the whole process, which runs other tests afterwards."""
+    monkeypatch.setattr(progress, "_verbosity", "normal")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from fedagentgym.base.errors import OptionError, ProcessUnusableError, describe_error
 
@@ -113,24 +113,23 @@ class Torchrun(OneProcess):
         with getattr(policy, "gathered", contextlib.nullcontext)():
             made: T
             error: BaseException | None = None
-            sent: list[Any] = [None]
+            sent: list[tuple[T | None, BaseException | None]] = [(None, None)]
             if self.rank == 0:
                 try:
                     self.alone = True
                     if self._interrupted:
                         raise KeyboardInterrupt
                     made = make()
-                    sent = [
-                        pickle.dumps((made, None))
-                    ]  # here, so that all ranks learn of an object that cannot be sent
+                    pickle.dumps(made)  # all ranks learn of an object that cannot be sent, as of any other error
+                    sent = [(made, None)]
                 except BaseException as failure:
                     error = _make_sendable(failure)
-                    sent = [pickle.dumps((None, error))]
+                    sent = [(None, error)]
                 finally:
                     self.alone = False
             distributed.broadcast_object_list(sent, src=0, group=self._objects)
         if self.rank != 0:
-            made, error = pickle.loads(sent[0])
+            made, error = cast("tuple[T, BaseException | None]", sent[0])
         if error is not None:
             self._shared_error = error
             raise error

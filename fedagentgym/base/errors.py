@@ -150,9 +150,13 @@ def holds_halves(value: object) -> bool:
         if isinstance(part, str):
             if not part.isascii() and any("\ud800" <= character <= "\udfff" for character in part):
                 return True
-        elif isinstance(part, Mapping | list | tuple) and id(part) not in seen:
+        elif isinstance(part, list | tuple):
+            if part and id(part) not in seen:
+                seen.add(id(part))
+                waiting += part
+        elif isinstance(part, Mapping) and part and id(part) not in seen:
             seen.add(id(part))
-            waiting += [*part, *part.values()] if isinstance(part, Mapping) else part
+            waiting += [*part, *part.values()]
     return False
 
 

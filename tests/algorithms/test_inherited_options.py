@@ -182,6 +182,7 @@ def run_plainly(method: str, rounds: int) -> Commit:
         return run(Path(folder), spec_of(method), rounds=rounds)
 
 
+@pytest.mark.by_day(3)  # no common factor with the number of options: every option and every method has a case
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fedagentgym.envs.alfworld.plans import make_goal, render_goal
 from fedagentgym.envs.alfworld.reader import parse_game
 from fedagentgym.envs.alfworld.real import RealEngine
 
-PLAIN, STEPS = 26, 30
+PLAIN, STEPS = 14, 30
 ODD, ODD_STEPS = 4, 30
 IN_ITSELF = 153
 """Of seed 1: the odd game in which an object container contains itself."""
