@@ -11,6 +11,7 @@ export FEDAGENTGYM_CACHE ?= $(CURDIR)/.cache
 export HF_HUB_DISABLE_TELEMETRY := 1
 export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # images of containers set it, and every process of the tests would compile all sources again
 DEMO := demo-report
 PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
 CODE := fedagentgym tests benchmarks examples
@@ -22,8 +23,9 @@ demo: $(VENV)/.train
 	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
 	@echo "for the commands of README and docs: source $(VENV)/bin/activate"
 
+# A process more than there are cores here: tests that wait for other processes leave a core to somebody else.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m "not gpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -76,6 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[test] += 1
     order = {place: number for number, place in enumerate((*TOGETHER, ""))}
     items.sort(key=lambda item: order[find_place(item.nodeid)])
+
+
+def pytest_collection_finish() -> None:
+    """Leave ten thousand tests and the modules behind them out of every later search for garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

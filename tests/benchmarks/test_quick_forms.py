@@ -225,6 +225,7 @@ def test_a_quick_form_that_plays_trains_or_draws_ends(name: str, elsewhere: Path
             assert not changed, f"make {name} again"
 
 
+@pytest.mark.slow
 def test_rounds_grow_with_participants_and_models_and_hardly_with_clients_that_are_not_asked() -> None:
     values = run_quick("speed-federation", clients=20_000)
     memory = [pick(values, f"{count:,} of 20,000 clients, 0.1 MB: greatest memory")[0] for count in (10, 1000)]

@@ -48,6 +48,7 @@ def configure(folder: Path, run: str, **changes: Any) -> dict[str, Any]:
     return merge(merge(SMALL, {"agent": agent, "output": {"folder": str(folder / run)}}), changes)
 
 
+@pytest.mark.slow
 def test_a_federation_of_programs_learns_alike_in_a_process_and_in_workers(tmp_path: Path) -> None:
     one = train(configure(tmp_path, "one"), force=True)
     two = train(configure(tmp_path, "two", federation={"workers": 2}), force=True)

@@ -24,6 +24,7 @@ RUN: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_does_and_go_on_from_each_other() -> None:
     finish(start_ranks(2, CASES, "pass_outcomes_on", "learn_and_resume"), [0, 0])
 
