@@ -8,6 +8,7 @@ encoded again.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ class OpenEpisode:
 
     def count_prompt(self, ids: Ids) -> tuple[str, int]:
         """The name of the draws of a call: the digest of all ids that are given, and how often this prompt was asked before."""
-        found = bytes_digest(b"".join(token.to_bytes(4, "little") for token in ids))
+        found = bytes_digest(struct.pack(f"<{len(ids)}I", *ids))
         self._asked[found] += 1
         return found, self._asked[found] - 1
 
