@@ -1,6 +1,7 @@
 """A program that plays through the gateway beside play in process: calls a second, and what training comes to.
 
-    python -m benchmarks speed-gateway     python -m benchmarks gateway-learning     python -m benchmarks gateway-programs
+    python -m benchmarks speed-gateway     python -m benchmarks gateway-learning
+    python -m benchmarks gateway-small     python -m benchmarks gateway-programs
 
 The programs are those of `fedagentgym gateway init`, in processes of their own: the plain one, in the last benchmark others
 too. The agent is a tiny one, whose replies cost so little that the gateway's own share is seen; beside it SmolLM2-135M,
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.measurement import Measurement
+from benchmarks.small_model import QUICK_CHANGES as QUICK_SMALL
 from benchmarks.tables import (
     Column,
     ExperimentTable,
@@ -34,6 +36,7 @@ from benchmarks.tables import (
     run_folder,
     run_table,
     shown,
+    to_measurements,
 )
 from fedagentgym.base.errors import OptionError, join_names
 from fedagentgym.base.files import cache_folder
@@ -47,6 +50,13 @@ if TYPE_CHECKING:
     from fedagentgym.learning.rollouts import Rollouts
 
 ENV = "fedagentgym/Guess-v0"
+
+
+def _need(*modules: str) -> None:
+    """Refuse what programs of these libraries are to play, if one is not installed."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
+        raise OptionError(f"{join_names(missing)}: a program needs it: pip install {needed}")
 
 
 def write_program(folder: Path, library: str = "plain") -> list[str]:
@@ -234,6 +244,36 @@ def _measure(name: str, values: Sequence[float], bar: str = "") -> Measurement:
     return Measurement(name, mean(values), "", f"{spread}; {bar}" if bar else spread)
 
 
+# ---- a real model by a library ----------------------------------------------------------------------------------------
+
+GRAPH = "by LangGraph"
+ROUNDS = 8
+SMALL_CHANGES = (f"federation={{rounds: {ROUNDS}, workers: 0}}", "evaluation.every=2")
+"""The preset `small-skills`, at the length of `small-skills-factors`. Our own player plays the evaluations."""
+
+
+def run_small(quick: bool = False) -> list[Measurement]:
+    """SmolLM2-135M in four clients whose program is LangGraph's: success on held-out tasks, round by round."""
+    if not quick:
+        _need("langchain_openai")
+    folder = run_folder("gateway-small-quick" if quick else "gateway-small")
+    harness = {"command": write_program(folder, "plain" if quick else "langgraph"), "processes": 4, "evaluate": False}
+    numbers = (0, 1) if quick else range(0, ROUNDS + 1, 2)
+    changes = (*SMALL_CHANGES, f"agent.harness={json.dumps(harness)}", *(QUICK_SMALL if quick else ()))
+    columns = {f"round {number}": make_round_column(place) for place, number in enumerate(numbers)}
+    table = ExperimentTable(folder.name, {GRAPH: "small-skills"}, columns, seeds=1, changes=changes, processes=1)
+    return to_measurements(run_table(table, folder))
+
+
+def make_round_column(place: int) -> Column:
+    """Held-out success at an evaluation, by its place in the run's curve."""
+
+    def read_success(folder: Path, record: Record) -> float:
+        return float(record["curve"][place]["overall"]["success"]["mean"])
+
+    return read_success
+
+
 # ---- clients with different programs ----------------------------------------------------------------------------------
 
 RUN: dict[str, Any] = {
@@ -305,10 +345,8 @@ def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
 
 def run_programs(quick: bool = False) -> list[Measurement]:
     """Clients whose programs differ, together and each alone: the success of each policy, played by each program."""
-    missing = [] if quick else [name for name in ("langchain_openai", "smolagents") if find_spec(name) is None]
-    if missing:
-        needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
-        raise OptionError(f"{join_names(missing)}: a client's program needs it: pip install {needed}")
+    if not quick:
+        _need("langchain_openai", "smolagents")
     folder = run_folder("gateway-programs-quick" if quick else "gateway-programs")
     table = make_programs_table(folder, quick)
     rows = run_table(table, folder)
