@@ -60,7 +60,8 @@ class Prompt(NamedTuple):
 
 @dataclass(eq=False)
 class OpenEpisode:
-    """One attempt at an episode. All of it belongs to the thread that plays; other threads read `closed` alone."""
+    """One attempt at an episode. All of it belongs to the thread that plays, but for `open_calls` and `waiting` (requests that
+    wait for this thread), which the server counts."""
 
     job: Job
     env: TextEnv
@@ -79,6 +80,7 @@ class OpenEpisode:
     truncated: bool = False
     closed: bool = False
     open_calls: int = 0
+    waiting: int = 0
     segments: int = 0
     _asked: Counter[str] = field(default_factory=Counter)
 

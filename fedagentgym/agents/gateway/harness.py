@@ -358,7 +358,7 @@ class _Play:
     def _find_late(self, now: float) -> None:
         limits = self.settings.limits
         for episode in list(self.by_key.values()):
-            if not episode.open_calls and now - episode.latest > limits.idle:  # not while it waits for a reply
+            if not episode.waiting and now - episode.latest > limits.idle:  # not while it waits for an answer
                 self._lose(episode, "idle")
             elif now - episode.begun > limits.longest:
                 self._lose(episode, "too_long")
