@@ -43,6 +43,7 @@ BENCHMARKS = Registry(
         "learning-ppo": "benchmarks.learning:run_ppo",
         "gateway-learning": "benchmarks.gateway:run_learning",
         "gateway-programs": "benchmarks.gateway:run_programs",
+        "gateway-small": "benchmarks.gateway:run_small",
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",

@@ -1,9 +1,11 @@
 """A program that plays through the gateway beside play in process: calls a second, and what training comes to.
 
-    python -m benchmarks speed-gateway     python -m benchmarks gateway-learning     python -m benchmarks gateway-programs
+    python -m benchmarks speed-gateway     python -m benchmarks gateway-learning
+    python -m benchmarks gateway-small     python -m benchmarks gateway-programs
 
 The programs are those of `fedagentgym gateway init`, in processes of their own: the plain one, in the last benchmark others
-too. The agent is a tiny one, whose replies cost so little that the gateway's own share is seen.
+too. The agent is a tiny one, whose replies cost so little that the gateway's own share is seen; beside it SmolLM2-135M,
+whose replies cost what a model's do.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.measurement import Measurement
+from benchmarks.small_model import QUICK_CHANGES as QUICK_SMALL
 from benchmarks.tables import (
     Column,
     ExperimentTable,
@@ -32,8 +36,10 @@ from benchmarks.tables import (
     run_folder,
     run_table,
     shown,
+    to_measurements,
 )
 from fedagentgym.base.errors import OptionError, join_names
+from fedagentgym.base.files import cache_folder
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.cli.gateway_programs import NEEDED, PROGRAMS
@@ -41,8 +47,16 @@ from fedagentgym.cli.gateway_programs import NEEDED, PROGRAMS
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
     from fedagentgym.envs.core import TextEnv
+    from fedagentgym.learning.rollouts import Rollouts
 
 ENV = "fedagentgym/Guess-v0"
+
+
+def _need(*modules: str) -> None:
+    """Refuse what programs of these libraries are to play, if one is not installed."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
+        raise OptionError(f"{join_names(missing)}: a program needs it: pip install {needed}")
 
 
 def write_program(folder: Path, library: str = "plain") -> list[str]:
@@ -63,45 +77,93 @@ class Play(NamedTuple):
     cost: float
 
 
+class Plan(NamedTuple):
+    """An agent that is measured: how many play at a time, episodes of a trial, trials, and the limits of what is found."""
+
+    agent: dict[str, Any]
+    counts: tuple[int, ...]
+    episodes: int
+    trials: int
+    share: float
+    gap: float
+
+
+SMALL = "SmolLM2-135M"
+PLANS = {
+    "tiny": Plan({"name": "tiny"}, (1, 8), 96, 5, 0.3, 5e-5),
+    SMALL: Plan(
+        {
+            "name": "smollm2",
+            "device": "cpu",
+            "dtype": "float32",
+            "decoding": {"constrained": False, "max_new_tokens": 16},
+        },
+        (4,),
+        8,
+        2,
+        0.8,
+        1e-4,
+    ),
+}
+
+
 def run_speed(quick: bool = False) -> list[Measurement]:
-    """Calls a second through the gateway beside play in process, with as many episodes at a time, in turns."""
+    """Calls a second through the gateway beside play in process, with as many episodes at a time, in turns; and the recorded
+    log-probs beside those that a step computes again. SmolLM2 is measured where `fedagentgym model add smollm2` has put it."""
     from benchmarks.engine import use_one_thread
 
+    plans = {"tiny": PLANS["tiny"]._replace(counts=(2,), episodes=8, trials=1)} if quick else dict(PLANS)
+    if not cache_folder("models", "smollm2").is_dir():
+        plans.pop(SMALL, None)
     with use_one_thread():
-        counts, episodes, repeats = ((2,), 8, 1) if quick else ((1, 8), 96, 5)
-        return [figure for processes in counts for figure in _compare_speeds(processes, episodes, repeats)]
+        return [
+            figure
+            for name, plan in plans.items()
+            for processes in plan.counts
+            for figure in _compare_speeds(name, plan, processes)
+        ]
 
 
-def _compare_speeds(processes: int, episodes: int, repeats: int) -> list[Measurement]:
+def _compare_speeds(name: str, plan: Plan, processes: int) -> list[Measurement]:
     from fedagentgym.agents import make_agent
     from fedagentgym.envs.make import open_env
 
     env: TextEnv = open_env(ENV)
+    shown = f"{name}, {processes} at a time"
     with tempfile.TemporaryDirectory() as folder:
         harness = {"command": write_program(Path(folder)), "processes": processes}
-        own: Any = make_agent({"name": "tiny"}, env)
-        played: Any = make_agent({"name": "tiny", "harness": harness}, env)
-        with closing(played), show_progress(f"{processes} at a time", repeats) as bar:
+        own: Any = make_agent(plan.agent, env)
+        played: Any = make_agent({**plan.agent, "harness": harness}, env)
+        with closing(played), show_progress(shown, plan.trials) as bar:
             for agent in (own, played):  # caches are filled and programs started
-                _time_play(agent, env, 2 * processes, processes, seed=0)
-            pairs = []
-            for seed in range(1, repeats + 1):
-                pairs.append([_time_play(agent, env, episodes, processes, seed) for agent in (own, played)])
+                _time_play(agent, env, processes, processes, seed=0)
+            pairs, gaps = [], []
+            for seed in range(1, plan.trials + 1):
+                inside, _ = _time_play(own, env, plan.episodes, processes, seed)
+                outside, found = _time_play(played, env, plan.episodes, processes, seed)
+                pairs.append((inside, outside))
+                gaps.append(_find_gap(played, env, found))
                 bar.advance()
-    ours, ways = f"{processes} at a time", list(zip(*pairs, strict=True))
-    speeds = [statistics.median(play.speed for play in way) for way in ways]
-    costs = [statistics.median(play.cost for play in way) for way in ways]
-    ratio = statistics.median(gateway.speed / inside.speed for inside, gateway in pairs)
+    speeds = [statistics.median(play.speed for play in way) for way in zip(*pairs, strict=True)]
+    costs = [statistics.median(play.cost for play in way) for way in zip(*pairs, strict=True)]
+    ratio = statistics.median(outside.speed / inside.speed for inside, outside in pairs)
+    wanted = f"at least {plan.share:g}" if processes > 1 else ""
     return [
-        Measurement(f"{ours}: in process", speeds[0], "calls/s"),
-        Measurement(f"{ours}: by the program", speeds[1], "calls/s"),
-        Measurement(f"{ours}: by the program / in process", ratio, "times", "at least 0.3" if processes > 1 else ""),
-        Measurement(f"{ours}: in process, processor time", costs[0], "ms a call"),
-        Measurement(f"{ours}: by the program, processor time of this process", costs[1], "ms a call"),
+        Measurement(f"{shown}: in process", speeds[0], "calls/s"),
+        Measurement(f"{shown}: by the program", speeds[1], "calls/s"),
+        Measurement(f"{shown}: by the program / in process", ratio, "times", wanted),
+        Measurement(f"{shown}: in process, processor time", costs[0], "ms a call"),
+        Measurement(f"{shown}: by the program, processor time of this process", costs[1], "ms a call"),
+        Measurement(
+            f"{shown}: log-probs, recorded and computed again, largest difference",
+            max(gaps),
+            "",
+            f"at most {plan.gap:g}",
+        ),
     ]
 
 
-def _time_play(agent: TokenAgent, env: TextEnv, episodes: int, parallel: int, seed: int) -> Play:
+def _time_play(agent: TokenAgent, env: TextEnv, episodes: int, parallel: int, seed: int) -> tuple[Play, Rollouts]:
     from fedagentgym.learning.rollouts import collect
 
     ids = env.pool.ids
@@ -109,7 +171,21 @@ def _time_play(agent: TokenAgent, env: TextEnv, episodes: int, parallel: int, se
     found = collect(agent, env, [ids[place % len(ids)] for place in range(episodes)], seed=seed, parallel=parallel)
     clock, spent = time.perf_counter() - clock, time.process_time() - spent
     calls = sum(len(trajectory.turns) for trajectory in found.trajectories)
-    return Play(calls / clock, 1e3 * spent / calls)
+    return Play(calls / clock, 1e3 * spent / calls), found
+
+
+def _find_gap(agent: TokenAgent, env: TextEnv, found: Rollouts) -> float:
+    """The largest difference of a drawn token's recorded log-prob and that of the pass that learns."""
+    from fedagentgym.learning.learner import LocalTraining
+    from fedagentgym.learning.settings import LearningSettings
+
+    again = LocalTraining(agent, env, LearningSettings()).recompute_logprobs(found.groups)
+    gaps = [
+        abs(old.logprobs - new.logprobs)[old.mask].max(initial=0.0)
+        for before, after in zip(found.trajectories, chain.from_iterable(again), strict=True)
+        for old, new in zip(before.segments, after.segments, strict=True)
+    ]
+    return float(max(gaps))
 
 
 # ---- what training comes to -----------------------------------------------------------------------------------------
@@ -166,6 +242,36 @@ def describe_learning(rows: Sequence[Row]) -> list[Measurement]:
 def _measure(name: str, values: Sequence[float], bar: str = "") -> Measurement:
     spread = f"{shown(half_width(values))} (95 % over {len(values)} seeds)".strip()
     return Measurement(name, mean(values), "", f"{spread}; {bar}" if bar else spread)
+
+
+# ---- a real model by a library ----------------------------------------------------------------------------------------
+
+GRAPH = "by LangGraph"
+ROUNDS = 6
+SMALL_CHANGES = (f"federation={{rounds: {ROUNDS}, workers: 0}}", "evaluation.every=2")
+"""The first rounds of the preset `small-skills`, which has 15. Our own player plays the evaluations."""
+
+
+def run_small(quick: bool = False) -> list[Measurement]:
+    """SmolLM2-135M in four clients whose program is LangGraph's: success on held-out tasks, round by round."""
+    if not quick:
+        _need("langchain_openai")
+    folder = run_folder("gateway-small-quick" if quick else "gateway-small")
+    harness = {"command": write_program(folder, "plain" if quick else "langgraph"), "processes": 4, "evaluate": False}
+    numbers = (0, 1) if quick else range(0, ROUNDS + 1, 2)
+    changes = (*SMALL_CHANGES, f"agent.harness={json.dumps(harness)}", *(QUICK_SMALL if quick else ()))
+    columns = {f"round {number}": make_round_column(place) for place, number in enumerate(numbers)}
+    table = ExperimentTable(folder.name, {GRAPH: "small-skills"}, columns, seeds=1, changes=changes, processes=1)
+    return to_measurements(run_table(table, folder))
+
+
+def make_round_column(place: int) -> Column:
+    """Held-out success at an evaluation, by its place in the run's curve."""
+
+    def read_success(folder: Path, record: Record) -> float:
+        return float(record["curve"][place]["overall"]["success"]["mean"])
+
+    return read_success
 
 
 # ---- clients with different programs ----------------------------------------------------------------------------------
@@ -239,10 +345,8 @@ def make_programs_table(folder: Path, quick: bool) -> ExperimentTable:
 
 def run_programs(quick: bool = False) -> list[Measurement]:
     """Clients whose programs differ, together and each alone: the success of each policy, played by each program."""
-    missing = [] if quick else [name for name in ("langchain_openai", "smolagents") if find_spec(name) is None]
-    if missing:
-        needed = " ".join(NEEDED[library] for library in LIBRARIES if NEEDED[library])
-        raise OptionError(f"{join_names(missing)}: a client's program needs it: pip install {needed}")
+    if not quick:
+        _need("langchain_openai", "smolagents")
     folder = run_folder("gateway-programs-quick" if quick else "gateway-programs")
     table = make_programs_table(folder, quick)
     rows = run_table(table, folder)

@@ -352,9 +352,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 
-def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
-    """The value of a JSON text with unique keys and finite numbers only, and without `halves` of characters (lone surrogates),
-    which UTF-8 cannot hold; an error begins with `where`."""
+def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MOST_DEEP) -> Any:
+    """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep, and without
+    `halves` of characters (lone surrogates), which UTF-8 cannot hold; an error begins with `where`."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
@@ -375,9 +375,9 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False) -> Any:
     except RecursionError:
         value = None
     else:
-        if containers <= MOST_DEEP or not _is_too_deep(value):
+        if containers <= deepest or not _is_too_deep(value, deepest):
             return value
-    raise DataError(f"{where}: not usable JSON: it is nested more than {MOST_DEEP} levels deep")
+    raise DataError(f"{where}: not usable JSON: it is nested more than {deepest} levels deep")
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -398,15 +398,15 @@ def parse_yaml(text: str, where: str) -> Any:
     except RecursionError:
         value = None
     else:
-        if not _is_too_deep(value):
+        if not _is_too_deep(value, MOST_DEEP):
             return value
     raise DataError(f"{where}: not usable YAML: it is nested more than {MOST_DEEP} levels deep")
 
 
-def _is_too_deep(value: object) -> bool:
-    """Return whether lists and mappings are nested more than `MOST_DEEP` levels deep; goes level by level, without recursion."""
+def _is_too_deep(value: object, deepest: int) -> bool:
+    """Return whether lists and mappings are nested more than `deepest` levels deep; goes level by level, without recursion."""
     level = [value]
-    for _ in range(MOST_DEEP + 1):
+    for _ in range(deepest + 1):
         containers = [node for node in level if isinstance(node, list | dict)]
         if not containers:
             return False

@@ -347,6 +347,7 @@ class HostCheck:
         return "*" in self.names and not (_is_address(arrived) and ipaddress.ip_address(arrived).is_loopback)
 
 
+@functools.lru_cache(maxsize=64)  # the same few headers come with every request
 def _split_host(text: str) -> tuple[str, int | None] | None:
     """The name and the port of a header; None if it is malformed."""
     try:
@@ -357,6 +358,7 @@ def _split_host(text: str) -> tuple[str, int | None] | None:
     return (name, port) if name and parts.netloc == text and "@" not in text else None
 
 
+@functools.lru_cache(maxsize=64)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

@@ -98,12 +98,14 @@ def play(episode):
         over = step["over"]
         return step["content"]
 
+    answers = episode["task"]["takes"] == "reply"  # the reply is the answer: no tool
     model = ChatOpenAI(model="policy", base_url=episode["base_url"], api_key=episode["key"])
-    agent, messages = create_agent(model, [act]), episode["task"]["messages"]
+    agent, messages = create_agent(model, [] if answers else [act]), episode["task"]["messages"]
     for _ in range(8):  # a reply without a call ends the graph, not the episode
         if not over:
             messages = agent.invoke({"messages": messages}, {"recursion_limit": 100})["messages"]
-            messages = [*messages, {"role": "user", "content": "Go on."}]
+            said = act(messages[-1].content) if answers else "Go on."
+            messages = [*messages, {"role": "user", "content": said}]
 ''',
     ),
     "agents": (
@@ -115,7 +117,6 @@ def play(episode):
     """Let the agent call its tool until the episode is over."""
     over = False
 
-    @function_tool
     def act(action: str) -> str:
         """Act in the world.
 
@@ -127,13 +128,15 @@ def play(episode):
         over = step["over"]
         return step["content"]
 
-    client = AsyncOpenAI(base_url=episode["base_url"], api_key=episode["key"])
-    agent = Agent(name="player", model=OpenAIChatCompletionsModel("policy", client), tools=[act])
+    answers = episode["task"]["takes"] == "reply"  # the reply is the answer: no tool
+    model = OpenAIChatCompletionsModel("policy", AsyncOpenAI(base_url=episode["base_url"], api_key=episode["key"]))
+    agent = Agent(name="player", model=model, tools=[] if answers else [function_tool(act)])
     messages = episode["task"]["messages"]
     for _ in range(8):  # a reply without a call ends the run, not the episode
         if not over:
-            messages = Runner.run_sync(agent, messages, max_turns=50).to_input_list()
-            messages = [*messages, {"role": "user", "content": "Go on."}]
+            result = Runner.run_sync(agent, messages, max_turns=50)
+            said = act(result.final_output) if answers else "Go on."
+            messages = [*result.to_input_list(), {"role": "user", "content": said}]
 ''',
     ),
     "smolagents": (

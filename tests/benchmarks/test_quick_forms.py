@@ -63,6 +63,7 @@ OTHERS = {
     "learning-ppo": "pretrains and trains",
     "gateway-learning": "trains",
     "gateway-programs": "trains",
+    "gateway-small": "trains a model of 135 million parameters",
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",

@@ -8,6 +8,7 @@ encoded again.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,8 @@ class Prompt(NamedTuple):
 
 @dataclass(eq=False)
 class OpenEpisode:
-    """One attempt at an episode. All of it belongs to the thread that plays; other threads read `closed` alone."""
+    """One attempt at an episode. All of it belongs to the thread that plays, but for `open_calls` and `waiting` (requests that
+    wait for this thread), which the server counts."""
 
     job: Job
     env: TextEnv
@@ -78,6 +80,7 @@ class OpenEpisode:
     truncated: bool = False
     closed: bool = False
     open_calls: int = 0
+    waiting: int = 0
     segments: int = 0
     _asked: Counter[str] = field(default_factory=Counter)
 
@@ -87,7 +90,7 @@ class OpenEpisode:
 
     def count_prompt(self, ids: Ids) -> tuple[str, int]:
         """The name of the draws of a call: the digest of all ids that are given, and how often this prompt was asked before."""
-        found = bytes_digest(b"".join(token.to_bytes(4, "little") for token in ids))
+        found = bytes_digest(struct.pack(f"<{len(ids)}I", *ids))
         self._asked[found] += 1
         return found, self._asked[found] - 1
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 GATHER_SECONDS = 0.02
-"""The longest time for which calls are gathered to a batch."""
+"""The longest time for which a batch waits for one more call."""
 TICK_SECONDS = 0.05
 """The longest time until time-outs and ended programs are looked at."""
 MOST_ROWS = 4
@@ -231,8 +231,8 @@ class _Play:
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
     def _gather(self) -> list[Ticket]:
-        """Serve what comes, and return the calls of the next batch. After the first call others are waited for, since a step
-        that is served meanwhile soon becomes a call: until every open episode asks, for at most half the time of a batch."""
+        """Serve what comes, and return the calls of the next batch. After each call another one is waited for, since a step that
+        is served meanwhile soon becomes a call: until every open episode asks, for at most half the time of a batch."""
         calls: list[Ticket] = []
         limit = time.monotonic() + TICK_SECONDS
         while (left := limit - time.monotonic()) > 0 and (calls or not self.finished):
@@ -250,8 +250,7 @@ class _Play:
             if ticket.kind != "chat":
                 self._serve(ticket)
                 continue
-            if not calls:
-                limit = time.monotonic() + self.patience
+            limit = time.monotonic() + self.patience
             calls.append(ticket)
         self._hand_out()
         self.server.send()
@@ -359,7 +358,7 @@ class _Play:
     def _find_late(self, now: float) -> None:
         limits = self.settings.limits
         for episode in list(self.by_key.values()):
-            if not episode.open_calls and now - episode.latest > limits.idle:  # not while it waits for a reply
+            if not episode.waiting and now - episode.latest > limits.idle:  # not while it waits for an answer
                 self._lose(episode, "idle")
             elif now - episode.begun > limits.longest:
                 self._lose(episode, "too_long")

@@ -103,24 +103,14 @@ def read_body(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
     try:
-        plain = parse_json(body, "the body", halves=True)
+        plain = parse_json(body, "the body", halves=True, deepest=MOST_DEEP)
     except DataError as error:
         if "levels deep" in str(error):
             raise GatewayError(413, "too_large", f"the body is nested more than {MOST_DEEP} levels deep") from None
         refuse(str(error), None)
-    if _measure_depth(plain) > MOST_DEEP:
-        raise GatewayError(413, "too_large", f"the body is nested more than {MOST_DEEP} levels deep")
     if not isinstance(plain, dict):
         refuse("the body is a JSON object", None)
     return plain
-
-
-def _measure_depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        depth += 1
-        level = [below for one in level for below in (one.values() if isinstance(one, dict) else one)]
-    return depth
 
 
 # ---- fields of any request --------------------------------------------------------------------------------------------

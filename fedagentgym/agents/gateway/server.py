@@ -208,8 +208,12 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
         loop = asyncio.get_running_loop()
         ticket = Ticket(kind, body, loop.create_future(), episode, worker)
         tickets.put(ticket)
-        if kind != "episode":
-            return await ticket.answer
+        if episode is not None:
+            episode.waiting += 1
+            try:
+                return await ticket.answer
+            finally:
+                episode.waiting -= 1
         limit = loop.time() + body["wait"]
         while loop.time() < limit and not doorkeeper.closing:
             # looked at twice a second: when the run ends, who waits hears it soon

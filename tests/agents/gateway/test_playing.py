@@ -4,6 +4,7 @@ goes wrong."""
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -315,9 +316,8 @@ def test_an_episode_begins_again_with_the_same_draws_and_old_keys_are_refused() 
     assert {text for _, text in seen} == {only(rollouts).turns[0].reply} and len(seen) > 1
 
 
-def test_an_episode_is_not_idle_while_it_waits_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow model is not the program's fault."""
-    agent = make_agent(limits={"idle": 0.3})
+def play_slowly(monkeypatch: pytest.MonkeyPatch, agent: Any, seconds: float) -> None:
+    """Every batch takes some seconds more."""
     open_session = type(agent.policy).open_session
 
     def open_slow_session(policy: Any) -> Any:
@@ -325,14 +325,48 @@ def test_an_episode_is_not_idle_while_it_waits_for_a_reply(monkeypatch: pytest.M
         generate = session.generate
 
         def generate_slowly(*arguments: Any) -> Any:
-            time.sleep(0.6)
+            time.sleep(seconds)
             return generate(*arguments)
 
         session.generate = generate_slowly
         return session
 
     monkeypatch.setattr(type(agent.policy), "open_session", open_slow_session)
-    assert play(agent, lambda client, task: client.chat(START)).program["retries"] == 0
+
+
+def test_an_episode_is_not_idle_while_it_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow model is not the program's fault, also if the batch is another program's."""
+    agent = make_agent(limits={"idle": 0.4, "retries": 0})
+    play_slowly(monkeypatch, agent, 0.8)
+    drawing = threading.Event()
+
+    def script(client: Client, task: Any) -> None:
+        if not drawing.is_set():
+            drawing.set()
+            assert client.chat(START).status == 200
+        else:
+            time.sleep(0.1)  # the other's batch is being drawn
+            assert client.post("/v1/step", {"action": "guess 4"}).status == 200
+
+    rollouts = play(agent, script, tasks=2, threads=2)
+    assert rollouts.program["lost"] == rollouts.program["refused"] == 0
+
+
+def test_a_program_that_hangs_in_the_middle_of_a_request_is_idle() -> None:
+    halves: list[socket.socket] = []
+
+    def script(client: Client, task: Any) -> None:
+        host, _, port = client.host.partition(":")
+        halves.append(socket.create_connection((host, int(port))))
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {client.host}\r\nAuthorization: Bearer {client.key}\r\n"
+        halves[-1].sendall(f'{head}Content-Length: 100\r\n\r\n{{"messages": '.encode())
+        while client.ask("GET", "/v1/models", None, {"Authorization": f"Bearer {client.key}"}).status == 200:
+            time.sleep(0.05)
+
+    rollouts = play(make_agent(limits={"idle": 0.3, "longest": 60, "retries": 0}), script)
+    for one in halves:
+        one.close()
+    assert rollouts.program["lost/idle"] == 1
 
 
 def test_a_program_cannot_open_any_number_of_calls() -> None:
