@@ -138,7 +138,14 @@ class ChosenVariant(Variant):
     )
 
     def list_choices(self) -> tuple[ClientVariant, ...]:
-        """Return the possibilities that are used."""
+        """Return the possibilities that are used.
+
+        Returns:
+            The first `choices` of them, or all.
+
+        Raises:
+            OptionError: If there are not so many.
+        """
         count = self.choices if self.choices is not None else len(self.possibilities)
         if count > len(self.possibilities):
             raise OptionError(
