@@ -47,6 +47,7 @@ BENCHMARKS = Registry(
         "learning-tiny": "benchmarks.learning:run",
         "learning-tiny-alfworld": "benchmarks.learning:run_alfworld",
         "learning-tiny-math": "benchmarks.learning:run_math",
+        "learning-tiny-records": "benchmarks.learning:run_records",
         "learning-tiny-skills": "benchmarks.learning:run_skills",
         "learning-tiny-webshop": "benchmarks.learning:run_webshop",
         "merge-table": "benchmarks.merge_table:run",

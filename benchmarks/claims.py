@@ -166,7 +166,7 @@ def find_page(evidence: Evidence) -> str:
     """The page of a suite or a table."""
     name = evidence.table or str(evidence.suite)
     known = {"methods-tiny-worlds-v1": "worlds.md", "methods-tiny-shop-worlds-v1": "worlds.md"}
-    known["methods-small-skills-v1"] = "real-model.md"
+    known |= {"methods-tiny-records-v1": "records.md", "methods-small-skills-v1": "real-model.md"}
     if name.startswith("methods-"):
         return known.get(name, "suites.md")
     return f"{name.removeprefix('skills-').partition('-v')[0]}.md"

@@ -38,6 +38,11 @@ def run_math(quick: bool) -> list[Measurement]:
     return _run_recipe("tiny-math", quick)
 
 
+def run_records(quick: bool) -> list[Measurement]:
+    """The curve of one recipe: questions about databases."""
+    return _run_recipe("tiny-records", quick)
+
+
 def run_skills(quick: bool) -> list[Measurement]:
     """The curve of one recipe: categories of different skills."""
     return _run_recipe("tiny-skills", quick)

@@ -137,13 +137,25 @@ class ChosenVariant(Variant):
         default=None, ge=1, description="number of possibilities used, from the first on; None: all"
     )
 
-    def draw(self, seed: int, client: int) -> ClientVariant:
+    def list_choices(self) -> tuple[ClientVariant, ...]:
+        """Return the possibilities that are used.
+
+        Returns:
+            The first `choices` of them, or all.
+
+        Raises:
+            OptionError: If there are not so many.
+        """
         count = self.choices if self.choices is not None else len(self.possibilities)
         if count > len(self.possibilities):
             raise OptionError(
                 f"the variant {self.kind!r} has {len(self.possibilities)} possibilities to choose from, {count} are asked for"
             )
-        return self.possibilities[stream(seed, "world", self.kind, client).integers(count)]
+        return self.possibilities[:count]
+
+    def draw(self, seed: int, client: int) -> ClientVariant:
+        choices = self.list_choices()
+        return choices[stream(seed, "world", self.kind, client).integers(len(choices))]
 
 
 # ---- which variants an environment has --------------------------------------------------------------------------

@@ -25,6 +25,7 @@ SHIPPED = (
     "tiny-alfworld-misconceptions",
     "tiny-guess",
     "tiny-math",
+    "tiny-records",
     "tiny-skills",
     "tiny-webshop-misconceptions",
 )

@@ -67,6 +67,7 @@ OTHERS = {
     "learning-tiny": "pretrains and trains",
     "learning-tiny-alfworld": "pretrains and trains",
     "learning-tiny-math": "pretrains and trains",
+    "learning-tiny-records": "pretrains and trains",
     "learning-tiny-skills": "pretrains and trains",
     "learning-tiny-webshop": "pretrains and trains",
     "merge-table": "pretrains and trains",

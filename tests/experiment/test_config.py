@@ -21,6 +21,7 @@ ROWS = [
         "tiny-math:lora,fedprox-0.1,short-tau-40",
     ),
     "tiny-mixture:heter-heter,fedmoa,hypergradient-raw",
+    "tiny-records:rules,personal-head,degree-0.5",
 ]
 NAMES_OF_THE_BASE = (
     *("qwen2.5-1.5b", "qwen2.5-math-1.5b", "math", "gsm8k", "homo-homo"),

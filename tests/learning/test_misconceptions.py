@@ -37,6 +37,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "Math": {"size": "tiny"},
     "Code": {"size": "tiny"},
     "QA": {"size": "tiny"},
+    "Records": {"size": "tiny", "categories": "kind"},
     "Mixture": {"size": "tiny", "kinds": ["math", "qa"]},
 }
 SURE = {"Skills", "QA"}

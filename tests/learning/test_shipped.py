@@ -56,6 +56,8 @@ def test_the_package_holds_what_todays_recipes_make() -> None:
         ("tiny-alfworld:centralized", "tiny-alfworld"),
         ("tiny-alfworld:lora", "tiny-alfworld"),
         ("tiny-alfworld:misconceptions", "tiny-alfworld-misconceptions"),
+        ("tiny-records", "tiny-records"),
+        ("tiny-records:rules,personal-head", "tiny-records"),
         ("tiny-skills:fedavg-grpo", "tiny-skills"),
         ("tiny-webshop:misconceptions", "tiny-webshop-misconceptions"),
     ],
@@ -73,6 +75,7 @@ def test_runs_start_from_it_and_say_from_which_weights(source: str, name: str) -
         ({"id": "ALFWorld", "options": {"size": "tiny"}}, "tiny-alfworld"),
         ({"id": "Math", "options": {"size": "tiny"}}, "tiny-math"),
         ({"id": "Skills", "options": {"wording": "short", "naming": "repeated"}}, "tiny-skills"),
+        ({"id": "Records", "options": {"size": "tiny", "categories": "kind"}}, "tiny-records"),
         ({"id": "Guess"}, "tiny-guess"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.streams import derive
+from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.misconceptions import MisleadableEnv, Procedures
 from fedagentgym.envs.options import EnvOptions, local, play, task
 from fedagentgym.envs.pool import TaskPool
@@ -50,7 +50,9 @@ CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
 RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
 UNKNOWN, NOTHING = "That is not understood .", "Nothing is chosen ."
 NOT_EXECUTED, EXECUTED = {"executes": 0.0}, {"executes": 1.0}
-RIGHT_WAY = "right"
+RIGHT_WAY, WRONG_RULE = "right", "wrong_rule"
+WRONG_WAYS = (*MISCONCEPTIONS, WRONG_RULE)
+"""The misconceptions: those of plans, and the convention of another house."""
 
 
 # ---- how clients differ -----------------------------------------------------------------------------------------------
@@ -94,11 +96,19 @@ class OwnRules(ClientVariant):
 
 
 class RulesVariant(ChosenVariant):
-    """Who is active and which column holds the amount differs between clients; only answers tell."""
+    """Who is active and which column holds the amount differs between clients; only answers tell.
+
+    Clients 0 to 2 are of three different houses, so are clients 3 to 5, and so on: no few clients have all the same rules.
+    """
 
     kind = "rules"
     client_variant = OwnRules
     possibilities = tuple(OwnRules(house=house) for house in range(HOUSES))
+
+    def draw(self, seed: int, client: int) -> ClientVariant:
+        choices = self.list_choices()
+        row, place = divmod(client, len(choices))
+        return stream(seed, "world", self.kind, "row", row).shuffled(choices)[place]
 
 
 # ---- the environment --------------------------------------------------------------------------------------------------
@@ -375,20 +385,27 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
             return {}
         found: dict[str, Procedures] = {}
         for cell in make_cells(self.options.size, self.options.seed, self.options.categories):
-            plans = [find_plan(cell.deck[number], self._house) for number in range(3)]
-            others = [
-                name for name, mislead in MISCONCEPTIONS.items() if any(mislead(plan) is not None for plan in plans)
-            ]
+            tasks = [cell.deck[number] for number in range(3)]
+            others = [name for name in WRONG_WAYS if any(self._mislead(task, name) is not None for task in tasks)]
+            if WRONG_RULE in others:  # so that an agent has seen what other houses do
+                others = [WRONG_RULE]
             known = found[cell.category].others if cell.category in found else ()
             found[cell.category] = Procedures(RIGHT_WAY, tuple(dict.fromkeys((*known, *others))))
         return {category: procedures for category, procedures in found.items() if procedures.others}
 
     def misled_expert(self, procedure: str) -> Expert:
-        if procedure != RIGHT_WAY and procedure not in MISCONCEPTIONS:
-            raise OptionError(
-                f"a procedure here is {RIGHT_WAY} or one of {', '.join(MISCONCEPTIONS)}, got {procedure!r}"
-            )
+        if procedure not in (RIGHT_WAY, *WRONG_WAYS):
+            raise OptionError(f"a procedure here is {RIGHT_WAY} or one of {', '.join(WRONG_WAYS)}, got {procedure!r}")
         return RecordsExpert(self, procedure)
+
+    def _mislead(self, task: RecordsTask, procedure: str) -> Plan | None:
+        """The plan of a generated question under a misconception; None if it changes nothing."""
+        plan = find_plan(task, self._house)
+        if procedure != WRONG_RULE:
+            return MISCONCEPTIONS[procedure](plan)
+        further = 1 + derive(0, "records", "house", task.question) % (HOUSES - 1)
+        other = find_plan(task, (self._house + further) % HOUSES)
+        return other if other != plan else None
 
     def list_clauses(self, task: Task, procedure: str = RIGHT_WAY) -> tuple[str, ...]:
         """Return the clauses of a query for a task, as written at this site.
@@ -405,10 +422,9 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
             return ()
         if not record.template:
             return (record.query,)
-        plan: Plan | None = find_plan(record, self._house)
-        if procedure != RIGHT_WAY and plan is not None:
-            plan = MISCONCEPTIONS[procedure](plan) or plan
-        return write_clauses(plan, self._find_site(record.database).schema) if plan is not None else ()
+        misled = None if procedure == RIGHT_WAY else self._mislead(record, procedure)
+        plan = misled or find_plan(record, self._house)
+        return write_clauses(plan, self._find_site(record.database).schema)
 
 
 def join_pools(first: TaskPool, second: TaskPool) -> TaskPool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedagentgym
 from fedagentgym.base.errors import DataError, FedAgentGymError
@@ -27,6 +29,7 @@ from fedagentgym.envs.records.questions import (
     strip_task,
 )
 from fedagentgym.envs.records.sites import Site, build_database, find_check_volume, open_checks, open_site
+from fedagentgym.envs.variants import assign_variants
 from fedagentgym.envs.view import Episode
 from fedagentgym.testing import check_env
 from tests.envs.records.results import match_results
@@ -237,12 +240,23 @@ def test_a_rule_is_wrong_in_another_house() -> None:
             assert wins == [env is other for other in worlds]
 
 
+@given(st.integers(0, 10**9), st.integers(1, 4))
+def test_clients_in_a_row_have_different_rules(seed: int, count: int) -> None:
+    asked = {"kind": "rules", "choices": min(count, HOUSES)}
+    drawn = assign_variants(RECORDS, RecordsEnv.variants, asked, seed, 4 * HOUSES)
+    houses = [one["house"] for one in drawn if one is not None]
+    rows = [houses[at : at + asked["choices"]] for at in range(0, len(houses), asked["choices"])]
+    assert all(sorted(row) == list(range(asked["choices"])) for row in rows)
+
+
 def test_misconceptions_are_wrong_and_admissible() -> None:
     env: Any = open_env(RECORDS, size="tiny", split="test")
     procedures = env.list_procedures()
     assert set(procedures) == {"clinic", "library", "shop"}
-    assert all(set(one.others) == set(MISCONCEPTIONS) for one in procedures.values())
-    for name in MISCONCEPTIONS:
+    assert all(set(one.others) == {*MISCONCEPTIONS, "wrong_rule"} for one in procedures.values())
+    by_kind = open_env(RECORDS, size="tiny", split="test", categories="kind").list_procedures()
+    assert by_kind["rule"].others == ("wrong_rule",) and set(by_kind["group"].others) == set(MISCONCEPTIONS)
+    for name in (*MISCONCEPTIONS, "wrong_rule"):
         changed = 0
         for task in list(env.pool)[:80]:
             if env.list_clauses(task, name) == env.list_clauses(task):
