@@ -64,6 +64,7 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
 def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
     line = ["leaderboard", "build", str(PLACE / "results"), "--verified", str(PLACE / "verified"), "--link", "x"]
     assert main([*line, "--out", str(tmp_path)]) == 0
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10e6
     for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):
         text = page.read_text("utf-8")
         assert text == fill_page(text, tmp_path), f"{page.name}: run make leaderboard"
