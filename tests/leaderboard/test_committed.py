@@ -9,7 +9,8 @@ import yaml
 
 from benchmarks.excerpts import fill_page
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.results import Result, name_run
+from fedagentgym.leaderboard.page.tables import READY, list_overview
+from fedagentgym.leaderboard.results import Result, name_run, read_suites
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.recount import recount
 
@@ -58,6 +59,20 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     for wrong in (["local-1", run], ["local-0", "by-town-seed99"]):
         assert main(["bench", "config", "methods-small-skills-v1", *wrong]) == 2
     assert main(["bench", "config", "agents-tiny-v1", "expert", "shop-seed0"]) == 2
+
+
+def test_models_that_nobody_has_played_cost_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = read_suites([PLACE / "results" / "agents-tiny-v1"])
+    _, rows = list_overview([(found, {})])
+    ready = {model: (commands, spent) for _, model, reached, commands, spent in rows if reached == "not run"}
+    assert set(ready) == set(READY) and all(not row[4] for row in rows if row[1] not in ready)
+    for model in (READY[0], READY[-1]):
+        commands, spent = ready[model]
+        assert commands == f"fedagentgym model add {model} && fedagentgym bench run agents-tiny-v1 --agent {model}"
+        assert main(["bench", "plan", "agents-tiny-v1", "--agent", model, "--gpu", "h100", "--price", "2.5"]) == 0
+        told = capsys.readouterr().out.splitlines()[-1]
+        minutes, price = spent.partition("; ")[2].split(", ")
+        assert minutes in told and f"price: {price} " in told
 
 
 @pytest.mark.slow
