@@ -54,6 +54,7 @@ BENCHMARKS = Registry(
         "misconceptions-houses": "benchmarks.misconceptions:run_houses",
         "misconceptions-math": "benchmarks.misconceptions:run_math",
         "misconceptions-shop": "benchmarks.misconceptions:run_shop",
+        "newcomers": "benchmarks.newcomers:run",
         "null-comparisons": "benchmarks.null_comparisons:run",
         "pictures": "benchmarks.pictures:draw_all",
         "plan-minutes": "benchmarks.plan:run",

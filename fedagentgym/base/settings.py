@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
@@ -44,6 +52,8 @@ LEAST_SIZE, GREATEST_SIZE = sys.float_info.min, 1e150
 """Numbers in settings other than 0 lie between these in size: smaller ones lose digits, greater ones have no square."""
 MOST_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
+_PARSED = object()
+"""The context of a validation whose data were parsed from JSON."""
 
 
 class Settings(BaseModel):
@@ -63,23 +73,26 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_name(cls, data: Any) -> Any:
+    def _expand_name(cls, data: Any, info: ValidationInfo) -> Any:
         data = expand_name(data) if "name" in cls.model_fields else data
         if isinstance(data, Mapping):
-            data = to_plain_numbers(data)
+            parsed = info.context is _PARSED
+            data = data if parsed else to_plain_numbers(data)
             for key, value in data.items():
                 _check_numbers(key, value, cls.model_fields.get(str(key)))
-                if holds_halves(value):
+                if not parsed and holds_halves(value):
                     raise ValueError(f"{key} holds half of a character (a lone surrogate), which no file can hold")
         return data
 
     @classmethod
-    def load(cls, data: Any, where: str = "") -> Self:
+    def load(cls, data: Any, where: str = "", *, parsed: bool = False) -> Self:
         """Validate plain data.
 
         Args:
             data: A mapping from keys to plain values.
             where: Name of the setting for error messages.
+            parsed: The data come from `parse_json`: their numbers are Python's and their texts whole, so that neither is
+                searched for again at every level.
 
         Returns:
             The settings.
@@ -88,7 +101,7 @@ class Settings(BaseModel):
             OptionError: If a key is unknown or missing, or a value is invalid; the sentence names the key and what is allowed.
         """
         try:
-            return cls.model_validate(data)
+            return cls.model_validate(data, context=_PARSED if parsed else None)
         except ValidationError as error:
             raise OptionError(_explain(cls, error.errors()[0], where, data)) from None
 

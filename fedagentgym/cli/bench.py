@@ -18,6 +18,7 @@ from fedagentgym.base.rounding import count_things, format_bytes, format_fixed, 
 from fedagentgym.cli.completion import complete_agents, complete_suites
 from fedagentgym.cli.options import (
     AGENT_SET,
+    GPU_NAMES,
     JSON,
     NOT_NEGATIVE,
     PATH,
@@ -209,7 +210,7 @@ def replicates(suite_name: str) -> None:
         click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
 
 
-@bench.command(epilog="Example: fedagentgym bench plan agents-tiny-v1 --prices 0.5 1.5")
+@bench.command(epilog="Example: fedagentgym bench plan agents-tiny-v1 --agent Qwen/Qwen3-8B --price 2.5")
 @SUITE
 @option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
 @option(
@@ -219,9 +220,20 @@ def replicates(suite_name: str) -> None:
     metavar="PROMPT REPLY",
     help="Agents: prices of a million prompt tokens and of a million reply tokens.",
 )
+@option("--agent", shell_complete=complete_agents, help="Agents: a model that plays on a GPU: a hub id or a folder.")
+@option("--gpu", type=click.Choice(GPU_NAMES), help=f"Agents: the card of --agent; by default {GPU_NAMES[0]}.")
+@option("--price", type=click.FloatRange(min=0), help="Agents: price of the card for an hour.")
 @JSON
-def plan(suite_name: str, details: bool, prices: tuple[float, float] | None, as_json: bool) -> None:
-    """Print what a suite costs: its own baselines (methods track), or an agent on a server (agents track).
+def plan(
+    suite_name: str,
+    details: bool,
+    prices: tuple[float, float] | None,
+    agent: str | None,
+    gpu: str | None,
+    price: float | None,
+    as_json: bool,
+) -> None:
+    """Print what a suite costs: its own baselines (methods track), or an agent on a server or a GPU (agents track).
 
     Methods: episodes, tokens, bytes and memory of every baseline. Agents: sampling, episodes, tokens and price.
     """
@@ -231,17 +243,27 @@ def plan(suite_name: str, details: bool, prices: tuple[float, float] | None, as_
 
     suite = load_suite(suite_name)
     if suite.track != "methods":
-        from fedagentgym.leaderboard.costs import describe_costs, estimate_suite
+        from fedagentgym.experiment.estimate.hours import GPUS
+        from fedagentgym.leaderboard.costs import describe_costs, estimate_rental, estimate_suite
 
+        if details:
+            raise OptionError(f"{suite.name} is on the agents track, whose plan has no --details")
+        if agent is None and (gpu or price is not None):
+            raise OptionError("--gpu and --price are for a model that plays on a card: name it with --agent")
+        if agent is not None and prices is not None:
+            raise OptionError("--prices are of a hosted model, and --agent is a model on a card: give one of the two")
         cost = estimate_suite(suite, prices)
+        rental = None if agent is None else estimate_rental(cost, agent, GPUS[gpu or GPU_NAMES[0]], price)
         if as_json:
-            click.echo(json.dumps(asdict(cost)))
+            click.echo(json.dumps(asdict(cost) | {"rental": None if rental is None else asdict(rental)}))
             return
-        for line in describe_costs(suite, cost):
+        for line in describe_costs(suite, cost, rental):
             print_result(line)
         return
-    if prices is not None:
-        raise OptionError(f"{suite.name} is on the methods track, where tokens have no price: leave --prices out")
+    for name, given in (("--prices", prices), ("--agent", agent), ("--gpu", gpu), ("--price", price)):
+        if given is not None:
+            problem = "where a plan is of the suite's baselines, without a model or a price of its own"
+            raise OptionError(f"{suite.name} is on the methods track, {problem}: leave {name} out")
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
     lines += filter(None, [describe_few_seeds(suite)])
     plans = {

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LARGEST = (1 << 63) - 1
 HELP = ("-h", "--help")
+GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
+"""Those of `experiment.estimate.hours`, which help need not import."""
 
 
 def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> None:

@@ -28,6 +28,7 @@ from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.cli.completion import complete_presets
 from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import (
+    GPU_NAMES,
     JSON,
     PATH,
     PLUGIN_NAMES,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from fedagentgym.experiment.result import RunResult
 
 POSITIVE_NUMBER = click.FloatRange(1e-3)
-GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
-"""Those of `experiment.estimate.hours`, which help need not import."""
 CONFIG_HELP = "A YAML file or a preset (see fedagentgym presets), with :VARIANT,... after it."
 CONFIG = click.argument("config", help=CONFIG_HELP, shell_complete=complete_presets)
 CHANGES = assignments("--set", "changes", help="Change a setting, for example federation.workers=2.")

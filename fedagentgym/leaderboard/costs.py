@@ -1,16 +1,20 @@
-"""The costs of a hosted model for a suite of the agents track: sampling, episodes, tokens and price, before anything is asked."""
+"""The costs of a model for a suite of the agents track, before anything is asked: sampling, episodes, tokens, and the price of a
+hosted model or of a card on which it plays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedagentgym.agents.model.shapes import find_shape
 from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.rounding import format_fixed, format_range
 from fedagentgym.experiment.estimate.duration import play_dialogues
+from fedagentgym.experiment.estimate.hours import Gpu, estimate_playing
 from fedagentgym.leaderboard.entries import HOSTED_TOKENS, load_settings, make_agent_entry
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
+from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.runs.record import ENDPOINT
 
 SAMPLED = 10
@@ -94,17 +98,44 @@ def estimate_suite(suite: Suite, prices: Sequence[float] | None = None) -> Suite
     return replace(cost, price=(read * prices[0] + least * prices[1], read * prices[0] + most * prices[1]))
 
 
-def describe_costs(suite: Suite, cost: SuiteCost) -> list[str]:
-    """The lines of a plan."""
-    if cost.price is None:
-        read, least, most = cost.sum_tokens()
-        replies = f"{format_range(least, most, 2)} times that of a million reply tokens"
-        price = f"{format_fixed(read, 2)} times that of a million prompt tokens, and {replies}"
+@dataclass(frozen=True)
+class Rental:
+    """The minutes in which a model plays a suite on a card, and their price: with the expert's replies, and the longest."""
+
+    model: str
+    card: str
+    minutes: tuple[float, float]
+    price: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        price = "" if self.price is None else f", price: {format_range(*self.price, 3)}"
+        return f"{self.card}: {format_range(*self.minutes, 1)} minutes{price}"
+
+
+def estimate_rental(cost: SuiteCost, model: str, gpu: Gpu, price: float | None = None) -> Rental:
+    """The minutes of a card that plays as many episodes at once as an evaluation does; `price` is that of an hour."""
+    together = EvaluationSettings().parallel_episodes
+    generating, reading = estimate_playing(find_shape(model).count_parameters(), together, gpu)
+    read, *written = (_MILLION * tokens for tokens in cost.sum_tokens())
+    least, most = ((read / reading + tokens / generating) / 60 for tokens in written)
+    total = None if price is None else (least * price / 60, most * price / 60)
+    return Rental(model, gpu.title, (least, most), total)
+
+
+def describe_costs(suite: Suite, cost: SuiteCost, rental: Rental | None = None) -> list[str]:
+    """The lines of a plan: of a hosted model, or of one on a card."""
+    read, least, most = cost.sum_tokens()
+    if rental is not None:
+        player, price = rental.model, f"{rental} (estimated from the card's data sheet; nothing was measured on a GPU)"
+    elif cost.price is not None:
+        player, price = "a hosted model", f"price: {format_range(*cost.price, 2)}"
     else:
-        price = format_range(*cost.price, 2)
+        replies = f"{format_range(least, most, 2)} times that of a million reply tokens"
+        price = f"price: {format_fixed(read, 2)} times that of a million prompt tokens, and {replies}"
+        player = "a hosted model"
     return [
-        "a hosted model, estimated from the expert's episodes with a token for four letters: failing takes more turns",
+        f"{player}, estimated from the expert's episodes with a token for four letters: failing takes more turns",
         f"sampling: {describe_sampling(suite)} (--agent-set decoding.max_new_tokens=N)",
         *map(str, cost.scenarios),
-        f"price: {price}",
+        price,
     ]

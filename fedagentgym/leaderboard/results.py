@@ -33,7 +33,15 @@ from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_
 from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.trajectory import Group
 from fedagentgym.runs.archive import Archive, is_archive, join_archives, write_archive
-from fedagentgym.runs.folder import RANKED, RECORD, RunFolder, format_document, parse_document, read_document
+from fedagentgym.runs.folder import (
+    MOST_DOCUMENT,
+    RANKED,
+    RECORD,
+    RunFolder,
+    format_document,
+    parse_document,
+    read_document,
+)
 from fedagentgym.runs.record import Digest, Name, RunRecord, Text
 
 SUITE, ENTRY = "suite.yaml", "entry.json"
@@ -169,11 +177,13 @@ class Result:
     @cached_property
     def records(self) -> Mapping[RunKey, RunRecord]:
         """The record of every run."""
-        found = {}
-        for key in self.keys:
-            with self.open_run(key, RECORD) as run:
-                found[key] = run.record
-        return found
+        return {key: self._read_record(name_run(key)) for key in self.keys}
+
+    def _read_record(self, run: str) -> RunRecord:
+        if self.archive is None:
+            return RunFolder(self.path / run).record
+        text = self.archive.read_file(run, RECORD, MOST_DOCUMENT)
+        return parse_document(RunRecord, text, f"{format_path(self.path)}, {run}/{RECORD}")
 
     def read_groups(self, key: RunKey) -> tuple[Group, ...]:
         """The ranked episodes of a run, grouped by task, in the order of the tasks' ids."""

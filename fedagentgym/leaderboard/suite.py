@@ -34,7 +34,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import combinations
 from operator import not_
@@ -510,7 +510,19 @@ def load_untuned(source: str | Path) -> Suite:
 
 
 def parse_suite(text: str, where: str) -> Suite:
-    """The suite of a YAML text."""
+    """The suite of a YAML text; all results of a suite hold the same text, which is parsed once."""
+    try:
+        return _parse_known(text)
+    except DataError:
+        return _parse(text, where)
+
+
+@lru_cache(maxsize=64)
+def _parse_known(text: str) -> Suite:
+    return _parse(text, "")
+
+
+def _parse(text: str, where: str) -> Suite:
     plain = parse_yaml(text, where)
     if not isinstance(plain, Mapping):
         raise DataError(f"{where}: a suite is a mapping of settings, found {type(plain).__name__}")

@@ -18,12 +18,12 @@ import os
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import IO, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -252,8 +252,17 @@ class Archive:
         """A temporary folder with the files of a run, or with these alone; it is removed afterwards. Reading ends with the last
         file that is asked for."""
         with tempfile.TemporaryDirectory(prefix="fedagentgym-unpacked-") as folder:
-            self._unpack(run, Path(folder), only)
+            self._unpack(run, only, partial(_create, Path(folder)))
             yield Path(folder)
+
+    def read_file(self, run: str, name: str, most: int) -> bytes:
+        """A file of a run, of at most so many bytes."""
+        held = BytesIO()
+        sizes = {file.name: file.bytes for one in self.digests.runs if one.name == run for file in one.files}
+        if sizes.get(name, 0) > most:
+            raise DataError(f"{self.where}, {run}: {name} has more than the {most:,} bytes that are read")
+        self._unpack(run, [name], lambda _: contextlib.nullcontext(held))
+        return held.getvalue()
 
     def check(self) -> None:
         """Read all of it: every document and every file of every run is the one that the list names."""
@@ -266,9 +275,15 @@ class Archive:
     def extract(self, run: str, folder: Path) -> None:
         """Write a run into a new folder, all of it or nothing."""
         with atomic_folder(folder) as part:
-            self._unpack(run, part, None)
+            self._unpack(run, None, partial(_create, part))
 
-    def _unpack(self, run: str, folder: Path, only: Collection[str] | None) -> None:
+    def _unpack(
+        self,
+        run: str,
+        only: Collection[str] | None,
+        create: Callable[[str], contextlib.AbstractContextManager[IO[bytes]]],
+    ) -> None:
+        """Write the files of a run, or these alone, each into what `create` makes for its name."""
         listed = next((one.files for one in self.digests.runs if one.name == run), None)
         if listed is None:
             raise DataError(f"{self.where} holds no run {run!r}")
@@ -291,10 +306,7 @@ class Archive:
                     )
                 state, rest = hashlib.sha256(), due.bytes
                 with contextlib.ExitStack() as stack:
-                    out = None
-                    if due.name in left:
-                        (folder / due.name).parent.mkdir(exist_ok=True)
-                        out = stack.enter_context((folder / due.name).open("xb"))
+                    out = stack.enter_context(create(due.name)) if due.name in left else None
                     while rest and (data := stream.read(min(rest, _CHUNK))):
                         rest -= len(data)
                         state.update(data)
@@ -341,6 +353,11 @@ def read_evaluated(place: Path) -> Iterator[Line]:
             yield from run.read_evaluated()
     else:
         yield from read_lines(place)
+
+
+def _create(folder: Path, name: str) -> IO[bytes]:
+    (folder / name).parent.mkdir(exist_ok=True)
+    return (folder / name).open("xb")
 
 
 class _Stream:

@@ -57,7 +57,7 @@ def parse_document(kind: type[Document], text: bytes, where: str) -> Document:
             f"{where} has format {str(number)[:20]}, this version reads {FORMAT}: install a newer fedagentgym"
         )
     try:
-        found = kind.load(plain, "")
+        found = kind.load(plain, "", parsed=True)
     except OptionError as error:
         raise DataError(f"{where}: malformed, not what this version reads: {error}") from None
     if format_document(found).encode() != text:

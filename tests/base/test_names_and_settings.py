@@ -80,6 +80,17 @@ def test_wrong_settings_are_one_sentence(data: object, sentence: str) -> None:
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("data", [{"inner": {"name": "a"}}, {"inner": {"name": 1}}, {"x": 1}, [], {"inner": 1e200}])
+def test_parsed_data_are_checked_as_others_are(data: object) -> None:
+    def load(**options: bool) -> object:
+        try:
+            return Outer.load(data, **options)
+        except OptionError as error:
+            return str(error)
+
+    assert load(parsed=True) == load()
+
+
 def test_a_string_is_short_for_a_name() -> None:
     assert Outer.load({"inner": "y"}).inner == Inner(name="y")
 

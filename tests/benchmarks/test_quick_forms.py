@@ -74,6 +74,7 @@ OTHERS = {
     "misconceptions-houses": "pretrains and trains",
     "misconceptions-math": "pretrains and trains",
     "misconceptions-shop": "pretrains and trains",
+    "newcomers": "plays the commands of pages",
     "pictures": "draws every picture",
     "plan-minutes": "measures the machine and plays a run",
     "privacy-probes": "trains under every method",

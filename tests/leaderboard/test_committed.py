@@ -9,7 +9,8 @@ import yaml
 
 from benchmarks.excerpts import fill_page
 from fedagentgym.cli.main import main
-from fedagentgym.leaderboard.results import Result, name_run
+from fedagentgym.leaderboard.page.tables import READY, list_overview
+from fedagentgym.leaderboard.results import Result, name_run, read_suites
 from fedagentgym.leaderboard.verify import verify
 from tests.leaderboard.recount import recount
 
@@ -60,10 +61,25 @@ def test_the_configuration_that_is_shown_of_a_run_is_the_one_that_was_played(
     assert main(["bench", "config", "agents-tiny-v1", "expert", "shop-seed0"]) == 2
 
 
+def test_models_that_nobody_has_played_cost_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = read_suites([PLACE / "results" / "agents-tiny-v1"])
+    _, rows = list_overview([(found, {})])
+    ready = {model: (commands, spent) for _, model, reached, commands, spent in rows if reached == "not run"}
+    assert set(ready) == set(READY) and all(not row[4] for row in rows if row[1] not in ready)
+    for model in (READY[0], READY[-1]):
+        commands, spent = ready[model]
+        assert commands == f"fedagentgym model add {model} && fedagentgym bench run agents-tiny-v1 --agent {model}"
+        assert main(["bench", "plan", "agents-tiny-v1", "--agent", model, "--gpu", "h100", "--price", "2.5"]) == 0
+        told = capsys.readouterr().out.splitlines()[-1]
+        minutes, price = spent.partition("; ")[2].split(", ")
+        assert minutes in told and f"price: {price} " in told
+
+
 @pytest.mark.slow
 def test_readme_and_docs_show_what_the_page_of_the_results_has(root: Path, tmp_path: Path) -> None:
     line = ["leaderboard", "build", str(PLACE / "results"), "--verified", str(PLACE / "verified"), "--link", "x"]
     assert main([*line, "--out", str(tmp_path)]) == 0
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10e6
     for page in (root / "README.md", *(root / "docs" / "experiments").glob("*.md")):
         text = page.read_text("utf-8")
         assert text == fill_page(text, tmp_path), f"{page.name}: run make leaderboard"

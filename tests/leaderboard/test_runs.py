@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
+from operator import gt
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,11 @@ from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
 from fedagentgym.base.statistics import FEWEST_REPLICATES
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
+from fedagentgym.experiment.estimate.hours import GPUS
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.commits import lock_folder
 from fedagentgym.leaderboard.compare import compare, load_played
-from fedagentgym.leaderboard.costs import estimate_cost
+from fedagentgym.leaderboard.costs import estimate_cost, estimate_rental, estimate_suite
 from fedagentgym.leaderboard.entries import list_baselines, make_agent_entry, make_method_entry
 from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.page.index import find_paper
@@ -432,8 +435,21 @@ def test_a_plan_of_the_agents_track_tells_tokens_and_price(capsys: pytest.Captur
     price = sum(one.prompt_tokens for one in costs) / 1000
     assert "temperature 0.4, replies of at most 512 tokens" in told and f"price: {price:.2f} to {price:.2f}" in told
     assert main(["bench", "plan", "smoke", "--prices", "1", "1"]) == 2
+    assert main(["bench", "plan", "smoke", "--agent", "smollm2"]) == 2
+    for wrong in (["--gpu", "l4"], ["--price", "2"], ["--agent", "smollm2", "--prices", "1", "1"], ["--details"]):
+        assert main(["bench", "plan", str(file), *wrong]) == 2
     houses = estimate_cost(open_scenario(load_suite("agents-tiny-v1"), "houses"))
     assert houses.turns < 10  # an expert for each episode
+
+
+def test_a_model_on_a_card_costs_its_minutes() -> None:
+    """Of a faster card fewer, of a larger model more; the longest replies take longest, and the price is that of the hour."""
+    cost = estimate_suite(AGENTS_SUITE)
+    for smaller, larger in pairwise(("smollm2", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-8B")):
+        one, other = (estimate_rental(cost, model, GPUS["l4"], 3.0) for model in (smaller, larger))
+        assert all(map(gt, other.minutes, one.minutes)) and one.minutes[0] < one.minutes[1]
+        assert one.price == pytest.approx([minutes / 20 for minutes in one.minutes])
+        assert all(map(gt, one.minutes, estimate_rental(cost, smaller, GPUS["h100"]).minutes))
 
 
 def test_a_secret_is_drawn_once_and_opens_only_its_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

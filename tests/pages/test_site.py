@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import gzip
 import json
 import re
 import shutil
@@ -101,6 +103,20 @@ def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> Non
     data = json.loads(re.findall(rf'id="data-{METHODS}">(.*?)</script>', page, re.DOTALL)[0])
     for entry in data["entries"]:
         assert Result(site / entry["files"]).name == entry["name"]
+
+
+def test_the_scripts_of_episodes_hold_those_that_were_played(results: Path, site: Path) -> None:
+    for archive in results.glob("*/*.zip"):
+        result = Result(archive)
+        (script,) = site.glob(f"episodes/*/{result.name}.js")
+        sent = json.loads(script.read_text("ascii").removeprefix("receiveEpisodes(").removesuffix(");\n"))
+        cells = json.loads(gzip.decompress(base64.b64decode(sent["packed"])))
+        assert list(cells) == sorted(result.scenarios)
+        for scenario, seed in dict.fromkeys(result.scenarios, result.seeds[0]).items():
+            played = [one for group in result.read_groups((scenario, seed)) for one in group]
+            texts = cells[scenario]["texts"]
+            shown = sorted((texts[one["task"]], one["sample"], one["score"]) for one in cells[scenario]["episodes"])
+            assert shown == sorted((one.task, one.sample, one.score) for one in played)
 
 
 def test_what_was_expected_stands_beside_what_was_found(site: Path) -> None:

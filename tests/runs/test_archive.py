@@ -178,6 +178,20 @@ def test_only_some_files_are_unpacked(only: list[str], tmp_path: Path, temp: Pat
     assert not list(temp.iterdir())
 
 
+def test_a_file_is_read_as_it_is_unpacked(tmp_path: Path, temp: Path) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(pack_once())
+    for run, files in RUNS.items():
+        for name, content in files.items():
+            assert Archive(path).read_file(run, name, len(content)) == content
+            if content:
+                with pytest.raises(DataError, match="more than the"):
+                    Archive(path).read_file(run, name, len(content) - 1)
+        with refused(tmp_path):
+            Archive(path).read_file(run, "no.json", 100)
+    assert not list(temp.iterdir())
+
+
 def test_an_error_in_the_block_is_not_taken_for_one_of_the_archive(tmp_path: Path, temp: Path) -> None:
     path = tmp_path / "a.zip"
     path.write_bytes(pack_once())

@@ -161,17 +161,23 @@ def estimate_speeds(plan: RunPlan, gpu: Gpu, tokens_per_second: float | None = N
     """The speeds of a card with the model of a run."""
     weights, learning = plan.agent.parameters, plan.config.learning
     together = min(learning.parallel_episodes, learning.episodes_per_step)
-    step = max(HALF * weights / gpu.bandwidth, 2 * weights * together / gpu.operations)
+    generating, reading = estimate_playing(weights, together, gpu)
     passes = 4 if plan.agent.has_adapter else 6
     passes += 2 * learning.checkpointing
     further = 2 * (learning.behaviour != "recorded") + 2 * (learning.kl.coefficient > 0)
     operations = weights * (passes + further / learning.gradient_epochs)
     return Speeds(
-        generating=tokens_per_second or ATTAINED * together / step,
-        reading=ATTAINED * gpu.operations / (2 * weights),
+        generating=tokens_per_second or generating,
+        reading=reading,
         learning=ATTAINED * gpu.operations / operations,
         measured=tokens_per_second is not None,
     )
+
+
+def estimate_playing(weights: int, together: int, gpu: Gpu) -> tuple[float, float]:
+    """The tokens that a card generates and reads in a second with so many weights, in so many episodes at once."""
+    step = max(HALF * weights / gpu.bandwidth, 2 * weights * together / gpu.operations)
+    return ATTAINED * together / step, ATTAINED * gpu.operations / (2 * weights)
 
 
 def count_hours(tokens: Tokens, speeds: Speeds) -> Hours:

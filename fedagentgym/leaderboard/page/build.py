@@ -3,12 +3,14 @@
 index.html                      the page; opens from disk and needs no network
 overview.md                     every suite: the best federated method beside its baselines, and the agents
 SUITE.md, SUITE.csv             the tables
-episodes/SUITE/ENTRY.js         episodes for the page's browser, loaded on demand
+episodes/SUITE/ENTRY.js         episodes for the page's browser, compressed and loaded on demand
 results/SUITE/ENTRY.zip         the results themselves, unless they are linked to
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,7 +97,9 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[Vi
                 with entry.open_run((scenario, seed), RANKED) as run:
                     source = Source(entry.entry.title, read_episodes(run.path / RANKED))
                 cells[scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
-        data = to_script_json({"suite": found.key, "entry": entry.name, "cells": cells})
+        # texts of episodes shrink to a twelfth; a browser unpacks them without a library
+        packed = base64.b64encode(gzip.compress(to_script_json(cells).encode(), mtime=0)).decode()
+        data = to_script_json({"suite": found.key, "entry": entry.name, "packed": packed})
         script = place / "episodes" / found.key / f"{entry.name}.js"
         script.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(script, f"receiveEpisodes({data});\n")

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown, quote_word
-from fedagentgym.base.rounding import format_fixed, subtract_shown
+from fedagentgym.base.rounding import format_fixed, format_range, subtract_shown
 from fedagentgym.base.statistics import (
     FEWEST_REPLICATES,
     LEVEL,
@@ -19,13 +19,15 @@ from fedagentgym.base.statistics import (
     compare_replicates,
     find_quartiles,
 )
+from fedagentgym.experiment.estimate.hours import GPUS
 from fedagentgym.leaderboard.compare import format_p
+from fedagentgym.leaderboard.costs import estimate_rental, estimate_suite
 from fedagentgym.leaderboard.entries import find_tuned
 from fedagentgym.leaderboard.grid import Chosen
 from fedagentgym.leaderboard.metrics import METRICS, Interval, find_ends, find_metric, format_spread, format_value
 from fedagentgym.leaderboard.rank import Compared, Place, find_decided, find_outcome, read_planned
 from fedagentgym.leaderboard.results import Result, SuiteEntries
-from fedagentgym.leaderboard.suite import Suite
+from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite
 
 RUNS = (
     "Runs, in percent: the lowest, the quartiles and the highest; after them how many collapsed, which means that they ended no"
@@ -196,7 +198,15 @@ ROLES = {
 """The baselines beside which a federated method is read, by their algorithms."""
 FEDERATED = "best federated method"
 METHOD_HEADS = ("suite", FEDERATED, *ROLES, "federated - centralized, points")
-AGENT_HEADS = ("suite", "agent", "success", "status, or the command that plays it")
+CARD, HOUR = "h100", 2.5
+"""The card on which models are priced that nobody has played, and the price of its hour, as in the examples of `plan`."""
+AGENT_HEADS = (
+    "suite",
+    "agent",
+    "success",
+    "status, or the commands that play it",
+    f"estimated tokens; time and price of an {CARD.upper()} at {format_fixed(HOUR, 2)} an hour",
+)
 REFERENCES = ("expert", "random")
 """Agents that are no models: what they reach is the scale on which the others are read."""
 
@@ -215,7 +225,7 @@ READY = (
     "meta-llama/Llama-3.2-1B-Instruct",
     "meta-llama/Llama-3.2-3B-Instruct",
 )
-"""Models that readers know and that nobody has played here yet, each with the command of its row."""
+"""Models that readers know and that nobody has played here yet, each with the commands of its row and their price."""
 
 
 def is_reference(entry: Result) -> bool:
@@ -243,13 +253,29 @@ def list_overview(
             measured = entry.numbers.overall.get(name)
             reached = "" if measured is None or not entry.is_whole else _format_cell(measured, name)
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
-            agents.append((found.key, title, reached or "not ranked", tell_status(entry)))
+            agents.append((found.key, title, reached or "not ranked", tell_status(entry), ""))
         played = {record.agent.model for entry in ordered for record in entry.records.values()}
-        for model in READY if found.suite.minutes is not None and found.suite.minutes <= FEW_MINUTES else ():
-            if model not in played:
-                command = f"fedagentgym bench run {quote_word(found.suite.name)} --agent {quote_word(model)}"
-                agents.append((found.key, model, "not run", command))
+        agents += _list_ready(found, [model for model in READY if model not in played])
     return methods, agents
+
+
+def _list_ready(found: SuiteEntries, models: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The rows of models that nobody has played, in a small suite of this package: others' suites open no environment here."""
+    suite = found.suite
+    if suite.minutes is None or suite.minutes > FEW_MINUTES or suite.name not in list_suites():
+        return
+    if suite.digest != load_suite(suite.name).digest:
+        return
+    cost = estimate_suite(suite)
+    read, least, most = cost.sum_tokens()
+    tokens = f"{format_fixed(read, 1)}M read, {format_range(least, most, 2)}M written"
+    for model in models:
+        rental = estimate_rental(cost, model, GPUS[CARD], HOUR)
+        assert rental.price is not None
+        spent = f"{format_range(*rental.minutes, 1)} minutes, {format_range(*rental.price, 3)}"
+        name = quote_word(model)
+        commands = f"fedagentgym model add {name} && fedagentgym bench run {quote_word(suite.name)} --agent {name}"
+        yield found.key, model, "not run", commands, f"{tokens}; {spent}"
 
 
 def _drop_version(suite: Suite) -> str:
@@ -280,14 +306,14 @@ def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[st
 
 
 def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[str]]) -> str:
-    """Both tables as Markdown; titles and states are others' texts, numbers are ours."""
+    """Both tables as Markdown; titles are others' texts, all else is ours."""
     lines = []
-    for heads, rows, texts in ((METHOD_HEADS, methods, (1,)), (AGENT_HEADS, agents, (1, 3))):
+    for heads, rows in ((METHOD_HEADS, methods), (AGENT_HEADS, agents)):
         if rows:
             lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-            for name, *cells in rows:
-                shown = [_escape_title(cell) if place in texts else cell for place, cell in enumerate(cells, start=1)]
-                lines.append(f"| `{name}` | {' | '.join(shown)} |")
+            for name, title, *cells in rows:
+                shown = [f"`{cell}`" if cell.startswith("fedagentgym ") else cell for cell in cells]
+                lines.append(f"| {' | '.join([f'`{name}`', _escape_title(title), *shown])} |")
             lines.append("")
     return "\n".join(lines)
 

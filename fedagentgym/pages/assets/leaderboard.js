@@ -281,10 +281,14 @@
 
   const waiting = new Map();
   const arrived = new Map();
+  const unpack = (packed) => {
+    const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  };
   window.receiveEpisodes = (sent) => {
     const key = sent.suite + "/" + sent.entry;
-    arrived.set(key, sent.cells);
-    (waiting.get(key) || (() => {}))(sent.cells);
+    arrived.set(key, unpack(sent.packed));
+    (waiting.get(key) || (() => {}))(arrived.get(key));
   };
 
   /* Reads the script of an entry: the one way in which a page from disk can read another file. */

@@ -1,0 +1,139 @@
+"""The first hour of newcomers from the pages alone: the blocks of a page are played in an empty folder, and nothing else is done.
+
+A section's blocks of Python are one program, those of the shell one script after it. A block whose first line says `the whole of
+NAME` is also that file. Installing is not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import ROOT
+from benchmarks.measurement import Measurement
+from fedagentgym.base.errors import DataError
+
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WHOLE_FILE = re.compile(r".*# the whole of (\S+)$")
+LONGEST = 900
+"""Seconds after which a newcomer gives up."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a newcomer does: the sections of a page, the minutes that it may take, and the sign of its success."""
+
+    title: str
+    page: str
+    sections: Sequence[str]
+    minutes: int
+    is_reached: Callable[[Path, str], bool]
+
+
+def rises(folder: Path, output: str) -> bool:
+    """The reward of the last steps is higher than that of the first."""
+    rewards = [float(value) for value in re.findall(r"^ *\d+ to +\d+ +(\S+)", output, re.MULTILINE)]
+    return len(rewards) > 1 and rewards[-1] > rewards[0] + 0.2
+
+
+WAYS = {
+    "loops": Way(
+        "a client's environment, a method and an agent of one's own",
+        "README.md",
+        ("Three ways in",),
+        1,
+        lambda _, output: "solved " in output,
+    ),
+    "trl": Way("a reward that rises in TRL", "docs/how-to/train-with-trl.md", ("Rollouts by this package",), 3, rises),
+    "federated": Way(
+        "a first federated run",
+        "docs/tutorials/first-run.md",
+        ("Run it", "Look at it"),
+        3,
+        lambda folder, _: (folder / "runs" / "first" / "report.html").is_file(),
+    ),
+    "deployment": Way(
+        "a Flower deployment with two nodes",
+        "docs/tutorials/flower-deployment.md",
+        ("The run", "The server", "The clients", "Start it"),
+        4,
+        lambda folder, _: (folder / "deployed" / "result.json").is_file(),
+    ),
+    "ranked": Way(
+        "an agent of one's own on the leaderboard's page",
+        "docs/how-to/add-an-agent.md",
+        ("By name",),
+        2,
+        lambda folder, _: "Stubborn" in (folder / "board" / "index.html").read_text("utf-8"),
+    ),
+}
+QUICK = ("loops", "ranked")
+
+
+def run(quick: bool) -> list[Measurement]:
+    """Play the ways of newcomers from the pages alone: minutes of each."""
+    return [play_way(way) for name, way in WAYS.items() if not quick or name in QUICK]
+
+
+def play_way(way: Way) -> Measurement:
+    """Play one way in an empty folder; an error or a missing sign of success is a `DataError`."""
+    program, script = read_blocks((ROOT / way.page).read_text("utf-8"), way.sections)
+    with tempfile.TemporaryDirectory(prefix="newcomer-") as name:
+        folder = Path(name)
+        (folder / "examples").symlink_to(ROOT / "examples")  # the pages say: in a checkout
+        for block in program:
+            if whole := WHOLE_FILE.match(block.partition("\n")[0]):
+                (folder / whole[1]).write_text(block, "utf-8")
+        (folder / "page.py").write_text("\n".join(program), "utf-8")
+        lines = [f"{sys.executable} page.py"] if program else []
+        began = time.monotonic()
+        output = run_script("\n".join([*lines, *script]), folder)
+        minutes = (time.monotonic() - began) / 60
+        if not way.is_reached(folder, output):
+            raise DataError(f"{way.page}: its commands ran, and {way.title} is not seen: {output[-500:]}")
+    return Measurement(way.title, minutes, "min", f"< {way.minutes}")
+
+
+def read_blocks(text: str, sections: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The blocks of Python and of the shell in these sections of a page."""
+    found: dict[str, list[str]] = {"python": [], "bash": []}
+    for section in sections:
+        _, heading, rest = text.partition(f"\n## {section}\n")
+        if not heading:
+            raise DataError(f"the page has no section {section!r}")
+        for language, block in BLOCK.findall(rest.partition("\n## ")[0]):
+            found[language].append(block)
+    return found["python"], found["bash"]
+
+
+def run_script(script: str, folder: Path) -> str:
+    """The output of a script; what it leaves running is ended."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    log = folder / "shell.log"
+    with log.open("wb") as out:
+        shell = subprocess.Popen(
+            ["bash", "-e", "-c", script],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(LONGEST)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing was left running
+                os.killpg(shell.pid, signal.SIGTERM)
+    output = log.read_text("utf-8", errors="replace")
+    if code:
+        raise DataError(f"a command of the page ended with {code}: {output[-2000:]}")
+    return output
