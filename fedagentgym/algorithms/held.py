@@ -17,8 +17,7 @@ import numpy as np
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.card import CATEGORIES, COUNT, EVALUATION, METRICS, SECTIONS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
-from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.algorithms.sites import OwnSites
+from fedagentgym.algorithms.runtime import ExperimentSpec, OwnSites, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
 from fedagentgym.federation.algorithm import ServerState

@@ -28,7 +28,6 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.federation.commits import lock_folder
-from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import (
     OpenedSet,
     SetsEvaluation,
@@ -42,7 +41,7 @@ from fedagentgym.learning.evaluation import (
 )
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Trajectory, group_by_task, read_lines
 from fedagentgym.runs.claims import describe_evaluated, describe_tasks
 from fedagentgym.runs.folder import CONFIG, RANKED, RunFolder, to_yaml
 from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Usage, describe_made

@@ -25,7 +25,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path, parse_json, parse_yaml, read_bytes, read_text, write_atomic
 from fedagentgym.base.settings import Settings, merge
-from fedagentgym.learning.episodes import Line, format_line, read_lines
+from fedagentgym.learning.trajectory import Line, format_line, read_lines
 from fedagentgym.runs.record import FORMAT, RunRecord
 
 CONFIG, RECORD, METRICS = "config.yaml", "result.json", "metrics.jsonl"

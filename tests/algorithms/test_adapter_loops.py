@@ -15,8 +15,7 @@ from fedagentgym.algorithms.fedit import FedIT, FFALoRA
 from fedagentgym.algorithms.flexlora import FlexLoRA
 from fedagentgym.algorithms.flora import FLoRA
 from fedagentgym.algorithms.ram import RAM
-from fedagentgym.algorithms.runtime import ResidentModel, Site
-from fedagentgym.algorithms.sites import DividedSites
+from fedagentgym.algorithms.runtime import DividedSites, ResidentModel, Site
 from fedagentgym.federation.algorithm import draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
 from fedagentgym.federation.clients import FederationSettings

@@ -26,8 +26,7 @@ from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import count_episodes
 from fedagentgym.federation.round import ServerConfig, run_rounds
-from fedagentgym.learning.episodes import parse_lines
-from fedagentgym.learning.trajectory import Trajectory, to_plain
+from fedagentgym.learning.trajectory import Trajectory, parse_lines, to_plain
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fedagentgym.agents.model.tiny import read_tiny_model
+from fedagentgym.agents.model.architectures import read_tiny_model
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, read_generic_config, try_tokenizer
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, describe_error
 from fedagentgym.base.escape import quote_word
