@@ -10,7 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedagentgym.envs.core import TextEnv
+    from fedagentgym.envs.view import View
 
 SHORTEST_RUN = 10
 """Actions that count up and are this many or more are shown by the first two and the last."""
@@ -19,47 +23,27 @@ THINK_FIRST = "Think first, between <think> and </think>. Then give exactly one 
 _NUMBERED = re.compile(r"\A(.*?)(0|[1-9]\d{0,17})(\D*)", re.DOTALL)
 
 
-class Words(Protocol):
-    """The part of an environment that a prompt shows."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def action_help(self) -> str: ...
-    @property
-    def takes(self) -> Literal["command", "reply"]: ...
-
-
-class Seen(Protocol):
-    """The part of a view that a prompt shows."""
-
-    @property
-    def observation(self) -> str: ...
-    @property
-    def admissible(self) -> tuple[str, ...] | None: ...
-
-
-def describe(env: Words) -> str:
+def describe(env: TextEnv) -> str:
     """Who the agent is, and which actions there are."""
     return f"{env.role}\n\n{env.action_help}"
 
 
-def first_message(env: Words, view: Seen, form: str = ONE_ACTION) -> str:
+def first_message(env: TextEnv, view: View, form: str = ONE_ACTION) -> str:
     """The first message of an episode; `form` asks for the form of an action, in environments that take commands."""
     return "\n\n".join([describe(env), f"What you see:\n{view.observation}", *request_action(env, view, form)])
 
 
-def next_message(env: Words, view: Seen, listed: Sequence[str] | None = None) -> str:
+def next_message(env: TextEnv, view: View, listed: Sequence[str] | None = None) -> str:
     """A later message; `listed` are the actions that the message before it listed."""
     return "\n\n".join([f"What you see now:\n{view.observation}", *show_actions(env, view, listed)])
 
 
-def request_action(env: Words, view: Seen, form: str) -> list[str]:
+def request_action(env: TextEnv, view: View, form: str) -> list[str]:
     """The last paragraphs of a prompt: the actions, and the form of one. None where whole replies are graded."""
     return [] if env.takes == "reply" else [*show_actions(env, view), form]
 
 
-def show_actions(env: Words, view: Seen, listed: Sequence[str] | None = None) -> list[str]:
+def show_actions(env: TextEnv, view: View, listed: Sequence[str] | None = None) -> list[str]:
     """The paragraph with the actions, if they are listed."""
     if view.admissible is None or env.takes == "reply":
         return []

@@ -118,27 +118,22 @@ class Step(NamedTuple):
     over: bool = False
 
 
-def render_step(step: Step) -> str:
-    """An action and the observation after it, indented like a transcript."""
-    said = [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
-    return "\n".join([*([] if step.action is None else [f"> {step.action}"]), *said])
-
-
-def render_choices(step: Step) -> str:
-    """The available actions, or how the episode ended."""
-    view = step.view
-    if step.over:
-        return f"({'solved' if view.success else 'not solved'}, score {view.score:g})"
-    if not view.admissible:
-        return "Choices: any text."
-    shown = " | ".join(view.admissible[:MOST_CHOICES])
-    more = len(view.admissible) - MOST_CHOICES
-    return f"Choices: {shown}" + (f" | ... {more} more" if more > 0 else "")
-
-
 def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
-    """The text of some steps, with the task above them if they begin with the start of the episode."""
-    lines = [*map(render_step, steps), render_choices(steps[-1])]
+    """The text of some steps like a transcript, with the task above them if they begin with the start of the episode, and the
+    available actions, or how the episode ended, below."""
+    lines = []
     if steps[0].action is None:
-        lines.insert(0, f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else ""))
+        lines.append(f"{task.id} ({task.category})" + (f"\nGoal: {goal}" if goal else ""))
+    for step in steps:
+        lines += [] if step.action is None else [f"> {step.action}"]
+        lines += [f"  {line}".rstrip() for line in step.view.observation.splitlines()]
+    view = steps[-1].view
+    if steps[-1].over:
+        lines.append(f"({'solved' if view.success else 'not solved'}, score {view.score:g})")
+    elif not view.admissible:
+        lines.append("Choices: any text.")
+    else:
+        more = len(view.admissible) - MOST_CHOICES
+        shown = " | ".join(view.admissible[:MOST_CHOICES])
+        lines.append(f"Choices: {shown}" + (f" | ... {more} more" if more > 0 else ""))
     return "\n".join(lines)

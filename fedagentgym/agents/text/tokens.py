@@ -60,7 +60,9 @@ _TRIAL_SECONDS, _TRIAL_MEMORY, _TRIAL_WAIT = 20, 4 << 30, 300.0
 
 
 class TextTokenizer:
-    """``protocols.Tokenizer`` on a tokenizer of the library `tokenizers`. Encodings are remembered: siblings see the same texts.
+    """A tokenizer of the library `tokenizers`. It adds no special tokens by itself, and re-encodes no history.
+
+    Encodings are remembered: siblings see the same texts.
 
     Args:
         fast: The tokenizer; `None` where a class of `transformers` does without.
@@ -231,7 +233,7 @@ def make_word_tokenizer(vocabulary: Iterable[str], context_length: int = 4096) -
 
 
 class HuggingFaceTokenizer(TextTokenizer):
-    """``protocols.Tokenizer`` on any tokenizer of `transformers`.
+    """Any tokenizer of `transformers`.
 
     Args:
         tokenizer: The tokenizer.
