@@ -47,7 +47,7 @@ from fedagentgym.federation.aggregation import (
     WeightedMean,
     step_server,
 )
-from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
+from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import (
     PrivacySettings,
     PrivateMean,
@@ -55,7 +55,6 @@ from fedagentgym.federation.checks import (
     clip_factor,
     compute_epsilon,
 )
-from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import ArrayForm, Form, Message, Parameters, freeze
 from fedagentgym.learning.state import LocalReport, SiteState, mean_metrics

@@ -64,8 +64,7 @@ from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import Deviation, kept_format, objective_values

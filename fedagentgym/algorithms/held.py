@@ -20,9 +20,8 @@ from fedagentgym.algorithms.recipe import Owner, admit_recipe
 from fedagentgym.algorithms.runtime import ExperimentSpec, OwnSites, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.algorithm import Clients, ServerState
 from fedagentgym.federation.backends import Backend
-from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import ClientContext, Operation, clean_text
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.settings import EvaluationSettings

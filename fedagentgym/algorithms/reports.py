@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.clients import Clients, Failure
+from fedagentgym.federation.algorithm import Clients, Failure
 from fedagentgym.federation.message import Message
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
 from fedagentgym.learning.state import COSTS, SUMMED_METRICS, mean_metrics

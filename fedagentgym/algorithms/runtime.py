@@ -27,7 +27,7 @@ from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import Stream, derive
+from fedagentgym.base.streams import derive
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
@@ -349,15 +349,6 @@ class ExperimentSpec(Settings):
         """The spec as plain values, the same whether a value was given or is a default; of the agent only what is set, since its
         preset determines the rest."""
         return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
-
-
-def draw_public_tasks(pool: TaskPool, wanted: int, draw: Stream) -> list[str]:
-    """Draw so many tasks of the role `public`, each at most once."""
-    if wanted > len(pool):
-        raise OptionError(
-            f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
-        )
-    return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
 
 # ---- where the clients' tasks are ----------------------------------------------------------------------------------------

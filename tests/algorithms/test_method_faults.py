@@ -19,8 +19,8 @@ from fedagentgym.algorithms.reports import Report, read_report
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
+from fedagentgym.federation.algorithm import Failure, FederationSettings, QuorumError
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import Failure, FederationSettings, QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore, read_chain
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
