@@ -256,6 +256,16 @@ class Runtime:
         return self.resident.make_weight_forms(optional=optional)
 
 
+def make_moment_forms(weights: Weights) -> dict[str, ArrayForm]:
+    """The declaration of AdamW's moments of some parameters, which are kept once there are any."""
+    moments = {
+        f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+        for moment in ("exp_avg", "exp_avg_sq")
+        for name, array in weights.items()
+    }
+    return {**moments, "counts": ArrayForm("float64", (len(weights),), optional=True)}
+
+
 def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Writable copies of a message's arrays, which are read-only views of its bytes."""
     return {name: np.array(array) for name, array in values.items() if isinstance(array, np.ndarray)}

@@ -29,7 +29,7 @@ from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, OnPublicTa
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
 from fedagentgym.algorithms.reports import Report, evaluate_local_model, read_report, summarise_local_models
-from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays
+from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays, make_moment_forms
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.base.streams import Stream
@@ -314,7 +314,7 @@ class Sharing(OnPublicTasks[S]):
         for number in range(len(self.settings.agents or (None,))):
             model = self.open_agent(number)
             kept[f"weights-{number}"] = model.make_weight_forms(optional=True)
-            kept[f"optimizer-{number}"] = make_moment_forms(model)
+            kept[f"optimizer-{number}"] = make_moment_forms(model.initial_weights)
             longest = max(longest, model.agent.policy.context_length)
         answers = (
             self.settings.public_tasks * self.learning.group_size * (self.episode_bytes + EPISODE_BYTES + 16 * longest)
@@ -366,17 +366,6 @@ class Sharing(OnPublicTasks[S]):
     @abstractmethod
     def count_shared(cls, settings: S, scale: Scale) -> int:
         """The answers of others that a client receives in a public step, at most."""
-
-
-def make_moment_forms(model: ResidentModel) -> dict[str, ArrayForm]:
-    """The forms of AdamW's moments of a model."""
-    weights = model.initial_weights
-    moments = {
-        f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
-        for moment in ("exp_avg", "exp_avg_sq")
-        for name, array in weights.items()
-    }
-    return {**moments, "counts": ArrayForm("float64", (len(weights),), optional=True)}
 
 
 def pack_answer(trajectory: Trajectory, stop_ids: frozenset[int]) -> dict[str, Any]:
