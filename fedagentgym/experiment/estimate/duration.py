@@ -118,7 +118,7 @@ def measure_passes(shape: ModelShape) -> PassTimes:
     return PassTimes(tuple(blocks), tuple(heads))
 
 
-def _time(call: Callable[[], None], seconds: float) -> float:
+def _time(call: Callable[[], object], seconds: float) -> float:
     """The median processor time of the calls that fit into these seconds, two at least."""
     call()
     found: list[float] = []
