@@ -121,7 +121,7 @@ def _compare(one: list[Completion], other: list[Completion]) -> float:
 
 
 def _make_tiny() -> TorchPolicy:
-    from fedagentgym.agents.model.architectures import make_tiny_model
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
     from fedagentgym.agents.settings import AdapterSettings
 

@@ -74,7 +74,7 @@ def _list_sizes() -> Iterator[str]:
 
 
 def _make_policy(size: str, env: TextEnv, forward: str = "auto") -> TorchPolicy:
-    from fedagentgym.agents.model.architectures import make_tiny_model
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
 
     way: dict[str, Any] = {"forward": forward}

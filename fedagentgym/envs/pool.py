@@ -41,8 +41,22 @@ from fedagentgym.envs.view import View
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from fedagentgym.envs.core import TextEnv
-    from fedagentgym.envs.make import Origin
+
+class EpisodeStarter(Protocol):
+    """The part of an environment that opening episodes needs."""
+
+    def reset_many(self, tasks: Sequence[str | Task], seeds: Sequence[int]) -> Sequence[Any]: ...
+
+
+class PoolOrigin(Protocol):
+    """The reference to what a pool was loaded from: it is pickled as this, and loaded again."""
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+    def load(self) -> TaskPool: ...
+
+    def open_env(self, pool: TaskPool) -> EpisodeStarter: ...
 
 
 class PromptTemplate(Protocol):
@@ -105,7 +119,7 @@ class TaskPool:
         self.columns = {name: tuple(values) for name, values in sorted((columns or {}).items())}
         """Further fields of the tasks, such as the user of each, one value a task; part of the digest."""
         self._hidden: frozenset[str] = frozenset()
-        self.origin: Origin | None = None
+        self.origin: PoolOrigin | None = None
         """If set, the pool is pickled as a reference to its data; otherwise as its tasks."""
         self._whole = True
         if len(self.category_codes) != len(ids):
@@ -347,7 +361,7 @@ class TaskPool:
         self,
         template: PromptTemplate | None = None,
         *,
-        env: TextEnv | None = None,
+        env: EpisodeStarter | None = None,
         seed: int = 0,
         chat: bool = False,
     ) -> Dataset:
@@ -455,7 +469,7 @@ def represent(value: Any) -> str:
 
 
 def _load_again(
-    origin: Origin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
+    origin: PoolOrigin, source: Mapping[str, Any], ids: Sequence[str] | None, hidden: frozenset[str]
 ) -> TaskPool:
     """Load a pickled pool from its data, which must be unchanged."""
     pool = origin.load()

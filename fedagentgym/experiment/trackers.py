@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from fedagentgym.base.errors import OptionError, describe_error
 from fedagentgym.base.imports import Registry, require
@@ -76,11 +76,12 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases, with the report as a page and as an artefact. Options are keywords of `wandb.init`."""
 
-    library: ClassVar[str] = "wandb"
-
     def __init__(self, project: str = "fedagentgym", **options: Any) -> None:
-        self._library = require(self.library, self.library)
+        self._library = self.import_library()
         self._options = {"project": project, **options}
+
+    def import_library(self) -> Any:
+        return require("wandb", "wandb")
 
     def start(self, config: Mapping[str, Any]) -> None:
         self._folder = Path(config["output"]["folder"])
@@ -109,7 +110,8 @@ class Wandb:
 class Trackio(Wandb):
     """A run of trackio, in its own folder of this machine. Options are keywords of `trackio.init`."""
 
-    library: ClassVar[str] = "trackio"
+    def import_library(self) -> Any:
+        return require("trackio", "trackio")
 
     def choose_options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": config["name"], "resume": "allow", "embed": False, "auto_log_gpu": False, "auto_log_cpu": False}

@@ -416,7 +416,7 @@ class WarmStartSettings(SupervisedSettings):
     """The settings of a warm start: the number of demonstrations, their noise, and their imitation."""
 
     size: str = Field(
-        default="0.1m", description="named size of a tiny model made from scratch (agents/model/architectures.py)"
+        default="0.1m", description="named size of a tiny model made from scratch (agents/model/loading.py)"
     )
     context_length: int = Field(default=1024, ge=16, description="maximum context of a tiny model made from scratch")
     episodes: int = Field(default=2000, ge=1, description="number of demonstrations, over the pool's tasks in turn")

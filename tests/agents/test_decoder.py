@@ -16,17 +16,11 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.model.architectures import (
-    ARCHITECTURES,
-    ROPE_TYPES,
-    DecoderConfig,
-    fits,
-    make_tiny_model,
-    read_tiny_model,
-)
+from fedagentgym.agents.model.architectures import ARCHITECTURES, ROPE_TYPES, DecoderConfig, fits
 from fedagentgym.agents.model.cache import Chunks
 from fedagentgym.agents.model.cached import CachedDecoder
 from fedagentgym.agents.model.decoder import Decoder, read_config
+from fedagentgym.agents.model.loading import make_tiny_model, read_tiny_model
 from fedagentgym.agents.model.packed import compute_hidden
 from fedagentgym.base.errors import DataError
 

@@ -14,8 +14,7 @@ from fedagentgym.agents.text.prompts import Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
-from fedagentgym.envs.prompt import SHORTEST_RUN
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import SHORTEST_RUN, View
 
 from .worlds import AskEnv, ShopEnv
 

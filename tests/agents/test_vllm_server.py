@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedagentgym.agents.model.architectures import make_tiny_model
 from fedagentgym.agents.model.decoder import Decoder
-from fedagentgym.agents.model.loading import load_model
+from fedagentgym.agents.model.loading import load_model, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.model.vllm import make_room
 from fedagentgym.agents.model.vllm_server import ServerProcess

@@ -18,7 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedagentgym.agents.model.architectures import make_tiny_model
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.protocols import Completion, Decoding
 from fedagentgym.agents.settings import AdapterSettings

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.model.architectures import make_tiny_model
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings

@@ -7,7 +7,7 @@ so that the model may take another learner's weights in the meantime. What the m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,11 +17,28 @@ from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Sessi
 from fedagentgym.base.together import Group, meet
 
 if TYPE_CHECKING:
+    import torch
     from numpy.typing import NDArray
 
-    from fedagentgym.agents.model.policy import TorchPolicy
+    from fedagentgym.agents.text.tokens import TextTokenizer
 
 Changes = Mapping[str, "np.ndarray[Any, Any]"]
+
+
+class AdapterPolicy(Protocol):
+    """A model with an adapter whose frozen weights may be changed, a `TorchPolicy`."""
+
+    model: Any
+    tokenizer: TextTokenizer
+    context_length: int
+    device: torch.device
+    base_changes: Changes
+
+    def claim(self) -> None: ...
+
+    def set_base(self, changes: Changes) -> None: ...
+
+    def bump_version(self) -> None: ...
 
 
 class Asked(NamedTuple):
@@ -36,7 +53,7 @@ class Asked(NamedTuple):
 class JoinedPlay:
     """The batch of a group's sessions on one policy."""
 
-    def __init__(self, policy: TorchPolicy, group: Group, rank: int) -> None:
+    def __init__(self, policy: AdapterPolicy, group: Group, rank: int) -> None:
         self.group, self.base = group, dict(policy.base_changes)
         self._policy, self._free = policy, list(range(min(group.size, MOST_ADAPTERS)))
         self._adapters = AdapterBatch(len(self._free), rank, policy.device)
@@ -48,7 +65,7 @@ class JoinedPlay:
         """True while a session is open."""
         return len(self._free) < self._adapters.count
 
-    def fits(self, policy: TorchPolicy, group: Group) -> bool:
+    def fits(self, policy: AdapterPolicy, group: Group) -> bool:
         """Return whether the policy's present weights are an adapter on the frozen weights of this batch and group."""
         return group is self.group and _are_equal(self.base, policy.base_changes)
 

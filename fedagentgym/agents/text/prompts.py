@@ -4,7 +4,7 @@ Templates are filled with each environment's own descriptions. `standard` explai
 and lists the admissible actions; `compact` shows bare observations, for models that were trained on an environment and need no
 instructions. Both support the two contexts: `first` and `next` make one growing dialogue, `window` renders a turn separately
 with the last turns in it. A custom `request` replaces the environment's own description; a `system` prompt comes before
-everything. The words of `standard` are those of `fedagentgym.envs.prompt`, which every way to play shares.
+everything. The words of `standard` are those of `fedagentgym.envs.view`, which every way to play shares.
 
 A parser decides which action of a reply is executed, and whether the format was kept. The format affects only the format
 penalty; the environment decides whether an action is valid.
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedagentgym.base.imports import Registry
-from fedagentgym.envs.prompt import ONE_ACTION, THINK_FIRST, describe, next_message, request_action
+from fedagentgym.envs.view import ONE_ACTION, THINK_FIRST, describe, next_message, request_action
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
