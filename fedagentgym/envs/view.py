@@ -1,9 +1,9 @@
 """The view that an environment shows, the episode at one moment, and the texts that are made of them.
 
 `render()` shows an episode to people. The one prompt of a language model, in the words of an environment, is rendered here for
-every way to play: `first_message` opens an episode, `next_message` goes on; `info["prompt"]` of gymnasium's interface is one or the
-other. Lists of actions are kept short: a dialogue does not repeat the list that it has just shown, and many actions that differ
-only in a counting number are shown by their ends.
+every way to play: `first_message` opens an episode, `next_message` goes on; `info["prompt"]` of gymnasium's interface is one or
+the other. Lists of actions are kept short: a dialogue does not repeat the list that it has just shown, and many actions that
+differ only in a counting number are shown by their ends.
 """
 
 from __future__ import annotations
