@@ -121,8 +121,8 @@ def _compare(one: list[Completion], other: list[Completion]) -> float:
 
 
 def _make_tiny() -> TorchPolicy:
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
-    from fedagentgym.agents.model.tiny import make_tiny_model
     from fedagentgym.agents.settings import AdapterSettings
 
     model, tokenizer = make_tiny_model([f"word{number}" for number in range(300)], "0.1m", 256)

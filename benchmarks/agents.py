@@ -74,8 +74,8 @@ def _list_sizes() -> Iterator[str]:
 
 
 def _make_policy(size: str, env: TextEnv, forward: str = "auto") -> TorchPolicy:
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
-    from fedagentgym.agents.model.tiny import make_tiny_model
 
     way: dict[str, Any] = {"forward": forward}
     if size == LARGE:

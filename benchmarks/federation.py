@@ -36,7 +36,7 @@ from benchmarks.measurement import Measurement
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import show_progress
-from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.round import ServerConfig, run_rounds
 
 CLIENTS = 10

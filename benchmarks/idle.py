@@ -21,9 +21,8 @@ import numpy as np
 
 from fedagentgym.algorithms.fedagent import Averaging, FedAgentSettings
 from fedagentgym.algorithms.runtime import Runtime
-from fedagentgym.federation.algorithm import Algorithm, ServerState
+from fedagentgym.federation.algorithm import Algorithm, FederationSettings, ServerState
 from fedagentgym.federation.backends import BACKENDS, Backend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import ApplicationSpec, ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, Form, Message, freeze
 from fedagentgym.federation.round import ServerConfig, run_rounds

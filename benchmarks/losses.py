@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.findings import Findings
 from fedagentgym.base.imports import require
 from fedagentgym.learning.losses import Tokens
-from fedagentgym.learning.minibatches import token_losses, token_weights
+from fedagentgym.learning.passes import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 

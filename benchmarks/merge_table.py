@@ -38,9 +38,8 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import Run
-from fedagentgym.federation.algorithm import Round, ServerState
+from fedagentgym.federation.algorithm import FederationSettings, Round, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.message import Parameters
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.evaluation import evaluate

@@ -31,8 +31,8 @@ from fedagentgym.base.files import cache_folder
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import Reply, Request
 from fedagentgym.federation.message import KINDS, Message
 from fedagentgym.federation.round import ServerConfig, run_rounds

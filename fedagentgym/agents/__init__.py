@@ -13,8 +13,8 @@ from fedagentgym.base.imports import Registry, attach
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent as TokenAgent
+    from fedagentgym.agents.model.loading import make_tiny_model as make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy as TorchPolicy
-    from fedagentgym.agents.model.tiny import make_tiny_model as make_tiny_model
     from fedagentgym.agents.players.conversation import Conversation as Conversation
     from fedagentgym.agents.players.own import Agent as Agent
     from fedagentgym.agents.presets import make_agent as make_agent
@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".agent": ("TokenAgent",),
-        ".model.tiny": ("make_tiny_model",),
+        ".model.loading": ("make_tiny_model",),
         ".model.policy": ("TorchPolicy",),
         ".players.conversation": ("Conversation",),
         ".players.own": ("Agent",),

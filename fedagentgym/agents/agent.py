@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedagentgym.agents.protocols import Decoding, Move, PlaysEpisodes, Policy, RowPlayers
 from fedagentgym.agents.text.constraints import ActionTrie, TrieCache
-from fedagentgym.agents.text.parsing import ParsedReply, parse
-from fedagentgym.agents.text.prompts import PastTurn, Template
-from fedagentgym.agents.text.tokens import TextTokenizer
+from fedagentgym.agents.text.prompts import ParsedReply, PastTurn, Template, parse
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.scripted import get_slot_text
 
 if TYPE_CHECKING:
+    from fedagentgym.agents.text.tokens import TextTokenizer
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.view import Episode
@@ -65,9 +64,7 @@ class TokenAgent:
     @property
     def tokenizer(self) -> TextTokenizer:
         """The tokenizer of the policy."""
-        tokenizer = self.policy.tokenizer
-        assert isinstance(tokenizer, TextTokenizer)
-        return tokenizer
+        return self.policy.tokenizer
 
     def play(self, env: TextEnv) -> TokenPlayers:
         """Start playing with the policy's present weights, which must not change until the players are closed.

@@ -259,8 +259,8 @@ def make_tiny_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed
 
 def make_untrained_agent(settings: AgentSettings, *, env: TextEnv | None = None, seed: int = 0) -> TokenAgent:
     """Make a tiny model with random weights, whose replies are admissible actions: noise, but it learns, without a warm start."""
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
-    from fedagentgym.agents.model.tiny import make_tiny_model
 
     _refuse_options(settings)
     chosen = apply_defaults(settings, _UNTRAINED)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from fedagentgym.agents.text.tokens import TextTokenizer
     from fedagentgym.base.streams import Stream
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.envs.tasks import Task
@@ -190,20 +191,6 @@ class Session(Rows[Any], ABC):
                 )
 
 
-class Tokenizer(Protocol):
-    """The interface of a tokenizer: it adds no special tokens by itself and re-encodes no history."""
-
-    size: int
-    pad_id: int
-    stop_ids: frozenset[int]
-
-    def encode(self, text: str) -> tuple[int, ...]: ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, tags included; pad, begin and end markers are left out."""
-        ...
-
-
 class Policy(Protocol):
     """An engine that generates. ``version`` counts the weights that were loaded into it."""
 
@@ -211,7 +198,7 @@ class Policy(Protocol):
     context_length: int
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> TextTokenizer: ...
 
     @property
     def version(self) -> int: ...

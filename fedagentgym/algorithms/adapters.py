@@ -85,7 +85,10 @@ class AdapterRule(AggregationRule):
             changes: For each client B_k A_k - B A.
             weights: The weight of each.
         """
-        return sum_weighted(changes, weights) / sum(weights)
+        total = np.zeros_like(changes[0])
+        for change, weight in zip(changes, weights, strict=True):  # in the order of the clients
+            total += weight * change
+        return total / sum(weights)
 
     @abstractmethod
     def choose(self, target: Matrix, mean: Pair, before: Pair) -> Pair:
@@ -99,14 +102,6 @@ class AdapterRule(AggregationRule):
 
     def begin(self, state: ServerState) -> AdapterStep:
         return AdapterStep(self, state)
-
-
-def sum_weighted(matrices: Sequence[Matrix], weights: Sequence[float]) -> Matrix:
-    """The sum in the order of the clients."""
-    total = np.zeros_like(matrices[0])
-    for matrix, weight in zip(matrices, weights, strict=True):
-        total += weight * matrix
-    return total
 
 
 class AdapterStep:

@@ -32,7 +32,7 @@ from fedagentgym.algorithms.reports import (
     read_report,
     summarise_local_models,
 )
-from fedagentgym.algorithms.runtime import Site, copy_arrays
+from fedagentgym.algorithms.runtime import Site, copy_arrays, make_moment_forms
 from fedagentgym.base.errors import OptionError, show_value
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.federation.aggregation import (
@@ -47,7 +47,7 @@ from fedagentgym.federation.aggregation import (
     WeightedMean,
     step_server,
 )
-from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
+from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.checks import (
     PrivacySettings,
     PrivateMean,
@@ -55,7 +55,6 @@ from fedagentgym.federation.checks import (
     clip_factor,
     compute_epsilon,
 )
-from fedagentgym.federation.clients import Failure
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import ArrayForm, Form, Message, Parameters, freeze
 from fedagentgym.learning.state import LocalReport, SiteState, mean_metrics
@@ -485,14 +484,8 @@ class AveragingSteps(BaseAlgorithm[L]):
     def make_moment_forms(self) -> dict[str, ArrayForm]:
         """Return the forms of AdamW's moments, and of a value head that is the client's own."""
         own = self.runtime.own_head if self.learning.keeps_head else {}
-        shapes = {name: array.shape for name, array in {**self.runtime.initial_weights, **own}.items()}
-        moments = {
-            f"{moment}/{name}": ArrayForm("float32", shape, optional=True)
-            for moment in ("exp_avg", "exp_avg_sq")
-            for name, shape in shapes.items()
-        }
         heads = {name: ArrayForm("float32", array.shape, optional=True) for name, array in own.items()}
-        return {**moments, **heads, "counts": ArrayForm("float64", (len(shapes),), optional=True)}
+        return {**make_moment_forms({**self.runtime.initial_weights, **own}), **heads}
 
     def check_start(self, asked: int) -> None:
         """Refuse an aggregation rule that would ignore the clients' weights, or that needs more clients.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 from fedagentgym.algorithms import ALGORITHMS
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.base.errors import OptionError
+from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
@@ -19,6 +19,8 @@ from fedagentgym.learning.trajectory import Group
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent
+    from fedagentgym.base.streams import Stream
+    from fedagentgym.envs.core import TextEnv
 
 S = TypeVar("S", bound=Settings)
 CONTROL_BYTES = 1024
@@ -221,6 +223,34 @@ class BaseAlgorithm(Generic[S]):
         Raises:
             RefusedError: If it cannot.
         """
+
+
+class OnPublicTasks(BaseAlgorithm[S]):
+    """Base class of methods in which clients learn on public tasks too, as many at a time as the setting `public_tasks` says."""
+
+    @cached_property
+    def public_env(self) -> TextEnv:
+        """The unchanged environment over the public tasks."""
+        return self.runtime.open_role_env("public")
+
+    def draw_public_tasks(self, draw: Stream) -> list[str]:
+        """Draw as many tasks of the role `public` as the settings say, each at most once."""
+        settings: Any = self.settings
+        pool, wanted = self.public_env.pool, settings.public_tasks
+        if wanted > len(pool):
+            raise OptionError(
+                f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
+            )
+        return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
+
+    def check_held(self, site: Site) -> None:
+        """The public tasks are part of the run's environment, which must be there."""
+        if not self.card.roles:
+            return
+        try:
+            assert self.public_env.pool
+        except FedAgentGymError:
+            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
 
 
 def make_algorithm(spec: ExperimentSpec, runtime: Runtime) -> BaseAlgorithm[Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -41,7 +41,26 @@ if TYPE_CHECKING:
 SITE = 0
 
 
-class CentralizedSettings(AveragingSettings):
+class OneOptimizerSettings(AveragingSettings):
+    """The settings of methods in which a site trains by itself."""
+
+    keep_optimizer: bool = Field(
+        default=True, description="one optimizer for the whole run, as a single site would have"
+    )
+
+
+T = TypeVar("T", bound=OneOptimizerSettings)
+
+
+class OneOptimizer(Averaging[T]):
+    """Base class of methods in which a site trains by itself: by default it keeps its optimizer for the whole run."""
+
+    @property
+    def learning(self) -> LearningSettings:
+        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
+
+
+class CentralizedSettings(OneOptimizerSettings):
     """`algorithm: {name: centralized, local_steps: 3}`: `local_steps` policy steps between commits."""
 
     name: Literal["centralized"] = "centralized"
@@ -52,9 +71,6 @@ class CentralizedSettings(AveragingSettings):
         default="unchanged",
         description="where its tasks are played: the unchanged environment, or the clients' variants",
     )
-    keep_optimizer: bool = Field(
-        default=True, description="one optimizer for the whole run, as a single site would have"
-    )
 
     @model_validator(mode="after")
     def _check_worlds(self) -> Self:
@@ -63,17 +79,13 @@ class CentralizedSettings(AveragingSettings):
         return self
 
 
-class Centralized(Averaging[CentralizedSettings]):
+class Centralized(OneOptimizer[CentralizedSettings]):
     """FedAgent with a single client that holds the union of all clients' tasks, or the whole split."""
 
     settings_class: ClassVar[type[Settings]] = CentralizedSettings
 
     def client_ids(self) -> Sequence[int]:
         return [SITE]
-
-    @property
-    def learning(self) -> LearningSettings:
-        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
 
     def resources(self, client: int) -> Site:
         return self._site
@@ -126,27 +138,20 @@ class Centralized(Averaging[CentralizedSettings]):
         )
 
 
-class LocalSettings(AveragingSettings):
+class LocalSettings(OneOptimizerSettings):
     """`algorithm: {name: local, client: 21, local_steps: 3}`."""
 
     name: Literal["local"] = "local"
     client: int = Field(default=0, ge=0, description="number of the client that trains alone")
-    keep_optimizer: bool = Field(
-        default=True, description="one optimizer for the whole run, as a single site would have"
-    )
 
 
-class Local(Averaging[LocalSettings]):
+class Local(OneOptimizer[LocalSettings]):
     """FedAgent with a single client, whose parameters are the mean."""
 
     settings_class: ClassVar[type[Settings]] = LocalSettings
 
     def client_ids(self) -> Sequence[int]:
         return [self.runtime.client_split.client(self.settings.client).index]
-
-    @property
-    def learning(self) -> LearningSettings:
-        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
 
     @classmethod
     def describe(cls, settings: LocalSettings, scale: Scale) -> Card:

@@ -25,8 +25,7 @@ from fedagentgym.algorithms.averaging import AcceptedReply, AveragingSettings
 from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.base.settings import Settings
 from fedagentgym.federation.aggregation import Mean
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.message import Array, Message, Parameters
 
 MEMBERS, MODELS = "members", "models"

@@ -58,8 +58,7 @@ from fedagentgym.base.streams import Stream, derive
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.settings import ImitationSettings

@@ -32,8 +32,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import NamedSettings, Settings
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import generator
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import (
     REPORT_BYTES,

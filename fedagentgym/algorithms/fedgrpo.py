@@ -64,15 +64,13 @@ from fedagentgym.base.errors import OptionError, RefusedError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import ArrayForm, AtMost, Form, Message
 from fedagentgym.learning.advantages import Deviation, kept_format, objective_values
-from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import mean_metrics
-from fedagentgym.learning.trajectory import Group
+from fedagentgym.learning.trajectory import Group, format_line
 
 if TYPE_CHECKING:
     pass

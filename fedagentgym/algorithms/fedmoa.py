@@ -37,8 +37,7 @@ from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError, join_names, unknown_name_error
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.advantages import list_objectives

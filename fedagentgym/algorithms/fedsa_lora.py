@@ -48,6 +48,3 @@ class FedSALoRA(Personal[FedSALoRASettings]):
     def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
         shared = {name: array for name, array in weights.items() if f".lora_{self.settings.share}." in name}
         return shared, {name: array for name, array in weights.items() if name not in shared}
-
-    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
-        return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}

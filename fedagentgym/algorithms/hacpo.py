@@ -107,7 +107,7 @@ class HACPO(Sharing[HACPOSettings]):
 
     def draw_tasks(self, clients: Sequence[int], draw: Stream) -> dict[int, list[str]]:
         """The same tasks for all."""
-        return dict.fromkeys(clients, self.draw_public(draw))
+        return dict.fromkeys(clients, self.draw_public_tasks(draw))
 
     def choose(
         self, answers: Answers, memory: dict[str, Any], draw: Stream

@@ -17,13 +17,11 @@ import numpy as np
 from fedagentgym.algorithms.base import BaseAlgorithm, make_algorithm
 from fedagentgym.algorithms.card import CATEGORIES, COUNT, EVALUATION, METRICS, SECTIONS, Card
 from fedagentgym.algorithms.recipe import Owner, admit_recipe
-from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime, Site
-from fedagentgym.algorithms.sites import OwnSites
+from fedagentgym.algorithms.runtime import ExperimentSpec, OwnSites, Runtime, Site
 from fedagentgym.base.errors import FedAgentGymError, OptionError, RefusedError
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.algorithm import Clients, ServerState
 from fedagentgym.federation.backends import Backend
-from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import ClientContext, Operation, clean_text
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.settings import EvaluationSettings

@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AveragingSettings
 from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.baselines import OneOptimizer, OneOptimizerSettings
 from fedagentgym.algorithms.card import Card, Scale
 from fedagentgym.algorithms.fedagent import Averaging
 from fedagentgym.algorithms.runtime import Site
@@ -32,7 +33,6 @@ from fedagentgym.federation.algorithm import OPTIMIZER, ServerState
 from fedagentgym.federation.checks import UpdateChecks
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message, Parameters
-from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import SiteState
 
 PERSONAL = "personal"
@@ -43,15 +43,18 @@ P = TypeVar("P", bound=AveragingSettings)
 
 
 class Personal(Averaging[P]):
-    """Base class of methods in which a part of the parameters stays with the client: write `split` and `join`."""
+    """Base class of methods in which a part of the parameters stays with the client.
+
+    A method writes `split`, and `join` if it divides arrays.
+    """
 
     @abstractmethod
     def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
         """The shared and the personal part of the trained parameters."""
 
-    @abstractmethod
     def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
-        """The trained parameters of a shared and a personal part."""
+        """The trained parameters of a shared and a personal part: by default each is in one of the two."""
+        return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}
 
     @property
     def _start(self) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -127,9 +130,6 @@ class PersonalLayers(Personal[PersonalLayersSettings]):
         shared = {name: array for name, array in weights.items() if name not in own}
         return shared, {name: array for name, array in weights.items() if name in own}
 
-    def join(self, shared: Parameters, own: Parameters) -> dict[str, Array]:
-        return {name: own[name] if name in own else shared[name] for name in self.runtime.initial_weights}
-
 
 class PersonalHeadSettings(PersonalLayersSettings):
     """`algorithm: {name: personal-head}`."""
@@ -151,13 +151,10 @@ class PersonalHead(PersonalLayers):
         return self.settings.layers or (HEAD if untied else (*HEAD, *TIED_HEAD))
 
 
-class LocalAllSettings(AveragingSettings):
+class LocalAllSettings(OneOptimizerSettings):
     """`algorithm: {name: local-all, local_steps: 3}`."""
 
     name: Literal["local-all"] = "local-all"
-    keep_optimizer: bool = Field(
-        default=True, description="one optimizer for the whole run, as a single site would have"
-    )
 
     @model_validator(mode="after")
     def _refuse_what_is_for_updates(self) -> Self:
@@ -168,14 +165,10 @@ class LocalAllSettings(AveragingSettings):
         return self
 
 
-class LocalAll(Personal[LocalAllSettings]):
+class LocalAll(OneOptimizer[LocalAllSettings], Personal[LocalAllSettings]):
     """Every client alone, with its own tasks and environment, all in one run; `local` is one of them."""
 
     settings_class: ClassVar[type[Settings]] = LocalAllSettings
-
-    @property
-    def learning(self) -> LearningSettings:
-        return self.runtime.learning.model_copy(update={"keep_optimizer": self.settings.keep_optimizer})
 
     def split(self, weights: Parameters) -> tuple[dict[str, Array], dict[str, Array]]:
         return {}, dict(weights)

@@ -21,23 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.averaging import AveragingSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES
+from fedagentgym.algorithms.base import CONTROL_BYTES, OnPublicTasks
 from fedagentgym.algorithms.card import Card, Scale, Sent, Work
 from fedagentgym.algorithms.fedagent import Averaging
-from fedagentgym.algorithms.runtime import Site, copy_arrays, draw_public_tasks
-from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
+from fedagentgym.algorithms.runtime import Site, copy_arrays
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream
-from fedagentgym.envs.core import TextEnv
 from fedagentgym.federation.aggregation import LossRule
-from fedagentgym.federation.algorithm import OPTIMIZER, Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import OPTIMIZER, Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import Form, Message
 from fedagentgym.learning.rollouts import check_tokens, regrade
@@ -89,7 +86,7 @@ class Donation:
     source: int
 
 
-class PubSwap(Averaging[PubSwapSettings]):
+class PubSwap(OnPublicTasks[PubSwapSettings], Averaging[PubSwapSettings]):
     """Server side and client operations of PubSwap; see the module's docstring."""
 
     settings_class: ClassVar[type[Settings]] = PubSwapSettings
@@ -151,15 +148,6 @@ class PubSwap(Averaging[PubSwapSettings]):
                 malformed.append(Failure(client, "refused", f"malformed answers: {error}"))
         this_round.clients.refuse(malformed)
         return groups
-
-    @cached_property
-    def public_env(self) -> TextEnv:
-        """The unchanged environment over the public tasks."""
-        return self.runtime.open_role_env("public")
-
-    def draw_public_tasks(self, draw: Stream) -> list[str]:
-        """b public tasks, each once."""
-        return draw_public_tasks(self.public_env.pool, self.settings.public_tasks, draw)
 
     def choose_donations(self, groups: Mapping[int, tuple[Group, ...]], draw: Stream) -> dict[int, list[Donation]]:
         """Which answers each client receives in this public step."""
@@ -275,15 +263,6 @@ class PubSwap(Averaging[PubSwapSettings]):
             roles=("public",) if periods else (),
             sent=(*card.sent, sent) if periods else card.sent,
         )
-
-    def check_held(self, site: Site) -> None:
-        """The public tasks are part of the run's environment, which must be there."""
-        if not self.card.roles:
-            return
-        try:
-            assert self.public_env.pool
-        except FedAgentGymError:
-            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
 
 
 SwapPlan = dict[int, list[tuple[int, int, int]]]

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 from fedagentgym.algorithms.runtime import Runtime, Site
 from fedagentgym.base.errors import DataError, unknown_name_error
 from fedagentgym.base.streams import derive
-from fedagentgym.federation.clients import Clients, Failure
+from fedagentgym.federation.algorithm import Clients, Failure
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.episodes import format_line, parse_lines
 from fedagentgym.learning.evaluation import SetsEvaluation, evaluate_sets
 from fedagentgym.learning.state import COSTS, SUMMED_METRICS, mean_metrics
-from fedagentgym.learning.trajectory import from_plain
+from fedagentgym.learning.trajectory import format_line, from_plain, parse_lines
 
 if TYPE_CHECKING:
     from fedagentgym.agents.agent import TokenAgent

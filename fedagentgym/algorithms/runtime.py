@@ -4,15 +4,19 @@ A `Runtime` follows from an `ExperimentSpec` (the parts of a configuration that 
 so a worker rebuilds it from plain values. Models, pools and environments are opened on first use. A model is loaded once per
 process; any number of learners share it, each with weights of its own. A method whose clients have a model of another kind
 opens a second one.
+
+The clients' tasks are parts of one pool that every process opens (`DividedSites`), or on the clients' own machines (`HeldSites`,
+`OwnSites`). The configuration chooses once; whatever differs between such runs is asked of these objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import not_
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +24,10 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.sites import DividedSites, HeldSites, OwnSites, Sites
 from fedagentgym.base.devices import here
-from fedagentgym.base.errors import OptionError, join_names
+from fedagentgym.base.errors import FedAgentGymError, OptionError, join_names
 from fedagentgym.base.settings import Settings
-from fedagentgym.base.streams import Stream, derive
+from fedagentgym.base.streams import derive
 from fedagentgym.envs import ENVIRONMENTS, open_env
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
     from fedagentgym.learning.penalties import Penalty
     from fedagentgym.partitions.client_split import ClientSplit
+    from fedagentgym.partitions.held import HeldTasks
 
 
 HELD = "held"
@@ -252,6 +256,16 @@ class Runtime:
         return self.resident.make_weight_forms(optional=optional)
 
 
+def make_moment_forms(weights: Weights) -> dict[str, ArrayForm]:
+    """The declaration of AdamW's moments of some parameters, which are kept once there are any."""
+    moments = {
+        f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
+        for moment in ("exp_avg", "exp_avg_sq")
+        for name, array in weights.items()
+    }
+    return {**moments, "counts": ArrayForm("float64", (len(weights),), optional=True)}
+
+
 def copy_arrays(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Writable copies of a message's arrays, which are read-only views of its bytes."""
     return {name: np.array(array) for name, array in values.items() if isinstance(array, np.ndarray)}
@@ -347,10 +361,83 @@ class ExperimentSpec(Settings):
         return {**self.model_dump(mode="json"), "agent": self.agent.model_dump(mode="json", exclude_unset=True)}
 
 
-def draw_public_tasks(pool: TaskPool, wanted: int, draw: Stream) -> list[str]:
-    """Draw so many tasks of the role `public`, each at most once."""
-    if wanted > len(pool):
-        raise OptionError(
-            f"algorithm.public_tasks asks for {wanted} tasks at a time, partition.roles.public holds {len(pool)}"
-        )
-    return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
+# ---- where the clients' tasks are ----------------------------------------------------------------------------------------
+
+_WARM_ENVS = 64
+
+
+class ClientEnv(NamedTuple):
+    """A client's environment over its tasks; `tells_count` is True if the server may know how many there are."""
+
+    env: TextEnv
+    tells_count: bool = True
+
+
+class DividedSites:
+    """The clients' tasks are parts of one pool, which every process opens."""
+
+    common_ids: ClassVar[bool] = True
+    """True if an id names the same task to the server and to every client."""
+    plays_sets: ClassVar[bool] = True
+    """True if clients can play the run's own evaluation sets."""
+
+    def __init__(self, get_split: Callable[[], ClientSplit]) -> None:
+        self._open = lru_cache(maxsize=_WARM_ENVS)(lambda client: get_split().client(client).open_env())
+
+    def open(self, client: int) -> ClientEnv:
+        """A client's environment."""
+        return ClientEnv(self._open(client))
+
+    def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
+        """The unchanged environment of the run, which `make` opens, or what stands for it where it cannot be opened."""
+        return make()
+
+    def list_openable(self, clients: Sequence[int]) -> Sequence[int]:
+        """The clients whose tasks the server can open."""
+        return clients
+
+
+class HeldSites:
+    """The clients' tasks are on their own machines, as the server of such a run sees them."""
+
+    common_ids: ClassVar[bool] = False
+    plays_sets: ClassVar[bool] = False
+
+    def open(self, client: int) -> ClientEnv:
+        raise RuntimeError("the server has no tasks of its clients")
+
+    def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
+        return make()
+
+    def list_openable(self, clients: Sequence[int]) -> Sequence[int]:
+        return ()
+
+
+class OwnSites(HeldSites):
+    """The tasks that this machine holds: the owner's file of every client here, and the folder that keeps their results."""
+
+    def __init__(self, files: Mapping[int, str], folder: Path) -> None:
+        self._files, self.folder = files, folder
+        self._held: dict[int, HeldTasks] = {}
+
+    def open_held(self, client: int) -> HeldTasks:
+        """A client's tasks with what their owner allows; opened again if their files were written."""
+        from fedagentgym.partitions.held import open_held
+
+        if client not in self._held or not self._held[client].is_unchanged:
+            self._held[client] = open_held(self._files[client])
+        return self._held[client]
+
+    def open(self, client: int) -> ClientEnv:
+        held = self.open_held(client)
+        return ClientEnv(held.env, tells_count="count" in held.settings.share)
+
+    def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
+        """A machine that does not have what the run's environment needs takes its own."""
+        try:
+            return make()
+        except FedAgentGymError:
+            return self.open_held(min(self._files)).env
+
+
+Sites = DividedSites | HeldSites

@@ -25,17 +25,16 @@ import numpy as np
 from pydantic import Field, field_serializer
 
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, BaseAlgorithm
+from fedagentgym.algorithms.base import CONTROL_BYTES, EPISODE_BYTES, OnPublicTasks
 from fedagentgym.algorithms.card import METRICS, Card, Scale, SecondModel, Sent, Work
 from fedagentgym.algorithms.experts import make_candidate, reread
 from fedagentgym.algorithms.reports import Report, evaluate_local_model, read_report, summarise_local_models
-from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays, draw_public_tasks
-from fedagentgym.base.errors import DataError, FedAgentGymError, RefusedError
+from fedagentgym.algorithms.runtime import ResidentModel, Site, copy_arrays, make_moment_forms
+from fedagentgym.base.errors import DataError
 from fedagentgym.base.settings import NamedSettings
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.core import TextEnv
-from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, Round, RoundResult, ServerState
 from fedagentgym.federation.exchange import ClientContext, Operation
 from fedagentgym.federation.message import REPORT_BYTES, Array, ArrayForm, Form, Message
 from fedagentgym.learning.rollouts import regrade_trajectory
@@ -86,7 +85,7 @@ Answers = Mapping[int, Sequence[Sequence[Answer]]]
 S = TypeVar("S", bound=SharingSettings)
 
 
-class Sharing(BaseAlgorithm[S]):
+class Sharing(OnPublicTasks[S]):
     """Base class of methods that share rollouts: write `draw_tasks`, `choose` and `learn_from`."""
 
     # ---- what methods write -----------------------------------------------------------------------------------------
@@ -196,15 +195,6 @@ class Sharing(BaseAlgorithm[S]):
         if not isinstance(plain, list) or len(plain) != len(tasks) or any(len(group) != size for group in plain):
             raise DataError(f"expected {size} answers to each of {len(tasks)} tasks")
         return [[grade(self.public_env, task, one) for one in group] for task, group in zip(tasks, plain, strict=True)]
-
-    @cached_property
-    def public_env(self) -> TextEnv:
-        """The unchanged environment over the public tasks."""
-        return self.runtime.open_role_env("public")
-
-    def draw_public(self, draw: Stream) -> list[str]:
-        """As many public tasks as the settings say, each once."""
-        return draw_public_tasks(self.public_env.pool, self.settings.public_tasks, draw)
 
     # ---- agents of clients --------------------------------------------------------------------------------------------
 
@@ -324,7 +314,7 @@ class Sharing(BaseAlgorithm[S]):
         for number in range(len(self.settings.agents or (None,))):
             model = self.open_agent(number)
             kept[f"weights-{number}"] = model.make_weight_forms(optional=True)
-            kept[f"optimizer-{number}"] = make_moment_forms(model)
+            kept[f"optimizer-{number}"] = make_moment_forms(model.initial_weights)
             longest = max(longest, model.agent.policy.context_length)
         answers = (
             self.settings.public_tasks * self.learning.group_size * (self.episode_bytes + EPISODE_BYTES + 16 * longest)
@@ -376,26 +366,6 @@ class Sharing(BaseAlgorithm[S]):
     @abstractmethod
     def count_shared(cls, settings: S, scale: Scale) -> int:
         """The answers of others that a client receives in a public step, at most."""
-
-    def check_held(self, site: Site) -> None:
-        """The public tasks are part of the run's environment, which must be there."""
-        if not self.card.roles:
-            return
-        try:
-            assert self.public_env.pool
-        except FedAgentGymError:
-            raise RefusedError("it cannot open the public tasks of the run on its machine") from None
-
-
-def make_moment_forms(model: ResidentModel) -> dict[str, ArrayForm]:
-    """The forms of AdamW's moments of a model."""
-    weights = model.initial_weights
-    moments = {
-        f"{moment}/{name}": ArrayForm("float32", array.shape, optional=True)
-        for moment in ("exp_avg", "exp_avg_sq")
-        for name, array in weights.items()
-    }
-    return {**moments, "counts": ArrayForm("float64", (len(weights),), optional=True)}
 
 
 def pack_answer(trajectory: Trajectory, stop_ids: frozenset[int]) -> dict[str, Any]:

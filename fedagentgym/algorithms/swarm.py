@@ -42,7 +42,7 @@ class Swarm(Sharing[SwarmSettings]):
 
     def draw_tasks(self, clients: Sequence[int], draw: Stream) -> dict[int, list[str]]:
         """Tasks of its own for each."""
-        return {client: self.draw_public(draw) for client in clients}
+        return {client: self.draw_public_tasks(draw) for client in clients}
 
     def choose(
         self, answers: Answers, memory: dict[str, Any], draw: Stream

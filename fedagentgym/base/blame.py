@@ -48,7 +48,12 @@ def find_blame(error: BaseException) -> Blame | None:
     """The place in a user's code, which this package called, if the error arose there; code that is installed is no user's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     files = [Path(frame.f_code.co_filename) for frame, _ in frames]
-    own = [place for place, file in enumerate(files) if _is_users(file)]
+    installed = (_PACKAGE, *_INSTALLED)
+    own = [
+        place
+        for place, file in enumerate(files)
+        if not file.name.startswith("<") and not any(map(file.is_relative_to, installed))
+    ]
     called = [
         place
         for place in own
@@ -58,10 +63,6 @@ def find_blame(error: BaseException) -> Blame | None:
         return None
     hook, last = frames[called[-1]][0], own[-1]
     return Blame(files[last], frames[last][1], hook.f_code.co_qualname.replace(".<locals>", ""), _find_expected(hook))
-
-
-def _is_users(file: Path) -> bool:
-    return not file.name.startswith("<") and not any(map(file.is_relative_to, (_PACKAGE, *_INSTALLED)))
 
 
 def _find_expected(hook: FrameType) -> str:

@@ -239,12 +239,15 @@ def _flatten(value: Any, arrays: list[np.ndarray[Any, Any]], depth: int) -> Any:
         return _check_leaf(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else {_ESCAPE: repr(value)}
-    if isinstance(value, np.ndarray):
-        return {_REFERENCE: _append(value, arrays)}
     if isinstance(value, np.generic):
         return _flatten(value.item(), arrays, depth)
-    if isinstance(value, bytes):
-        return {_BYTES: _append(np.frombuffer(value, dtype=np.uint8), arrays)}
+    if isinstance(value, np.ndarray | bytes):
+        array = np.frombuffer(value, dtype=np.uint8) if isinstance(value, bytes) else value
+        little = np.require(array, dtype=array.dtype.newbyteorder("<"), requirements="C")
+        if little.dtype.str not in DTYPES:
+            raise DataError(f"an array of dtype {array.dtype} has no canonical encoding")
+        arrays.append(little)
+        return {_BYTES if isinstance(value, bytes) else _REFERENCE: len(arrays) - 1}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise DataError("a mapping is encoded with string keys only")
@@ -270,14 +273,6 @@ def _check_leaf(value: Any) -> Any:
     elif isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise DataError(f"a whole number of more than {MAX_BITS} bits has no canonical encoding")
     return value
-
-
-def _append(array: np.ndarray[Any, Any], arrays: list[np.ndarray[Any, Any]]) -> int:
-    little = np.require(array, dtype=array.dtype.newbyteorder("<"), requirements="C")
-    if little.dtype.str not in DTYPES:
-        raise DataError(f"an array of dtype {array.dtype} has no canonical encoding")
-    arrays.append(little)
-    return len(arrays) - 1
 
 
 def _restore(tree: Any, arrays: list[np.ndarray[Any, Any]], used: list[int], depth: int) -> Any:

@@ -20,7 +20,7 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -401,6 +401,13 @@ def parse_yaml(text: str, where: str) -> Any:
         if not _is_too_deep(value, MOST_DEEP):
             return value
     raise DataError(f"{where}: not usable YAML: it is nested more than {MOST_DEEP} levels deep")
+
+
+def format_yaml(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """The YAML text of plain values, in their order."""
+    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _is_too_deep(value: object, deepest: int) -> bool:

@@ -250,7 +250,7 @@ class _ClockedSocket:
         self._socket.close()
 
 
-class _PlainConnection(http.client.HTTPConnection):
+class _ClockedConnection(http.client.HTTPConnection):
     def __init__(self, host: str, *, clock: _Clock, **options: Any) -> None:
         super().__init__(host, **options)
         self._clock = clock
@@ -260,14 +260,8 @@ class _PlainConnection(http.client.HTTPConnection):
         self.sock: Any = _ClockedSocket(self.sock, self._clock)
 
 
-class _SecureConnection(http.client.HTTPSConnection):
-    def __init__(self, host: str, *, clock: _Clock, **options: Any) -> None:
-        super().__init__(host, context=_make_context(), **options)
-        self._clock = clock
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = _ClockedSocket(self.sock, self._clock)
+class _SecureConnection(_ClockedConnection, http.client.HTTPSConnection):
+    """The same with encryption."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -284,10 +278,11 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         self._clock = clock
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_PlainConnection, request, clock=self._clock)  # type: ignore[arg-type]
+        return self.do_open(_ClockedConnection, request, clock=self._clock)  # type: ignore[arg-type]
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_SecureConnection, request, clock=self._clock)  # type: ignore[arg-type]
+        context = _make_context()
+        return self.do_open(_SecureConnection, request, clock=self._clock, context=context)  # type: ignore[arg-type]
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 

@@ -149,7 +149,10 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
             data = data[part]
     node = _find_model(annotations, data)
     known = list(node.model_fields) if node is not None else []
-    deeper = [] if node is None else _list_deeper(node, path[-1])
+    sections = {} if node is None else node.model_fields
+    below = {key: _find_model((field.annotation, *field.metadata), None) for key, field in sections.items()}
+    # the keys of this name one section below: `federation.rounds` of a run, where `rounds` was given
+    deeper = [f"{key}.{path[-1]}" for key, one in below.items() if one is not None and path[-1] in one.model_fields]
     if guess := find_closest_name(path[-1], known):
         hint = f"did you mean {guess!r}?"
     elif deeper:
@@ -157,14 +160,6 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     else:
         hint = f"known keys are {join_names(known, 30)}"
     return f"unknown key {place!r}: {hint}"
-
-
-def _list_deeper(settings: type[BaseModel], name: str) -> list[str]:
-    """The keys of this name one section below: `federation.rounds` of a run, where `rounds` was given."""
-    sections = (
-        (key, _find_model((field.annotation, *field.metadata), None)) for key, field in settings.model_fields.items()
-    )
-    return [f"{key}.{name}" for key, section in sections if section is not None and name in section.model_fields]
 
 
 def _find_model(annotations: tuple[Any, ...], data: Any) -> type[BaseModel] | None:

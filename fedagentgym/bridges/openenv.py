@@ -27,9 +27,8 @@ from fedagentgym.base.peers import HostCheck
 from fedagentgym.base.streams import stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
-from fedagentgym.envs.prompt import describe, first_message, next_message
 from fedagentgym.envs.tasks import shorten_env_id
-from fedagentgym.envs.view import Episode
+from fedagentgym.envs.view import Episode, describe, first_message, next_message
 from fedagentgym.version import __version__
 
 if TYPE_CHECKING:

@@ -11,24 +11,19 @@ tools, Skills, and environments of your own of this kind.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
+from fedagentgym.envs.pool import PromptTemplate
 from fedagentgym.partitions.client_split import ClientSplit
 
 __all__ = ["TaskReward", "make_reward"]
 
 Completion = str | Sequence[Mapping[str, Any]]
 """A reply: a text, or a list of messages whose last one is the model's."""
-
-
-class PromptTemplate(Protocol):
-    """A function that makes a prompt of the first observation."""
-
-    def render_first(self, env: Any, view: Any) -> str: ...
 
 
 class TaskReward:

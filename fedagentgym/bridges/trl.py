@@ -27,8 +27,7 @@ from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import derive, stream
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, open_env
-from fedagentgym.envs.prompt import describe, first_message, next_message
-from fedagentgym.envs.view import Episode
+from fedagentgym.envs.view import Episode, describe, first_message, next_message
 from fedagentgym.learning.rollouts import collect
 
 if TYPE_CHECKING:

@@ -182,11 +182,11 @@ def _describe_counts(suite: Suite, scenario: str) -> str:
 @click.argument("run", help="A scenario and a seed, such as uniform-seed0.")
 def config(suite_name: str, baseline: str, run: str) -> None:
     """Print the configuration of one run of a baseline, as a file for training (methods track)."""
+    from fedagentgym.base.files import format_yaml
     from fedagentgym.leaderboard.entries import make_baseline
     from fedagentgym.leaderboard.play import make_run_config
     from fedagentgym.leaderboard.results import name_run
     from fedagentgym.runs.folder import publish_config
-    from fedagentgym.runs.folder import to_yaml as write_yaml
 
     suite = load_suite(suite_name)
     if suite.track != "methods":
@@ -195,7 +195,7 @@ def config(suite_name: str, baseline: str, run: str) -> None:
     if run not in runs:
         raise unknown_name_error(f"run of {suite.name}", run, runs)
     found = make_run_config(suite, make_baseline(suite, baseline), runs[run])
-    click.echo(escape_terminal(write_yaml(publish_config(found.plain()))), nl=False)
+    click.echo(escape_terminal(format_yaml(publish_config(found.plain()))), nl=False)
 
 
 @bench.command(epilog="Example: fedagentgym bench replicates methods-tiny-worlds-v1")

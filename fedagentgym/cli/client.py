@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedagentgym.base.errors import DataError, RefusedError
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import format_yaml, write_atomic
 from fedagentgym.base.progress import make_table, print_result
 from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.completion import complete_environments
@@ -54,13 +54,13 @@ def client() -> None:
 @PLUGINS
 def init(file: Path, number: int, env: str, split: str, held_out: float, env_set: tuple[str, ...]) -> None:
     """Write the file that describes the tasks of this machine, after opening them."""
-    from fedagentgym.partitions.held import HeldSettings, format_settings, open_held
+    from fedagentgym.partitions.held import HeldSettings, open_held
 
     plain = {"client": number, "env": {"id": find_env_id(env), "split": split, "options": parse_assignments(env_set)}}
     settings = HeldSettings.load({**plain, "held_out": held_out})
     if file.exists():
         raise DataError(f"{file} exists already: it is yours to change")
-    text = TEMPLATE.format(described=format_settings({**plain, "held_out": settings.held_out}))
+    text = TEMPLATE.format(described=format_yaml({**plain, "held_out": settings.held_out}))
     write_atomic(file, text)
     try:
         held = open_held(file)

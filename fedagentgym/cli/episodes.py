@@ -19,7 +19,7 @@ from fedagentgym.base.rounding import count_things
 from fedagentgym.cli.options import JSON, NOT_NEGATIVE, PATH, PLUGINS, POSITIVE, command, option
 
 if TYPE_CHECKING:
-    from fedagentgym.learning.episodes import Line
+    from fedagentgym.learning.trajectory import Line
     from fedagentgym.pages.episodes import ShownEpisode, Source
 
 Row = tuple["ShownEpisode", ...]

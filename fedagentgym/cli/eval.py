@@ -161,7 +161,7 @@ def evaluate(
 def _check(place: Path, env: str | None, options: dict[str, Any], split: str | None, only: str | None) -> None:
     from fedagentgym.envs.own import REPORTED
     from fedagentgym.experiment.evaluation import check_episodes
-    from fedagentgym.learning.episodes import read_lines
+    from fedagentgym.learning.trajectory import read_lines
     from fedagentgym.runs.folder import EVALUATION
 
     differences = check_episodes(place, env=env, options=options, split=split, only=only)

@@ -109,15 +109,13 @@ STEPS = 1_000
 
 
 def list_words(env: TextEnv) -> Iterable[str]:
-    """The words that the environment lists, or else those found by random play."""
-    return env.vocabulary() or collect_words(env)
-
-
-def collect_words(env: TextEnv) -> list[str]:
-    """The words of the environment's description, observations and actions in some hundred tasks played at random.
+    """The words that the environment lists; or else those of its description, observations and actions in some hundred tasks
+    played at random.
 
     The result is deterministic: tasks are the first of the pool, and actions come from a named stream.
     """
+    if words := env.vocabulary():
+        return words
     found: dict[str, None] = {}
     _add(found, env.role, env.action_help)
     left = STEPS

@@ -18,7 +18,7 @@ from fedagentgym.agents.foreign import MODELS, check_foreign_agent
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.base.files import parse_yaml, read_text
+from fedagentgym.base.files import format_yaml, parse_yaml, read_text
 from fedagentgym.base.settings import Settings, assign
 from fedagentgym.envs.make import read_options
 from fedagentgym.envs.registry import find_env_id
@@ -52,11 +52,8 @@ class AgentFile(Settings):
 
     def to_yaml(self) -> str:
         """The file's text."""
-        import yaml
-
         plain = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-        text: str = yaml.safe_dump({"format": self.format, **plain}, sort_keys=False, allow_unicode=True)
-        return _HEAD + text
+        return _HEAD + format_yaml({"format": self.format, **plain})
 
 
 def describe_agent(agent: TokenAgent, settings: AgentSettings) -> AgentSettings:

@@ -38,8 +38,8 @@ from fedagentgym.base.files import parse_yaml, read_text
 from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.settings import Settings, assign, expand_name, merge
 from fedagentgym.experiment.trackers import TRACKERS
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import load_options
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.learning.recipe import complete_tiny
 from fedagentgym.learning.settings import (
     EVERY_WORLD,

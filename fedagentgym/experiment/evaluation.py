@@ -28,9 +28,9 @@ from fedagentgym.experiment.evaluation_run import (
     run_evaluation,
 )
 from fedagentgym.experiment.stored import NO_TRUST, Trust, read_stored_config
-from fedagentgym.learning.episodes import read_lines
 from fedagentgym.learning.evaluation import OpenedSet, SetsEvaluation, open_sets
 from fedagentgym.learning.settings import EvaluationSettings
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.runs.folder import EVALUATION, RunFolder
 from fedagentgym.runs.record import AgentRecord, describe_agent, publish_settings
 from fedagentgym.runs.replay import describe_speaker, find_difference

@@ -21,14 +21,13 @@ from fedagentgym.agents.players.own import Agent
 from fedagentgym.agents.protocols import Player
 from fedagentgym.base.encoding import canonical_json, digest
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.files import format_path, read_json, remove_partial, write_atomic
+from fedagentgym.base.files import format_path, format_yaml, read_json, remove_partial, write_atomic
 from fedagentgym.base.process import get_logger
 from fedagentgym.base.progress import show_progress
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.federation.commits import lock_folder
-from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import (
     OpenedSet,
     SetsEvaluation,
@@ -42,9 +41,9 @@ from fedagentgym.learning.evaluation import (
 )
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Trajectory, group_by_task, read_lines
 from fedagentgym.runs.claims import describe_evaluated, describe_tasks
-from fedagentgym.runs.folder import CONFIG, RANKED, RunFolder, to_yaml
+from fedagentgym.runs.folder import CONFIG, RANKED, RunFolder
 from fedagentgym.runs.record import AgentRecord, EnvRecord, RunRecord, Spent, Usage, describe_made
 
 PROGRESS = "progress.json"
@@ -144,7 +143,7 @@ def run_evaluation(
         remove_partial(folder)
         if run.is_run and canonical_json(run.config) != canonical_json(config.plain()):
             raise OptionError(f"{format_path(folder)} holds another evaluation: move it, or name another folder")
-        write_atomic(folder / CONFIG, to_yaml(config.plain()))
+        write_atomic(folder / CONFIG, format_yaml(config.plain()))
         progress, file = read_progress(run), folder / RANKED
         endpoint = agent.endpoint if isinstance(agent, EndpointAgent) else None
         if endpoint is not None:

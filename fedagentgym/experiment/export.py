@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedagentgym.base.errors import DataError, OptionError, join_names
 from fedagentgym.base.escape import escape_markdown, quote_word
-from fedagentgym.base.files import atomic_folder, write_atomic
+from fedagentgym.base.files import atomic_folder, format_yaml, write_atomic
 from fedagentgym.base.rounding import count_things, format_fixed, format_range
 from fedagentgym.base.streams import derive
 from fedagentgym.envs.make import read_options
@@ -156,7 +156,7 @@ def export_policy(
         (part / "README.md").write_text(card, "utf-8")
         if found := list_eval_results(file):
             (part / EVAL_RESULTS).parent.mkdir()
-            write_atomic(part / EVAL_RESULTS, format_eval_results(found))
+            write_atomic(part / EVAL_RESULTS, format_yaml(found))
     return opened.round
 
 
@@ -188,13 +188,6 @@ def list_eval_results(file: AgentFile) -> list[dict[str, Any]]:
     )
     dataset = {"id": file.env.id, "task_id": task}
     return [{"dataset": dataset, "value": round(found["success"], 4), "notes": notes.rstrip()}]
-
-
-def format_eval_results(found: Sequence[Mapping[str, Any]]) -> str:
-    """The text of the file."""
-    import yaml
-
-    return str(yaml.safe_dump([dict(one) for one in found], sort_keys=False, allow_unicode=True))
 
 
 def write_model_card(file: AgentFile, *, base: str | None, licence: str | None, parameters: int) -> str:

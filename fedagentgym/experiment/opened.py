@@ -155,8 +155,10 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The server's side of where tasks are, as `algorithms/sites.py` is the clients'. Here the server can open all tasks:
-    nobody is asked, and clients are evaluated by their mixtures of categories."""
+    """The server's side of where tasks are; the clients' are the sites of `algorithms/runtime.py`.
+
+    Here the server can open all tasks: nobody is asked, and clients are evaluated by their mixtures of categories.
+    """
 
     algorithm: BaseAlgorithm[Any]
     application: ClassVar[str] = APPLICATION

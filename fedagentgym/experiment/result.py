@@ -66,7 +66,7 @@ class RunResult:
         Raises:
             DataError: If the round was not evaluated, or its episodes are not in the folder.
         """
-        from fedagentgym.learning.episodes import read_lines
+        from fedagentgym.learning.trajectory import read_lines
 
         evaluated = [point["round"] for point in self._list_points()]
         number = evaluated[-1] if number is None and evaluated else number

@@ -18,7 +18,7 @@ from fedagentgym.base import devices
 from fedagentgym.base.encoding import digest
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.escape import quote_word
-from fedagentgym.base.files import write_atomic
+from fedagentgym.base.files import format_yaml, write_atomic
 from fedagentgym.base.process import explain_interruption
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
@@ -43,7 +43,7 @@ from fedagentgym.federation.commits import CommitStore, read_chain
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
-from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder, to_yaml
+from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder
 
 MOST_SWEPT, LONGEST_FOLDER = 1_000, 100
 """The runs of a sweep, and the characters of one's folder."""
@@ -226,7 +226,7 @@ def _train_once(
             with contextlib.closing(opened.runtime):
                 if not force:
                     check_first_batch(opened)
-                write_atomic(place / CONFIG, to_yaml(chosen.plain()))
+                write_atomic(place / CONFIG, format_yaml(chosen.plain()))
                 with explain_interruption(lambda: describe_saved_rounds(place)):
                     return replace(finish(opened, observers, on_progress), folder=folder)
 
@@ -284,7 +284,7 @@ def resume(
         opened = Run.open(config, place, plugins)
         if after > before:  # the longer plan, if the run's rounds belong to it; the run's record is then out of date
             read_chain(place, opened.inputs)
-            write_atomic(place / CONFIG, to_yaml(config.plain()))
+            write_atomic(place / CONFIG, format_yaml(config.plain()))
             (place / RECORD).unlink(missing_ok=True)
         with contextlib.closing(opened.runtime), explain_interruption(lambda: describe_saved_rounds(place)):
             return replace(finish(opened, observers, on_progress), folder=path)

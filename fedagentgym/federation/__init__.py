@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fedagentgym.federation.aggregation import AggregationRule as AggregationRule
     from fedagentgym.federation.aggregation import Mean as Mean
     from fedagentgym.federation.aggregation import aggregate as aggregate
+    from fedagentgym.federation.algorithm import FederationSettings as FederationSettings
     from fedagentgym.federation.algorithm import RoundResult as RoundResult
     from fedagentgym.federation.algorithm import ServerState as ServerState
     from fedagentgym.federation.backends import Backend as Backend
     from fedagentgym.federation.backends.in_process import SequentialBackend as SequentialBackend
     from fedagentgym.federation.backends.in_process import open_backend as open_backend
-    from fedagentgym.federation.clients import FederationSettings as FederationSettings
     from fedagentgym.federation.exchange import Operation as Operation
     from fedagentgym.federation.message import ArrayForm as ArrayForm
     from fedagentgym.federation.message import Form as Form
@@ -33,10 +33,9 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".aggregation": ("AggregationRule", "Mean", "aggregate"),
-        ".algorithm": ("RoundResult", "ServerState"),
+        ".algorithm": ("FederationSettings", "RoundResult", "ServerState"),
         ".backends.in_process": ("SequentialBackend", "open_backend"),
         ".backends": ("Backend",),
-        ".clients": ("FederationSettings",),
         ".message": ("ArrayForm", "Form", "Message", "freeze"),
         ".exchange": ("Operation",),
         ".progress": ("TrainingProgress",),

@@ -21,8 +21,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import format_path, read_text, write_atomic
 from fedagentgym.base.imports import require
 from fedagentgym.base.settings import Settings
-from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.clients import Failure
+from fedagentgym.federation.algorithm import Failure, ServerState
 from fedagentgym.federation.message import Array, Parameters
 
 

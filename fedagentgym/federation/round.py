@@ -18,10 +18,17 @@ from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError, show_value
 from fedagentgym.base.files import remove_partial, write_atomic
 from fedagentgym.base.process import get_logger, listen, postpone_interruption
-from fedagentgym.federation.algorithm import Algorithm, Round, RoundResult, ServerState, draw_participants
+from fedagentgym.federation.algorithm import (
+    Algorithm,
+    Clients,
+    FederationSettings,
+    Round,
+    RoundResult,
+    ServerState,
+    draw_participants,
+)
 from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.checks import load_secret
-from fedagentgym.federation.clients import Clients, FederationSettings
 from fedagentgym.federation.commits import (
     Chain,
     Commit,

@@ -30,9 +30,8 @@ from fedagentgym.leaderboard.rank import (
     has_collapsed,
 )
 from fedagentgym.leaderboard.results import ENTRY, Result
-from fedagentgym.learning.episodes import group_by_task, read_lines
 from fedagentgym.learning.evaluation import tabulate_measures
-from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.learning.trajectory import Group, Trajectory, group_by_task, read_lines
 from fedagentgym.runs.archive import is_archive
 from fedagentgym.runs.folder import CONFIG, find_runs
 from fedagentgym.runs.record import CurvePoint

@@ -15,7 +15,7 @@ from fedagentgym.base.escape import escape_markdown
 from fedagentgym.base.files import atomic_folder, write_atomic
 from fedagentgym.base.hub import write_head
 from fedagentgym.base.tables import write_rows
-from fedagentgym.envs.prompt import first_message
+from fedagentgym.envs.view import first_message
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, open_scenario
 
 FRAMEWORK = "inspect-ai"

@@ -25,8 +25,7 @@ from fedagentgym.leaderboard.entries import Regraded
 from fedagentgym.leaderboard.results import Result, RunKey, format_documents, name_run
 from fedagentgym.leaderboard.suite import Suite, find_definition, open_scenario
 from fedagentgym.leaderboard.verify import Held, check_config, make_agent_due, make_due
-from fedagentgym.learning.episodes import Line, format_line
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Line, Trajectory, format_line
 from fedagentgym.runs.archive import write_archive
 from fedagentgym.runs.claims import Expected, compute_numbers, read_played
 from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, WORLDS, RunFolder, format_document

@@ -30,8 +30,7 @@ from fedagentgym.leaderboard.entries import Entry
 from fedagentgym.leaderboard.metrics import Measures
 from fedagentgym.leaderboard.rank import Numbers, measure_entry
 from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_suite, to_yaml
-from fedagentgym.learning.episodes import group_by_task, read_lines
-from fedagentgym.learning.trajectory import Group
+from fedagentgym.learning.trajectory import Group, group_by_task, read_lines
 from fedagentgym.runs.archive import Archive, is_archive, join_archives, write_archive
 from fedagentgym.runs.folder import (
     MOST_DOCUMENT,

@@ -38,10 +38,9 @@ from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import EnvLike, env_class, read_options
 from fedagentgym.envs.protocols import count_published, find_verifier
 from fedagentgym.envs.registry import find_env_id
-from fedagentgym.learning.episodes import format_line
 from fedagentgym.learning.rollouts import RolloutStats, collect
 from fedagentgym.learning.settings import TEST_SPLITS, EvaluationSet, EvaluationSettings
-from fedagentgym.learning.trajectory import Group, Trajectory, Turn
+from fedagentgym.learning.trajectory import Group, Trajectory, Turn, format_line
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv

@@ -10,8 +10,7 @@ from typing import Any
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.envs import ENVIRONMENTS
-from fedagentgym.learning.episodes import Line
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Line, Trajectory
 
 
 def format_episode(trajectory: Trajectory, *, actions: bool = False, longest: int | None = None) -> str:

@@ -65,8 +65,7 @@ from fedagentgym.learning.advantages import (
 from fedagentgym.learning.forward import Value, find_choices, mark_choices
 from fedagentgym.learning.losses import Tokens, clip_value_loss
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
-from fedagentgym.learning.minibatches import split_minibatches, token_losses, weigh_rows
-from fedagentgym.learning.passes import Passes, clip_gradients, get_passes
+from fedagentgym.learning.passes import Passes, clip_gradients, get_passes, split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.penalties import Penalty, make_kl
 from fedagentgym.learning.rollouts import Rollouts, collect
 from fedagentgym.learning.settings import LearningSettings

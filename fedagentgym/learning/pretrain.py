@@ -1,6 +1,6 @@
 """`pretrain`: an agent that has imitated the expert of one environment.
 
-1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/tiny.py`); or a pretrained model;
+1. `tiny`: a tokenizer of the environment's words and an untrained model (`agents/model/loading.py`); or a pretrained model;
 2. demonstrations of the environment's expert on its `warmup` split, in the agent's own tokens;
 3. imitation for a fixed number of steps, independent of time, so the same settings give the same weights;
 4. an evaluation of the result on the validation split.
@@ -272,8 +272,8 @@ def _make_untrained_agent(imitation: _Imitation) -> TokenAgent:
     """A tiny model with random weights, with the tiny agent's prompts and decoding."""
     import tempfile
 
+    from fedagentgym.agents.model.loading import make_tiny_model
     from fedagentgym.agents.model.policy import TorchPolicy
-    from fedagentgym.agents.model.tiny import make_tiny_model
     from fedagentgym.agents.presets import make_agent
 
     env, settings, seed = imitation.env, imitation.settings, imitation.seed

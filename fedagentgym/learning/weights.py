@@ -157,35 +157,33 @@ class AdamW:
             for value in group["params"]:
                 value.grad = None
 
-    def step(self) -> None:
-        for group in self.param_groups:
-            self._step_group(group["params"], group["lr"])
-
     @torch.no_grad()
-    def _step_group(self, parameters: Sequence[Tensor], rate: float) -> None:
-        """Step every parameter that has a gradient; those that were stepped as often go together."""
-        together: dict[tuple[float, int], list[Tensor]] = {}
-        filled = 0
-        for value in parameters:
-            if value.grad is not None:
-                if value not in self.state:
-                    self.state[value] = {"step": 0.0, **{name: torch.zeros_like(value) for name in _MOMENTS}}
-                state = self.state[value]
-                state["step"] = float(state["step"]) + 1
-                filled += value.numel()
-                together.setdefault((state["step"], filled // MOST_TOGETHER), []).append(value)
+    def step(self) -> None:
+        """Step every parameter that has a gradient; in each group those that were stepped as often go together."""
         first, second = self._betas
-        for (count, _), values in together.items():
-            gradients = [value.grad for value in values if value.grad is not None]
-            means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
-            torch._foreach_mul_(values, 1 - rate * self._decay)
-            torch._foreach_lerp_(means, gradients, 1 - first)
-            torch._foreach_mul_(squares, second)
-            torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
-            roots = torch._foreach_sqrt(squares)
-            torch._foreach_div_(roots, (1 - second**count) ** 0.5)
-            torch._foreach_add_(roots, self.epsilon)
-            torch._foreach_addcdiv_(values, means, roots, value=-(rate / (1 - first**count)))
+        for group in self.param_groups:
+            rate = group["lr"]
+            together: dict[tuple[float, int], list[Tensor]] = {}
+            filled = 0
+            for value in group["params"]:
+                if value.grad is not None:
+                    if value not in self.state:
+                        self.state[value] = {"step": 0.0, **{name: torch.zeros_like(value) for name in _MOMENTS}}
+                    state = self.state[value]
+                    state["step"] = float(state["step"]) + 1
+                    filled += value.numel()
+                    together.setdefault((state["step"], filled // MOST_TOGETHER), []).append(value)
+            for (count, _), values in together.items():
+                gradients = [value.grad for value in values if value.grad is not None]
+                means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)
+                torch._foreach_mul_(values, 1 - rate * self._decay)
+                torch._foreach_lerp_(means, gradients, 1 - first)
+                torch._foreach_mul_(squares, second)
+                torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
+                roots = torch._foreach_sqrt(squares)
+                torch._foreach_div_(roots, (1 - second**count) ** 0.5)
+                torch._foreach_add_(roots, self.epsilon)
+                torch._foreach_addcdiv_(values, means, roots, value=-(rate / (1 - first**count)))
 
 
 def make_optimizer(parameters: Mapping[str, Tensor], settings: LearningSettings) -> Optimizer:

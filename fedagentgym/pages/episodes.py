@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedagentgym.learning.episodes import Line, read_lines
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Line, Trajectory, read_lines
 
 MOST_CHARACTERS = 1_500_000
 """Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""

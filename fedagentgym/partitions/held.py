@@ -21,7 +21,7 @@ from pydantic import Field
 from fedagentgym.base.encoding import bytes_digest, digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.escape import escape_markdown
-from fedagentgym.base.files import atomic_folder, parse_yaml, read_jsonl, read_text, stamp_file
+from fedagentgym.base.files import atomic_folder, format_yaml, parse_yaml, read_jsonl, read_text, stamp_file
 from fedagentgym.base.settings import Settings
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
@@ -231,7 +231,7 @@ def export_client(client: Client, folder: str | Path) -> Path:
     lines = [format_task(task, pool, cls) for task in pool]
     with atomic_folder(folder) as part:
         (part / TASKS_FILE).write_text("".join(lines), "utf-8")
-        (part / CLIENT_FILE).write_text(format_settings(settings), "utf-8")
+        (part / CLIENT_FILE).write_text(format_yaml(settings), "utf-8")
         (part / CARD_FILE).write_text(format_card(client, split, pool), "utf-8")
     return Path(folder)
 
@@ -254,11 +254,3 @@ def format_card(client: Client, split: ClientSplit, pool: TaskPool) -> str:
         digest=split.digest,
         pool=record.pool_digest,
     )
-
-
-def format_settings(plain: Mapping[str, Any]) -> str:
-    """The owner's file."""
-    import yaml
-
-    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
-    return text

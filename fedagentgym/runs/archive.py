@@ -31,7 +31,7 @@ from fedagentgym.base.encoding import bytes_digest
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import atomic_file, atomic_folder, format_path, open_plain, unpack_parts
 from fedagentgym.base.settings import Settings
-from fedagentgym.learning.episodes import Line, read_lines
+from fedagentgym.learning.trajectory import Line, read_lines
 from fedagentgym.runs.folder import RANKED, RunFolder, find_runs, format_document, parse_document
 from fedagentgym.runs.record import Digest
 

@@ -25,10 +25,9 @@ from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import find_verifier
 from fedagentgym.envs.tasks import Task
 from fedagentgym.federation.records import count_episodes, headline_bytes, sum_counts
-from fedagentgym.learning.episodes import Line, format_line, group_by_task, read_lines
 from fedagentgym.learning.evaluation import summarise
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
-from fedagentgym.learning.trajectory import Group, Trajectory
+from fedagentgym.learning.trajectory import Group, Line, Trajectory, format_line, group_by_task, read_lines
 from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
 from fedagentgym.runs.record import ClientRecord, CurvePoint, EnvRecord, Evaluated, RunRecord, Spent, TasksRecord
 from fedagentgym.runs.replay import Speaker, find_difference

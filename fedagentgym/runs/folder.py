@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import format_path, parse_json, parse_yaml, read_bytes, read_text, write_atomic
+from fedagentgym.base.files import format_path, format_yaml, parse_json, parse_yaml, read_bytes, read_text, write_atomic
 from fedagentgym.base.settings import Settings, merge
-from fedagentgym.learning.episodes import Line, format_line, read_lines
+from fedagentgym.learning.trajectory import Line, format_line, read_lines
 from fedagentgym.runs.record import FORMAT, RunRecord
 
 CONFIG, RECORD, METRICS = "config.yaml", "result.json", "metrics.jsonl"
@@ -63,14 +63,6 @@ def parse_document(kind: type[Document], text: bytes, where: str) -> Document:
     if format_document(found).encode() != text:
         raise DataError(f"{where}: not written as this package writes it: a number or the layout was edited")
     return found
-
-
-def to_yaml(plain: Mapping[str, Any]) -> str:
-    """A configuration as the text of its file."""
-    import yaml
-
-    text: str = yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True)
-    return text
 
 
 def publish_config(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +136,7 @@ class RunFolder:
 
         Episodes of the learning curve and of clients' own worlds are brief: a replay gives back what they leave out.
         """
-        found = {RECORD: read_bytes(self.path / RECORD), CONFIG: to_yaml(publish_config(self.config)).encode()}
+        found = {RECORD: read_bytes(self.path / RECORD), CONFIG: format_yaml(publish_config(self.config)).encode()}
         found |= {name: read_bytes(self.path / name) for name in (RANKED, METRICS) if (self.path / name).is_file()}
         brief = [self.path / WORLDS] if (self.path / WORLDS).is_file() else []
         for file in [*brief, *self.list_evaluations().values()]:

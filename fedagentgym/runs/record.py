@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field
 from fedagentgym.agents.model.sources import PACKAGED
 from fedagentgym.agents.model.store import find_model, identify_model
 from fedagentgym.agents.presets import get_model, starts_from_nothing
-from fedagentgym.agents.settings import AgentSettings, HarnessSettings
+from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.encoding import digest, file_digest
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.settings import Settings
@@ -293,21 +293,18 @@ def publish_settings(settings: AgentSettings) -> dict[str, Any]:
     model's folder in place of its path."""
     plain, model = hide_secrets(settings.model_dump(mode="json", exclude_unset=True)), get_model(settings)
     if settings.harness is not None:
-        plain["harness"] = _publish_harness(settings.harness)
+        # a program is known by the digest of its command and its files, which are not published themselves
+        program = settings.harness
+        shown = program.model_dump(mode="json", exclude_unset=True, exclude={"command", "clients", "env", "keep"})
+        if program.command:
+            others = [[client, *_describe_command(command)] for client, command in sorted(program.clients.items())]
+            shown["program"] = digest([*_describe_command(program.command), *others])
+        plain["harness"] = shown
     if settings.name == ENDPOINT and "options" in plain:
         plain["options"] = {key: value for key, value in plain["options"].items() if key not in MANNERS}
     if "model" in plain and model is not None and settings.name != ENDPOINT and find_model(model) is None:
         folder = Path(model).expanduser()
         plain["model"] = folder.resolve().name if folder.is_dir() else model
-    return plain
-
-
-def _publish_harness(harness: HarnessSettings) -> dict[str, Any]:
-    """The settings of a program, with the digest of its command and its files in place of these."""
-    plain = harness.model_dump(mode="json", exclude_unset=True, exclude={"command", "clients", "env", "keep"})
-    if harness.command:
-        others = [[client, *_describe_command(command)] for client, command in sorted(harness.clients.items())]
-        plain["program"] = digest([*_describe_command(harness.command), *others])
     return plain
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from fedagentgym.agents.players.endpoint import ENDPOINT_THINKS
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.parsing import parse
+from fedagentgym.agents.text.prompts import parse
 from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.learning.rollouts import play_acts
 from fedagentgym.learning.trajectory import Trajectory, Turn

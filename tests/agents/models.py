@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.base.streams import Stream
 

@@ -20,8 +20,8 @@ from fedagentgym.agents.model.architectures import ARCHITECTURES, ROPE_TYPES, De
 from fedagentgym.agents.model.cache import Chunks
 from fedagentgym.agents.model.cached import CachedDecoder
 from fedagentgym.agents.model.decoder import Decoder, read_config
+from fedagentgym.agents.model.loading import make_tiny_model, read_tiny_model
 from fedagentgym.agents.model.packed import compute_hidden
-from fedagentgym.agents.model.tiny import make_tiny_model, read_tiny_model
 from fedagentgym.base.errors import DataError
 
 from .models import WORDS, sharpened

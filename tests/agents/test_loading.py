@@ -17,10 +17,9 @@ from safetensors.numpy import load_file
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.model import loading
 from fedagentgym.agents.model import policy as policies
-from fedagentgym.agents.model.loading import choose_device
+from fedagentgym.agents.model.loading import choose_device, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy, save_adapter
 from fedagentgym.agents.model.pretrained import get_tiny_folder
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AdapterSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.agents.text.parsing import ParsedReply, parse, parse_published, parse_strict
+from fedagentgym.agents.text.prompts import ParsedReply, parse, parse_published, parse_strict
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.webshop.env import WebShopEnv

@@ -14,8 +14,7 @@ from fedagentgym.agents.text.prompts import Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
-from fedagentgym.envs.prompt import SHORTEST_RUN
-from fedagentgym.envs.view import View
+from fedagentgym.envs.view import SHORTEST_RUN, View
 
 from .worlds import AskEnv, ShopEnv
 
@@ -100,7 +99,7 @@ def test_compact_marks_what_it_leaves_out() -> None:
 
 @pytest.mark.parametrize("think", [True, False])
 def test_replies_keep_the_form(think: bool) -> None:
-    from fedagentgym.agents.text.parsing import parse_strict
+    from fedagentgym.agents.text.prompts import parse_strict
 
     reply = Template("standard", think).render_reply(SHOP, "click[buy now]")
     assert parse_strict(reply, think) == ("click[buy now]", True)

@@ -24,8 +24,8 @@ from fedagentgym.agents.model import cached
 from fedagentgym.agents.model.architectures import fits
 from fedagentgym.agents.model.generate import TorchSession
 from fedagentgym.agents.model.hf import ModuleForward
+from fedagentgym.agents.model.loading import SIZES, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import SIZES, make_tiny_model
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.streams import Stream, stream

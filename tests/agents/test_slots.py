@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.players.scripted import Demonstrator
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding

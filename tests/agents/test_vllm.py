@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.model.loading import load_model
+from fedagentgym.agents.model.loading import load_model, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.model.vllm import TorchVllmPolicy, VllmEngine, VllmOptions
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Decoding

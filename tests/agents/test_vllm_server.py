@@ -18,9 +18,8 @@ import pytest
 import torch
 
 from fedagentgym.agents.model.decoder import Decoder
-from fedagentgym.agents.model.loading import load_model
+from fedagentgym.agents.model.loading import load_model, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.model.vllm import make_room
 from fedagentgym.agents.model.vllm_server import ServerProcess
 from fedagentgym.agents.presets import make_agent

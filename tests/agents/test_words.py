@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
-from fedagentgym.agents.text.tokens import HuggingFaceTokenizer, TextTokenizer, make_word_tokenizer
-from fedagentgym.agents.text.words import (
+from fedagentgym.agents.text.tokens import (
     END,
     PAD,
     SPACE,
     START,
     TAGS,
+    HuggingFaceTokenizer,
+    TextTokenizer,
     build_tokenizer,
     cut_text,
     encodes_piecewise,
     extract_words,
     list_fixed_tokens,
+    make_word_tokenizer,
 )
 
 VOCABULARY = ["go to fridge 12", "search[red shoes]", "click[b078wsnd96]"]

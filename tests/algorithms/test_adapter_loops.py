@@ -15,11 +15,9 @@ from fedagentgym.algorithms.fedit import FedIT, FFALoRA
 from fedagentgym.algorithms.flexlora import FlexLoRA
 from fedagentgym.algorithms.flora import FLoRA
 from fedagentgym.algorithms.ram import RAM
-from fedagentgym.algorithms.runtime import ResidentModel, Site
-from fedagentgym.algorithms.sites import DividedSites
-from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.algorithms.runtime import DividedSites, ResidentModel, Site
+from fedagentgym.federation.algorithm import FederationSettings, draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import LocalReport, SiteState

@@ -23,9 +23,8 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.aggregation import Mean, aggregate
-from fedagentgym.federation.algorithm import ServerState
+from fedagentgym.federation.algorithm import FederationSettings, ServerState
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.state import SiteState

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from fedagentgym.agents.protocols import Decoding, SharedModel
 from fedagentgym.algorithms.fedagent import Averaging, FedAgent, FedAgentSettings
 from fedagentgym.algorithms.feddyn import FedDyn, FedDynSettings
-from fedagentgym.algorithms.runtime import ResidentModel, Site
+from fedagentgym.algorithms.runtime import DividedSites, ResidentModel, Site
 from fedagentgym.algorithms.scaffold import Scaffold, ScaffoldSettings
-from fedagentgym.algorithms.sites import DividedSites
 from fedagentgym.base.errors import OptionError
-from fedagentgym.federation.algorithm import draw_participants
+from fedagentgym.federation.algorithm import FederationSettings, draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.penalties import Penalty, add_gradient

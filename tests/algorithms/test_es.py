@@ -18,9 +18,8 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import generator
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
-from fedagentgym.federation.algorithm import ServerState, draw_participants
+from fedagentgym.federation.algorithm import FederationSettings, ServerState, draw_participants
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.round import FinishedRounds, ServerConfig, run_rounds

@@ -18,8 +18,8 @@ from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import derive
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ClientContext
 from fedagentgym.federation.message import Message

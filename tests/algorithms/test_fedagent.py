@@ -14,8 +14,8 @@ from fedagentgym.algorithms.base import make_algorithm
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.message import update_norm
 from fedagentgym.federation.round import ServerConfig, run_rounds

@@ -19,15 +19,14 @@ from fedagentgym.algorithms.reports import Report, read_report
 from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError, UnknownNameError
 from fedagentgym.base.settings import merge
+from fedagentgym.federation.algorithm import Failure, FederationSettings, QuorumError
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import Failure, FederationSettings, QuorumError
 from fedagentgym.federation.commits import Commit, CommitStore, read_chain
 from fedagentgym.federation.exchange import ClientContext, Reply, Request
 from fedagentgym.federation.message import Message
 from fedagentgym.federation.records import count_episodes
 from fedagentgym.federation.round import ServerConfig, run_rounds
-from fedagentgym.learning.episodes import parse_lines
-from fedagentgym.learning.trajectory import Trajectory, to_plain
+from fedagentgym.learning.trajectory import Trajectory, parse_lines, to_plain
 
 SPEC: dict[str, Any] = {
     "env": {"id": "fedagentgym/Guess-v0"},

@@ -13,9 +13,8 @@ from fedagentgym.algorithms.runtime import ExperimentSpec, Runtime
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.experiment.config import load_config
-from fedagentgym.federation.algorithm import OPTIMIZER
+from fedagentgym.federation.algorithm import OPTIMIZER, FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.federation.states import StateStore

@@ -27,7 +27,7 @@ from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.evaluation import check_episodes
 from fedagentgym.experiment.run import train
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.partitions.client_split import federate
 from fedagentgym.testing.runs import SMALL_CONFIG
 

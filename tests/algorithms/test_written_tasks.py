@@ -14,8 +14,8 @@ from fedagentgym.algorithms.synthetic_tasks import WrittenTasks, is_generated, w
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends.in_process import SequentialBackend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.testing import check_algorithm

@@ -15,8 +15,7 @@ from fedagentgym import federate, load_client_split, load_config
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, holds_halves, is_clean_text
 from fedagentgym.cli.main import main
 from fedagentgym.envs.pool import TaskPool
-from fedagentgym.learning.episodes import format_line, parse_lines, read_lines
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.learning.trajectory import Trajectory, Turn, format_line, parse_lines, read_lines
 
 HALF = "\ud83d"
 ROWS = [{"question": f"{number} + 1?", "answer": str(number + 1)} for number in range(12)]

@@ -17,7 +17,7 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.text.prompts import Template
 from fedagentgym.bridges.trl import TOOL_FORM, make_environment_factory, make_tool_rows
 from fedagentgym.envs import ShowPrompt, TextEnv, open_env
-from fedagentgym.envs.prompt import ONE_ACTION
+from fedagentgym.envs.view import ONE_ACTION
 from fedagentgym.learning import collect
 from tests.agents.gateway.clients import Client, make_agent, programs
 from tests.agents.test_endpoint import Server, said

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedagentgym
-from fedagentgym.agents.model.tiny import make_tiny_model
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.bridges.trl import (
     RolloutFunction,

@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from fedagentgym.agents.agent import TokenAgent
-from fedagentgym.agents.model.loading import choose_device, choose_dtype
+from fedagentgym.agents.model.loading import choose_device, choose_dtype, make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.prompts import Template

@@ -86,8 +86,8 @@ def play_with_transformers(folder: Path) -> list[dict[str, Any]]:
     from fedagentgym.agents.presets import make_token_agent
     from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
     from fedagentgym.envs import open_env
-    from fedagentgym.learning.episodes import format_line
     from fedagentgym.learning.evaluation import evaluate
+    from fedagentgym.learning.trajectory import format_line
 
     file = read_agent_file(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)

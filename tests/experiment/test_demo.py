@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedagentgym.base.files import format_yaml
 from fedagentgym.experiment import demo
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.report.page import read_comparison, write_report
-from fedagentgym.experiment.run import to_yaml
 from fedagentgym.learning import pretrain
 
 SMALL = (
@@ -104,7 +104,7 @@ def test_a_demo_goes_on_where_it_was_stopped_and_is_played_anew_when_it_is_finis
 
     for name, config in load(3).items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(to_yaml(config.plain()))
+        (tmp_path / name / "config.yaml").write_text(format_yaml(config.plain()))
         if name in finished:
             (tmp_path / name / "result.json").write_text("{}")
     demo._make_room(load(seed))

@@ -11,8 +11,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
-from fedagentgym.learning.episodes import format_line
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.learning.trajectory import Trajectory, Turn, format_line
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -10,8 +10,7 @@ import pytest
 
 import fedagentgym
 from fedagentgym.errors import DataError
-from fedagentgym.learning.episodes import format_line
-from fedagentgym.learning.trajectory import Trajectory
+from fedagentgym.learning.trajectory import Trajectory, format_line
 
 
 def make_result(folder: Path, *, evaluated: bool = True) -> fedagentgym.RunResult:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.imports import load_plugins, module_name
+from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.backends import Backend
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import FederationSettings
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ApplicationSpec
 from fedagentgym.federation.round import ServerConfig, run_rounds

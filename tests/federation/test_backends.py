@@ -11,9 +11,9 @@ import pytest
 
 from fedagentgym.base.errors import DataError, FedAgentGymError
 from fedagentgym.base.imports import load_plugins
+from fedagentgym.federation.algorithm import Clients, Failure, QuorumError, resolve_quorum
 from fedagentgym.federation.backends import BACKENDS
 from fedagentgym.federation.backends.in_process import open_backend
-from fedagentgym.federation.clients import Clients, Failure, QuorumError, resolve_quorum
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.exchange import ApplicationSpec, Request, StateName
 from fedagentgym.federation.message import Message

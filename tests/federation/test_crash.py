@@ -27,7 +27,7 @@ name = module_name(Path(sys.argv[1]))
 toy = sys.modules[name]
 from fedagentgym.federation.backends.in_process import open_backend
 from fedagentgym.federation.round import ServerConfig, run_rounds
-from fedagentgym.federation.clients import FederationSettings
+from fedagentgym.federation.algorithm import FederationSettings
 folder, workers = Path(sys.argv[2]), int(sys.argv[3])
 arguments = {"pause": 0.05, "calls": 2, "size": 20000, "shown": True}
 recipe = ApplicationSpec(f"{name}:build", arguments, (sys.argv[1],))

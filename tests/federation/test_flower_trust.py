@@ -17,6 +17,7 @@ import pytest
 
 from fedagentgym.base.encoding import canonical_json, decode, encode
 from fedagentgym.base.errors import DataError, FedAgentGymError
+from fedagentgym.federation.algorithm import Clients, Failure
 from fedagentgym.federation.backends import flower_deployment, flower_wire
 from fedagentgym.federation.backends.flower_deployment import FlowerNodes, find_nodes, make_claim, read_claim
 from fedagentgym.federation.backends.flower_wire import (
@@ -27,7 +28,6 @@ from fedagentgym.federation.backends.flower_wire import (
     make_record,
 )
 from fedagentgym.federation.backends.resident import KEPT_RUNS, NodeConfig, ResidentWorker
-from fedagentgym.federation.clients import Clients, Failure
 from fedagentgym.federation.exchange import ApplicationSpec, Reply, Request, StateName, perform
 from fedagentgym.federation.message import Message
 from tests.federation.conftest import TOY, TOY_FILE

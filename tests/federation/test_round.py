@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.federation.algorithm import ServerState, draw_participants
-from fedagentgym.federation.clients import QuorumError
+from fedagentgym.federation.algorithm import QuorumError, ServerState, draw_participants
 from fedagentgym.federation.commits import Commit, CommitStore
 from fedagentgym.federation.records import best_rounds, read_metrics_log
 

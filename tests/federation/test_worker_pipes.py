@@ -15,9 +15,9 @@ from fedagentgym.base.encoding import encode
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import ClientActivity, listen
 from fedagentgym.experiment.config import load_config
+from fedagentgym.federation.algorithm import Clients
 from fedagentgym.federation.backends import BACKENDS, load_options, workers
 from fedagentgym.federation.backends.workers import WorkerDied, WorkerError, WorkerProcess
-from fedagentgym.federation.clients import Clients
 from fedagentgym.federation.exchange import Request, StateName
 from fedagentgym.federation.message import Message
 from fedagentgym.testing.runs import SMALL_CONFIG

@@ -18,7 +18,7 @@ from fedagentgym.base.imports import load_plugins
 from fedagentgym.envs.alfworld.reader import read_json_object
 from fedagentgym.envs.reasoning.sources.rows import list_data_files, read_records
 from fedagentgym.experiment.config import load_config
-from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.partitions import split_files
 from fedagentgym.partitions.labels import read_labels
 from tests.fuzz import nasty

@@ -17,8 +17,8 @@ from fedagentgym.leaderboard.play import make_run_config
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, RunKey, parse_run
 from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.leaderboard.verify import Held, make_agent_due, make_due
-from fedagentgym.learning.episodes import format_line, group_by_task, read_lines
 from fedagentgym.learning.rollouts import collect
+from fedagentgym.learning.trajectory import format_line, group_by_task, read_lines
 from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.claims import Played, compute_numbers
 from fedagentgym.runs.folder import CONFIG, METRICS, RANKED, RECORD, WORLDS, RunFolder, format_document

@@ -13,7 +13,7 @@ from fedagentgym.leaderboard.entries import list_baselines
 from fedagentgym.leaderboard.results import Result
 from fedagentgym.leaderboard.suite import Suite, open_scenario
 from fedagentgym.leaderboard.verify import verify
-from fedagentgym.learning.episodes import read_lines
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.runs.claims import RefutedError
 from fedagentgym.runs.folder import WORLDS
 from tests.leaderboard import forger

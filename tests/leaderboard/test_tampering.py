@@ -16,13 +16,14 @@ import yaml
 
 from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.files import format_yaml
 from fedagentgym.base.settings import merge
 from fedagentgym.leaderboard.results import ENTRY, SUITE, Result, read_suites
 from fedagentgym.leaderboard.suite import Suite, load_suite, make_config
 from fedagentgym.leaderboard.verify import verify
 from fedagentgym.runs.archive import Archive, write_archive
 from fedagentgym.runs.claims import RefutedError
-from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, publish_config, to_yaml
+from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, publish_config
 from fedagentgym.runs.record import Usage
 from tests.leaderboard import forger
 from tests.leaderboard.samples import AGENTS_SUITE
@@ -64,7 +65,7 @@ def of_config(**changes: Any) -> Forgery:
     def forge(folder: Path) -> None:
         for run in forger.list_runs(folder):
             plain = yaml.safe_load((run / CONFIG).read_text())
-            (run / CONFIG).write_text(to_yaml(merge(plain, changes)))
+            (run / CONFIG).write_text(format_yaml(merge(plain, changes)))
 
     return forge
 
@@ -76,7 +77,7 @@ def write_config(folder: Path, changes: list[str], plugins: tuple[str, ...] = ()
         if there is not None:
             made = made.model_copy(update={"plugins": (*made.plugins[:-1], there)})
         run = folder / f"{scenario}-seed{seed}"
-        (run / CONFIG).write_text(to_yaml(publish_config(made.plain())))
+        (run / CONFIG).write_text(format_yaml(publish_config(made.plain())))
         digest = made.digest
         forger.edit_json(run / RECORD, lambda plain, new=digest: plain.update(config_digest=new))
 
@@ -137,7 +138,7 @@ def pose_as_random(folder: Path) -> None:
     for run in forger.list_runs(folder):
         forger.edit_lines(run, RANKED, every(agent="random"))
         plain = yaml.safe_load((run / CONFIG).read_text())
-        (run / CONFIG).write_text(to_yaml({**plain, "agent": {"name": "random"}}))
+        (run / CONFIG).write_text(format_yaml({**plain, "agent": {"name": "random"}}))
         forger.edit_json(run / RECORD, lambda plain: plain["agent"]["settings"].update(name="random"))
     from fedagentgym.leaderboard.play import make_evaluation_config
     from fedagentgym.leaderboard.suite import open_scenario

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.model.pretrained import get_shipped_folder
 from fedagentgym.agents.model.store import add_model, identify_model
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main

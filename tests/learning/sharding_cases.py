@@ -18,14 +18,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.protocols import Completion, Decoding
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.algorithms.feddyn import DynamicPenalty
 from fedagentgym.algorithms.scaffold import Correction
 from fedagentgym.base import devices
 from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.files import format_yaml
 from fedagentgym.base.settings import merge
 from fedagentgym.base.streams import stream
 from fedagentgym.experiment.config import load_config
@@ -39,7 +40,7 @@ from fedagentgym.learning.settings import LearningSettings, SupervisedSettings
 from fedagentgym.learning.sharding import ShardedPolicy
 from fedagentgym.learning.supervised import Example, SupervisedTraining
 from fedagentgym.learning.trajectory import Row, build_trajectory_rows
-from fedagentgym.runs.folder import CONFIG, to_yaml
+from fedagentgym.runs.folder import CONFIG
 from fedagentgym.testing.runs import SMALL_CONFIG
 from tests.algorithms.test_methods import RUNS
 from tests.learning.conftest import random_trajectory
@@ -335,7 +336,7 @@ def methods() -> None:
             continue
         with tempfile.TemporaryDirectory() as kept, devices.here().own_folder(Path(kept), filled=False) as place:
             place.mkdir(parents=True, exist_ok=True)
-            (place / CONFIG).write_text(to_yaml(config.plain()))
+            (place / CONFIG).write_text(format_yaml(config.plain()))
             try:
                 run = Run.open(config, place)
             except OptionError:

@@ -15,11 +15,10 @@ from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.view import Episode
-from fedagentgym.learning.episodes import read_lines
 from fedagentgym.learning.evaluation import evaluate, explain_malformed, summarise
 from fedagentgym.learning.export import export_conversations, format_episode, to_conversation
 from fedagentgym.learning.settings import EvaluationSettings
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.learning.trajectory import Trajectory, Turn, read_lines
 
 from .test_rollouts import Guesser
 

@@ -27,7 +27,7 @@ from benchmarks.losses import (
 )
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.losses import Tokens
-from fedagentgym.learning.minibatches import TokenLosses, token_losses, token_weights
+from fedagentgym.learning.passes import TokenLosses, token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 

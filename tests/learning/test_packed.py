@@ -19,7 +19,7 @@ from fedagentgym.agents.model.architectures import fits
 from fedagentgym.agents.model.packed import batch_by_nodes, find_queries, pack
 from fedagentgym.learning import forward, memory
 from fedagentgym.learning.losses import Tokens
-from fedagentgym.learning.minibatches import token_losses
+from fedagentgym.learning.passes import token_losses
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row

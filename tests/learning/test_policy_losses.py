@@ -16,7 +16,7 @@ import yaml
 from benchmarks.losses import run_trl
 from fedagentgym.base.errors import OptionError
 from fedagentgym.learning.losses import Tokens
-from fedagentgym.learning.minibatches import token_losses, token_weights
+from fedagentgym.learning.passes import token_losses, token_weights
 from fedagentgym.learning.penalties import compute_k3
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Segment, Trajectory, Turn, build_trajectory_rows, from_plain, to_plain

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
 from fedagentgym.agents.model.store import add_model
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.settings import AgentSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.cli.main import main

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.streams import generator
-from fedagentgym.learning.minibatches import split_minibatches
+from fedagentgym.learning.passes import split_minibatches
 from fedagentgym.learning.settings import LearningSettings
 
 counts = st.integers(0, 200)

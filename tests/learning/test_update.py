@@ -16,7 +16,7 @@ from fedagentgym.learning.advantages import group_advantages, objective_values
 from fedagentgym.learning.forward import compute_logprobs, split_decoder_and_head
 from fedagentgym.learning.learner import PolicyUpdate
 from fedagentgym.learning.losses import LOSSES, Tokens
-from fedagentgym.learning.minibatches import token_losses, token_weights
+from fedagentgym.learning.passes import token_losses, token_weights
 from fedagentgym.learning.penalties import Penalty, Proximal, make_kl
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.trajectory import Row, Trajectory, build_rows

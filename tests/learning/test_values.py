@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.agents.agent import TokenAgent
+from fedagentgym.agents.model.loading import make_tiny_model
 from fedagentgym.agents.model.policy import TorchPolicy
-from fedagentgym.agents.model.tiny import make_tiny_model
 from fedagentgym.agents.protocols import Decoding
 from fedagentgym.agents.settings import AdapterSettings
 from fedagentgym.agents.text.prompts import Template

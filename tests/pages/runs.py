@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.federation.message import KINDS
-from fedagentgym.learning.episodes import format_line
-from fedagentgym.learning.trajectory import Trajectory, Turn
+from fedagentgym.learning.trajectory import Trajectory, Turn, format_line
 
 HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed=1'> \u202eevil \x1b[31m"
 CATEGORIES = ("Pick", "Heat & Cool", "<b>Look</b>")

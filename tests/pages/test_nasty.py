@@ -23,7 +23,7 @@ from rich.table import Column, Table
 from benchmarks.excerpts import BEST, fill_page, make_marks
 from fedagentgym.base.errors import DataError, show_invisible_characters
 from fedagentgym.base.escape import escape_csv, escape_terminal
-from fedagentgym.base.files import format_path, write_atomic
+from fedagentgym.base.files import format_path, format_yaml, write_atomic
 from fedagentgym.base.process import LineFormatter
 from fedagentgym.base.progress import print_result, show_progress
 from fedagentgym.cli.guard import run_guarded
@@ -38,7 +38,7 @@ from fedagentgym.leaderboard.page.build import build_site
 from fedagentgym.leaderboard.results import Claim, Result, Verification, pack
 from fedagentgym.partitions.held import format_card
 from fedagentgym.runs.claims import describe_evaluated, make_point
-from fedagentgym.runs.folder import RunFolder, format_document, read_document, to_yaml
+from fedagentgym.runs.folder import RunFolder, format_document, read_document
 from fedagentgym.runs.record import RunRecord, Spent
 from tests.leaderboard.samples import AGENTS_SUITE, MADE, ZEROS, write_methods_sample
 
@@ -139,7 +139,7 @@ def write_texts_of_run(folder: Path, text: str) -> Path:
         "algorithm": {"name": text},
         "evaluation": {"split": text, "temperature": 1.0},
     }
-    (run / "config.yaml").write_text(to_yaml(config))
+    (run / "config.yaml").write_text(format_yaml(config))
     return run
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.agents.presets import complete_settings
-from fedagentgym.agents.text.parsing import parse
-from fedagentgym.agents.text.prompts import Dialogue, Template
+from fedagentgym.agents.text.prompts import Dialogue, Template, parse
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.protocols import get_action_tail
 from fedagentgym.envs.verifiers.formats import extract_answer

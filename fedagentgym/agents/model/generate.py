@@ -49,17 +49,14 @@ class _Row(SessionRow):
     adapter: int = 0
 
     def read(self, stop: int | None = None) -> Sequence[int]:
-        """Return its tokens up to `stop`, for comparisons with other rows."""
-        return _mark(self.ids[:stop], self.adapter)
+        """Return its tokens up to `stop`, marked with its adapter, for comparisons with other rows."""
+        ids = self.ids[:stop]
+        return [token + (self.adapter << _ADAPTER_BIT) for token in ids] if self.adapter else ids
 
 
 _ADAPTER_BIT = 20
 """Marked tokens have the number of their row's adapter from this bit on; no vocabulary is as large."""
 MOST_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
-
-
-def _mark(ids: Sequence[int], adapter: int) -> Sequence[int]:
-    return [token + (adapter << _ADAPTER_BIT) for token in ids] if adapter else ids
 
 
 class TorchSession(Session):
@@ -87,15 +84,16 @@ class TorchSession(Session):
         self._reserve(len(self._rows) + len(wanted), max(map(len, wanted), default=0))
         leaders: dict[tuple[int, ...], int] = {}
         for ids in dict.fromkeys(wanted):
-            text = tuple(_mark(ids, adapter))
-            known, donor = self._find_longest_prefix(text)
+            row = _Row(list(ids), -1, 0, adapter=adapter)
+            known, donor = self._find_longest_prefix(row.read())
             slot = donor if donor in self._free else self._free[0]
             self._free.remove(slot)
             if donor is not None and slot != donor:
                 self.slots.copy_columns(donor, [slot], 0, known)
                 self._held[slot, :known] = self._held[donor, :known]
             self._held[slot, known:] = -1
-            leaders[ids] = self._add(_Row(list(ids), slot, known, adapter=adapter))
+            row.slot, row.cached = slot, known
+            leaders[ids] = self._add(row)
         opened: dict[int, None] = {}
         copied: list[tuple[int, _Row]] = []
         for number in (leaders[ids] for ids in wanted):
@@ -111,7 +109,7 @@ class TorchSession(Session):
             self._held[targets] = self._held[sources]
         return list(opened)
 
-    def _find_longest_prefix(self, ids: tuple[int, ...]) -> tuple[int, int | None]:
+    def _find_longest_prefix(self, ids: Sequence[int]) -> tuple[int, int | None]:
         """Return how many leading tokens some slot holds, and which; the last token is always left to be run."""
         if not len(self._held) or len(ids) <= _MIN_SHARED_PREFIX:
             return 0, None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from fedagentgym.agents.model.architectures import ARCHITECTURES
+from fedagentgym.agents.model.loading import SIZES
 from fedagentgym.agents.model.store import find_model
-from fedagentgym.agents.model.tiny import SIZES
 from fedagentgym.base.errors import DataError, OptionError, join_names, unknown_name_error
 from fedagentgym.base.files import parse_json, read_text
 
@@ -121,7 +121,7 @@ KNOWN_SHAPES: Mapping[str, ModelShape] = {
 
 
 def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
-    """The shape of a tiny model (`agents/model/tiny.py`) with this many words."""
+    """The shape of a tiny model (`agents/model/loading.py`) with this many words."""
     if size not in SIZES:
         raise unknown_name_error("tiny model size", size, SIZES)
     hidden, layers, heads, inner = SIZES[size]

@@ -133,7 +133,10 @@ class VllmServerEngine:
             said = self._request(url, self._models[url], prompt, 0, decoding)
             raw = _score(learner.model, prompt, said.token_ids, 1.0, learner.device)
             drawn = _score(learner.model, prompt, said.token_ids, decoding.temperature, learner.device)
-            gaps = {name: _mean_gap(said.logprobs, scores) for name, scores in (("raw", raw), ("drawn", drawn))}
+            gaps = {
+                name: sum(abs(a - b) for a, b in zip(said.logprobs, scores, strict=True)) / len(scores)
+                for name, scores in (("raw", raw), ("drawn", drawn))
+            }
             if gaps["drawn"] <= _MOST_MISMATCH and gaps["drawn"] <= gaps["raw"]:
                 continue
             self.close()
@@ -313,10 +316,6 @@ def _score(
     scores = torch.log_softmax(logits[len(prompt) - 1 : -1] / temperature, dim=-1)
     found: list[float] = scores.gather(1, torch.tensor(reply, device=device)[:, None])[:, 0].tolist()
     return found
-
-
-def _mean_gap(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / len(one)
 
 
 class ServerProcess:

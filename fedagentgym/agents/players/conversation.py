@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedagentgym.agents.text.parsing import parse_strict
-from fedagentgym.agents.text.prompts import Dialogue, Message, Template
+from fedagentgym.agents.text.prompts import Dialogue, Message, Template, parse_strict
 from fedagentgym.base.errors import OptionError, show_value
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from pydantic import Field
 
 from fedagentgym.agents.protocols import Decoding, Move, RowPlayers
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.parsing import parse
-from fedagentgym.agents.text.prompts import Dialogue, Message, Template
+from fedagentgym.agents.text.prompts import Dialogue, Message, Template, parse
 from fedagentgym.base.errors import (
     DataError,
     FedAgentGymError,

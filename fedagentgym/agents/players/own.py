@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from fedagentgym.agents.protocols import Move, RowPlayers
-from fedagentgym.agents.text.parsing import ParsedReply, parse
-from fedagentgym.agents.text.prompts import Dialogue, Template
+from fedagentgym.agents.text.prompts import Dialogue, ParsedReply, Template, parse
 from fedagentgym.base.blame import find_blame
 from fedagentgym.base.errors import FedAgentGymError, OptionError, describe_error, show_value
 from fedagentgym.envs.protocols import get_action_tail

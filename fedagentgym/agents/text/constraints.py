@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fedagentgym.agents.protocols import Tokenizer
+from fedagentgym.agents.text.tokens import TextTokenizer
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.scripted import slot_words
 from fedagentgym.envs.view import SLOT
@@ -132,7 +132,7 @@ def _find_completable(node: _Node, room: int) -> list[int]:
 class TrieCache:
     """Makes and remembers the tries of a rollout; siblings and repeated pages share them."""
 
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
         self.tokenizer, self.most = tokenizer, max_tokens
         self._end = min(tokenizer.stop_ids)
         self._tries: dict[tuple[tuple[str, ...], tuple[str, ...]], ActionTrie] = {}

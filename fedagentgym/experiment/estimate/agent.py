@@ -8,7 +8,7 @@ from typing import Literal
 from fedagentgym.agents.model.shapes import ModelShape, find_shape, make_tiny_shape
 from fedagentgym.agents.presets import complete_settings
 from fedagentgym.agents.settings import AgentSettings
-from fedagentgym.agents.text.words import count_tokens
+from fedagentgym.agents.text.tokens import count_tokens
 from fedagentgym.algorithms.runtime import EnvSettings
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.process import check_bfloat16

@@ -107,9 +107,6 @@ def measure_passes(shape: ModelShape) -> PassTimes:
             F.silu(F.linear(given[:, : weight.shape[1]], weight))
         F.rms_norm(F.rms_norm(hidden, norm.shape, norm) + hidden, norm.shape, norm)
 
-    def run_head(hidden: torch.Tensor) -> None:
-        F.linear(hidden, head).logsumexp(dim=-1)
-
     scale = shape.vocabulary / len(head)
     each = _SECONDS / (2 * len(_SIZES))
     blocks, heads = [], []
@@ -117,11 +114,11 @@ def measure_passes(shape: ModelShape) -> PassTimes:
         for size in _SIZES:
             hidden = torch.randn(size, shape.hidden)
             blocks.append(shape.layers * _time(lambda given=hidden: run_block(given), each))  # type: ignore[misc]
-            heads.append(scale * _time(lambda given=hidden: run_head(given), each))  # type: ignore[misc]
+            heads.append(scale * _time(lambda given=hidden: F.linear(given, head).logsumexp(dim=-1), each))  # type: ignore[misc]
     return PassTimes(tuple(blocks), tuple(heads))
 
 
-def _time(call: Callable[[], None], seconds: float) -> float:
+def _time(call: Callable[[], object], seconds: float) -> float:
     """The median processor time of the calls that fit into these seconds, two at least."""
     call()
     found: list[float] = []

@@ -88,12 +88,10 @@ def list_memory_parts(
         parts.append(Part("keys and values of the episodes", "playing", cached))
         parts.append(Part("base weights while the adapter is merged", "playing", merged))
     parts.append(Part("activations", "updating", estimate_activations(agent, learning)))
-    return tuple(part for part in parts if part.size and (learns or _plays(part)))
-
-
-def _plays(part: Part) -> bool:
-    """Return whether a part is needed by an agent that only plays."""
-    return part.phase in ("always", "playing") and part.name not in ("moments", "base model of the KL term")
+    if not learns:  # what an agent that only plays needs
+        learned = ("moments", "base model of the KL term")
+        parts = [part for part in parts if part.phase in ("always", "playing") and part.name not in learned]
+    return tuple(part for part in parts if part.size)
 
 
 def list_second_parts(model: SecondModel, planned: PlannedAgent) -> tuple[Part, ...]:

@@ -15,8 +15,8 @@ from fedagentgym.envs import open_env
 from fedagentgym.envs.data_sets import find_data_set
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.mixture import MixtureEnv
-from fedagentgym.learning.episodes import read_lines
 from fedagentgym.learning.evaluation import evaluate
+from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.partitions import federate, load_client_split
 from fedagentgym.runs.replay import find_difference
 from fedagentgym.testing import check_env
