@@ -30,7 +30,7 @@ LONGEST = 900
 
 @dataclass(frozen=True)
 class Way:
-    """What a newcomer does: the sections of a page, the minutes that it may take, and the sign of its success."""
+    """A part of the first hour: the sections of a page, the minutes that they may take, and the sign of success."""
 
     title: str
     page: str
