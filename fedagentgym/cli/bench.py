@@ -210,7 +210,7 @@ def replicates(suite_name: str) -> None:
         click.echo(f"  {seed}: {json.dumps(found.model_dump(mode='json'))}")
 
 
-@bench.command(epilog="Example: fedagentgym bench plan agents-tiny-v1 --agent Qwen/Qwen3-8B --price 2.5")
+@bench.command(epilog="Example: fedagentgym bench plan agents-v1 --agent Qwen/Qwen3-8B --price 2.5")
 @SUITE
 @option("--details", is_flag=True, help="Methods: all that `fedagentgym plan` says, of every baseline's runs.")
 @option(

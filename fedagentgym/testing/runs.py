@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SMALL_CONFIG: Mapping[str, Any] = {
     "name": "check",
-    "env": {"id": "fedagentgym/Guess-v0", "options": {"max_turns": 3}},
+    "env": {"id": "fedagentgym/Guess-v0"},
     "partition": {"clients": 3, "tasks_per_client": 8, "roles": {"public": 8}},
     "agent": "untrained-tiny",
     "learning": {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3},

@@ -31,6 +31,7 @@ CALLED_BY_A_LIBRARY = {
     *("tempdir",),  # tempfile
     *("create_system", "linkname", "pax_headers"),  # zipfile and tarfile
     *("fd",),  # os.fsync
+    *("path_stats",),  # importlib's, of a loader
     *("readable", "http_open", "https_open", "http_request", "https_request"),  # io and urllib.request
     *("format_commands", "resolve_command", "type_cast_value"),  # click
     *("SEM_VALUE_MAX",),  # multiprocessing
