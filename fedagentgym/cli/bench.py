@@ -262,8 +262,8 @@ def plan(
         return
     for name, given in (("--prices", prices), ("--agent", agent), ("--gpu", gpu), ("--price", price)):
         if given is not None:
-            problem = "where a plan is of the suite's baselines, without a model or a price of its own"
-            raise OptionError(f"{suite.name} is on the methods track, {problem}: leave {name} out")
+            covers = "whose plan covers the suite's own baselines and has no price"
+            raise OptionError(f"{suite.name} is on the methods track, {covers}: leave {name} out")
     lines = [f"{scenario}: {_describe_counts(suite, scenario)}" for scenario in suite.scenarios]
     lines += filter(None, [describe_few_seeds(suite)])
     plans = {

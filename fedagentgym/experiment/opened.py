@@ -157,7 +157,7 @@ def prepare_agents(configs: Iterable[RunConfig]) -> None:
 class Deployment:
     """The server's side of where tasks are; the clients' are the sites of `algorithms/runtime.py`.
 
-    Here the server can open all tasks: nobody is asked, and clients are evaluated by their mixtures of categories.
+    Here the server can open all tasks itself. It asks no client, and evaluates each on that client's mixture of categories.
     """
 
     algorithm: BaseAlgorithm[Any]

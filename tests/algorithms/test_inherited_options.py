@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -182,7 +183,14 @@ def run_plainly(method: str, rounds: int) -> Commit:
         return run(Path(folder), spec_of(method), rounds=rounds)
 
 
-@pytest.mark.by_day(3)  # no common factor with the number of options: every option and every method has a case
+BY_DAY = 3
+
+
+def test_every_option_and_every_method_has_a_case_by_day() -> None:
+    assert math.gcd(BY_DAY, len(OPTIONS)) == 1 and min(len(OPTIONS), len(METHODS)) >= BY_DAY
+
+
+@pytest.mark.by_day(BY_DAY)
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_option_changes_the_result_or_is_refused(method: str, option: str, tmp_path: Path) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, MutableMapping
+import datetime
+import ipaddress
+import ssl
+import threading
+from collections.abc import Collection, Iterator, MutableMapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedagentgym.base.peers import HostCheck
+from fedagentgym.base import peers
+from fedagentgym.base.peers import HostCheck, PeerError, open_answer
 
 LOCAL, LAN = ("127.0.0.1", 8000), ("10.0.0.7", 8000)
 
@@ -80,3 +87,62 @@ def test_pages_of_others_are_refused(headers: dict[str, str], names: tuple[str, 
 
 def test_other_messages_pass() -> None:
     assert ask("lifespan", {}) == [{"type": "played"}]
+
+
+# ---- encrypted peers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server with a certificate that is trusted here. It answers `/` at once, and all else by drops."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = made.add_extension(host, critical=False).sign(key, hashes.SHA256())
+    file = tmp_path / "server.pem"
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file.write_bytes(key.private_bytes(*form) + certificate.public_bytes(serialization.Encoding.PEM))
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "6")
+            self.end_headers()
+            for byte in b"hello\n":
+                if self.path != "/" and ended.wait(0.4):
+                    return
+                self.wfile.write(bytes([byte]))
+
+        def log_message(self, *args: Any) -> None:
+            """Keep the output of the tests clean."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(peers, "_make_context", lambda: ssl.create_default_context(cafile=str(file)))
+    yield f"https://127.0.0.1:{server.server_port}"
+    ended.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_encrypted_peer_is_read_by_the_same_clock(encrypted: str) -> None:
+    with open_answer(encrypted, seconds=20.0) as answer:
+        assert answer.read(100) == b"hello\n"
+    with pytest.raises(PeerError, match="within"), open_answer(f"{encrypted}/slow", seconds=0.8) as answer:
+        answer.read(100)
+
+
+def test_a_certificate_that_nobody_trusts_is_refused(encrypted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_make_context", ssl.create_default_context)
+    with pytest.raises(PeerError, match="certificate"), open_answer(encrypted, seconds=20.0):
+        pass

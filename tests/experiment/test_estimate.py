@@ -297,6 +297,14 @@ def test_every_paper_preset_is_planned_without_torch_and_data(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["", " ", "nobody/none", "/nowhere"])
+def test_a_name_that_is_no_model_has_no_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)  # an empty name is not the present folder
+    with pytest.raises(OptionError, match=r"the size of the model .* is not known here"):
+        find_shape(name)
+
+
 def test_seven_billion_weights_need_about_150_gigabytes() -> None:
     plan = plan_run(load_config("paper-webshop:qwen2.5-7b"))
     least = compute_least(plan.agent, plan.config.learning, plan.card.kept_copies)

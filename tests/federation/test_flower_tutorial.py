@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.newcomers import run_script
 from fedagentgym.experiment.run import train
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "flower-deployment.md"
@@ -36,20 +33,7 @@ def test_the_tutorial_ends_where_one_process_ends(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     blocks = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     script = "".join(blocks).replace("PORT=8000", f"PORT={find_free_ports(3)}")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with (tmp_path / "shell.log").open("wb") as log:
-        shell = subprocess.Popen(
-            ["bash", "-e", "-c", script],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            assert shell.wait(timeout=900) == 0, (tmp_path / "shell.log").read_text(errors="replace")[-2000:]
-        finally:
-            os.killpg(shell.pid, signal.SIGTERM)
+    run_script(script, tmp_path)
     deployed = json.loads((tmp_path / "deployed" / "result.json").read_text())
     alone = train(tmp_path / "run.yaml", [f"output.folder={tmp_path / 'alone'}"])
     assert deployed["state"] == alone.digest

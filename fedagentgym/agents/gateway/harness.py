@@ -231,8 +231,8 @@ class _Play:
     # ---- tickets ------------------------------------------------------------------------------------------------------
 
     def _gather(self) -> list[Ticket]:
-        """Serve what comes, and return the calls of the next batch. After each call another one is waited for, since a step that
-        is served meanwhile soon becomes a call: until every open episode asks, for at most half the time of a batch."""
+        """Serve what comes, and return the calls of the next batch. A step that is served meanwhile soon becomes a call, so
+        after each call it waits for one more, until every open episode asks or half the time of a batch passes without any."""
         calls: list[Ticket] = []
         limit = time.monotonic() + TICK_SECONDS
         while (left := limit - time.monotonic()) > 0 and (calls or not self.finished):

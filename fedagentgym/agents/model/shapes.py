@@ -130,7 +130,7 @@ def make_tiny_shape(size: str, vocabulary: int) -> ModelShape:
 
 def find_shape(model: str) -> ModelShape:
     """The shape of a model folder, of a model that was added (`fedagentgym model add`), or of a known name or hub id."""
-    if (folder := Path(model)).is_dir():
+    if model and (folder := Path(model)).is_dir():
         return read_shape(folder)
     if (stored := find_model(model)) is not None:
         return read_shape(stored.folder)

@@ -199,7 +199,7 @@ ROLES = {
 FEDERATED = "best federated method"
 METHOD_HEADS = ("suite", FEDERATED, *ROLES, "federated - centralized, points")
 CARD, HOUR = "h100", 2.5
-"""The card on which models are priced that nobody has played, and the price of its hour, as in the examples of `plan`."""
+"""The GPU for which models without a result are priced, and the price of its hour, as in the examples of `plan`."""
 AGENT_HEADS = (
     "suite",
     "agent",
@@ -225,7 +225,7 @@ READY = (
     "meta-llama/Llama-3.2-1B-Instruct",
     "meta-llama/Llama-3.2-3B-Instruct",
 )
-"""Models that readers know and that nobody has played here yet, each with the commands of its row and their price."""
+"""Well-known models without a result here. Each has a row with the commands that play it and what they cost."""
 
 
 def is_reference(entry: Result) -> bool:
@@ -260,7 +260,7 @@ def list_overview(
 
 
 def _list_ready(found: SuiteEntries, models: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The rows of models that nobody has played, in a small suite of this package: others' suites open no environment here."""
+    """The rows of models without a result, in a small suite of this package; for a suite from elsewhere nothing is opened."""
     suite = found.suite
     if suite.minutes is None or suite.minutes > FEW_MINUTES or suite.name not in list_suites():
         return
