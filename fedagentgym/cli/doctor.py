@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
@@ -22,22 +22,49 @@ from fedagentgym.base.imports import EXTRAS
 from fedagentgym.base.process import check_bfloat16, count_usable_cores
 from fedagentgym.base.progress import get_console
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.cli.options import JSON, command
+from fedagentgym.cli.options import JSON, command, option
 from fedagentgym.version import __version__
 
 _TORCH_PIN = re.compile(r"torch\s*(?:\(\s*)?==\s*([0-9.]+)")
 """A requirement of one version of torch."""
+_VERDICTS = {True: ("passed", "green"), False: ("FAILED", "red"), None: ("left-out", "yellow")}
 CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify")
 
 
-@command(epilog="Example: fedagentgym doctor --json")
+@command(epilog="Example: fedagentgym doctor --gpu --json")
+@option("--gpu", is_flag=True, help="Check a GPU as well, in ten steps of some minutes; exit code 1 if one fails.")
+@option("--device", default="cuda", show_default=True, help="With --gpu: the device; cpu rehearses the checks.")
 @JSON
-def doctor(as_json: bool) -> None:
-    """Report versions, extras, data, GPU and disk, and what to install for missing parts."""
+def doctor(gpu: bool, device: str, as_json: bool) -> None:
+    """Report versions, extras, data, GPU and disk, and what to install for missing parts.
+
+    With `--gpu`, what the card computes is compared with a processor: products, log-probs, two policy steps and the same steps
+    again, the memory of two rounds at the size of a paper beside the plan, vLLM, and a paper's first batch. What is not
+    installed is left out. `--json` is what to attach to an issue.
+    """
     report = examine()
-    if as_json:
-        click.echo(json.dumps(report, indent=2))
+    if not as_json:
+        print_report(report)
+    if not gpu:
+        if as_json:
+            click.echo(json.dumps(report, indent=2))
         return
+    from fedagentgym.experiment.gpu import check_gpu
+
+    checks = []
+    for check in check_gpu(device):
+        checks.append(check)
+        if not as_json:
+            word, colour = _VERDICTS[check.passed]
+            _say(f"{word} {check.name}: {check.found} ({format_fixed(check.seconds)} s)", colour=colour)
+    if as_json:
+        click.echo(json.dumps({**report, "gpu_checks": [check.to_plain() for check in checks]}, indent=2))
+    if any(check.passed is False for check in checks):
+        raise click.exceptions.Exit(1)
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """The report in lines, coloured where something is missing."""
     _say(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
     _say(", ".join(f"{name} {version}" for name, version in report["packages"].items()))
     for extra, state in report["extras"].items():

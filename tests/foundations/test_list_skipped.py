@@ -48,6 +48,6 @@ def test_marked_tests_are_listed_with_their_reasons(tmp_path: Path) -> None:
 def test_conditions_are_listed_with_their_reasons() -> None:
     found = list(list_conditions())
     assert all(one.reason for one in found)
-    assert LeftOut("skip", "tests/gpu/test_paper_size.py", "needs a CUDA device") in [
+    assert LeftOut("skip", "tests/gpu/test_gpu_checks.py", "needs a CUDA device") in [
         one._replace(place=one.place.partition(":")[0]) for one in found
     ]
