@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # images of containers set it, and every process of the tests would compile all sources again
 DEMO := demo-report
 PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
-CODE := fedagentgym tests benchmarks examples
+CODE := fedagentgym tests benchmarks examples baselines
 SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation speed-gateway
 
 .PHONY: demo test test-all skipped coverage lint bench wheel installs libraries clean leaderboard results docs pictures screenshots

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedagentgym.algorithms import APPLICATION, HELD_APPLICATION
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.imports import require
 from fedagentgym.base.progress import get_console
 from fedagentgym.federation.backends.flower_deployment import client_app as make_client_app
@@ -38,6 +39,11 @@ def make_server_app() -> Any:
         plugins = [plugin for plugin in str(context.run_config.get("plugins", "")).split(",") if plugin]
         changes = [*read_changes(context.run_config), BACKEND_CHANGE]
         config = load_config(source, changes, plugins=plugins)
+        if not Path(config.output.folder).is_absolute():
+            raise OptionError(
+                f"the run's folder is {config.output.folder!r}: Flower starts elsewhere, give an absolute path:"
+                " --run-config 'folder=\"/srv/run\"'"
+            )
         with use_grid(grid), watch_run() as watch:
             watching: dict[str, Any] = {"observers": watch.observers, "on_progress": watch.on_progress}
             folder = RunFolder(Path(config.output.folder))
@@ -58,6 +64,7 @@ def make_server_app() -> Any:
 
 def read_changes(given: Mapping[str, Any]) -> list[str]:
     """The assignments that an app's run config makes; an empty value leaves the configuration as it is."""
+    given = {**given, "folder": str(Path(str(given["folder"])).expanduser()) if given.get("folder") else ""}
     found = [f"{path}={given[key]}" for key, path in RUN_CONFIG.items() if given.get(key, "") != ""]
     return [*found, *shlex.split(str(given.get("set", "")))]
 

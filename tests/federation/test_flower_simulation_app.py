@@ -26,6 +26,7 @@ def test_a_run_config_changes_settings() -> None:
     given = {"rounds": 5, "seed": 0, "folder": "/a b", "set": "learning.tasks_per_step=4 'name=x y'"}
     expected = ["federation.rounds=5", "seed=0", "output.folder=/a b", "learning.tasks_per_step=4", "name=x y"]
     assert read_changes(given) == expected
+    assert read_changes({"folder": "~/runs"}) == [f"output.folder={Path.home() / 'runs'}"]
 
 
 @pytest.mark.slow

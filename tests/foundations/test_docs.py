@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 """A block of Python, with what it prints if a block of text follows at once."""
 CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-ALL_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+ALL_PAGES = (ROOT / "README.md", *(page for part in ("docs", "baselines") for page in sorted((ROOT / part).rglob("*.md"))))
 PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *``` *$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)

@@ -1,0 +1,1 @@
+"""FedAgent as an app of Flower."""
