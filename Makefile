@@ -20,7 +20,7 @@ SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifie
 .PHONY: demo test test-all skipped coverage lint bench wheel installs libraries clean leaderboard results docs pictures screenshots
 
 demo: $(VENV)/.train
-	$(BIN)/python -m fedagentgym.experiment.demo --report $(DEMO)
+	$(BIN)/fedagentgym demo --out $(DEMO)
 	@echo "for the commands of README and docs: source $(VENV)/bin/activate"
 
 # A process more than there are cores here: tests that wait for other processes leave a core to somebody else.

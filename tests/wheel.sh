@@ -11,6 +11,8 @@ for package in "$box"/dist/*.whl "$box"/dist/*.tar.gz; do
     "$box/venv/bin/pip" install -q -c constraints.txt "$package"
     (cd "$box" && "$box/venv/bin/fedagentgym" envs > "$box/envs.txt")
     grep -q "fedagentgym/Guess-v0" "$box/envs.txt"
+    (cd "$box" && "$box/venv/bin/fedagentgym" demo > "$box/demo.txt")
+    grep -q "Pick2.*100 %" "$box/demo.txt"
     for agent in expert random; do
         (cd "$box" && "$box/venv/bin/fedagentgym" eval --env Guess --agent $agent --tasks 4 --out $agent.jsonl > /dev/null)
     done

@@ -40,7 +40,7 @@ MOTION = """
 
 def record_demo(quick: bool = False) -> list[Measurement]:
     """Run the demo in a terminal and keep what it prints, for the drawing; its report is in demo-report, for screenshots."""
-    events = list(record([sys.executable, "-m", "fedagentgym.experiment.demo"], ROOT))
+    events = list(record([sys.executable, "-m", "fedagentgym", "demo"], ROOT))
     write_atomic(KEPT, "".join(f"{json.dumps(event)}\n" for event in events).encode())
     return [Measurement("length of the demo", events[-1][0], "s")]
 

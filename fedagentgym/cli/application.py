@@ -23,6 +23,10 @@ COMMANDS = {
         "pretrain:pretrain",
         "Imitate an environment's expert on the warmup split, and save the model as an ordinary folder.",
     ),
+    "demo": (
+        "train:demo",
+        "Train one client alone and then six together, in minutes on two cores; writes a page that compares them.",
+    ),
     "presets": (
         "train:presets",
         "List the presets with their variants; with a name, print the settings of that one.",

@@ -116,7 +116,7 @@ def evaluate(
         _check(check, env, options, split, only)
         return
     if only is not None:
-        raise OptionError("--set chooses among the episodes of a file: it goes with --check")
+        raise OptionError("--only chooses among the sets of a file: it goes with --check")
     from fedagentgym.experiment.agent_file import has_agent_file
     from fedagentgym.experiment.evaluation import EvaluationRequest, open_evaluation
     from fedagentgym.experiment.stored import Trust

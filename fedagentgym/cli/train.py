@@ -10,6 +10,7 @@ import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from fedagentgym.cli.guard import NOTHING_SAVED, USER_ERROR
 from fedagentgym.cli.options import (
     GPU_NAMES,
     JSON,
+    NOT_NEGATIVE,
     PATH,
     PLUGIN_NAMES,
     PLUGINS,
@@ -131,6 +133,32 @@ def _print_run(result: RunResult, as_json: bool) -> None:
         click.echo(canonical_json(result.record))
     else:
         print_summary(result.folder)
+
+
+@command(epilog="Example: fedagentgym demo --seed 1")
+@option(
+    "--out",
+    "output",
+    type=PATH,
+    default=Path("demo-report"),
+    metavar="FOLDER",
+    help="Folder of the runs and their page.",
+)
+@option("--seed", type=NOT_NEGATIVE, default=0, help="Seed of the runs.")
+@CHANGES
+@RECORD
+def demo(output: Path, seed: int, changes: tuple[str, ...], as_json: bool) -> None:
+    """Train one client alone and then six together, in minutes on two cores; writes a page that compares them."""
+    from fedagentgym.experiment.demo import run, show_clients
+
+    if find_spec("torch") is None and not (changes or as_json):
+        show_clients(seed)
+        return
+    page = run(output, seed, changes, speaks=not as_json)
+    if as_json:
+        click.echo((output / "together" / "result.json").read_text("utf-8"))
+    else:
+        print_result(f"open {page} in a browser")
 
 
 @command(epilog="Example: fedagentgym train tiny-alfworld --set federation.rounds=2")

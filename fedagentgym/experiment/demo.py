@@ -1,44 +1,30 @@
-"""`make demo`: one client alone, then six together, in generated houses; on two cores in minutes, with a page at the end.
+"""`fedagentgym demo`: one client alone, then six together, in generated houses; on two cores in minutes, with a page at the end.
 
 It is `fedagentgym train demo:alone` and `fedagentgym train demo` with the runs and the page put where they are easy to find.
+Without the extra [train] there is nothing that learns: `show_clients` shows the clients and their chores.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedagentgym.base.errors import FedAgentGymError
+from fedagentgym.base.errors import OptionError
 from fedagentgym.base.files import write_atomic
-from fedagentgym.base.progress import get_console
+from fedagentgym.base.progress import get_console, is_quiet, make_table, print_result
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.result import RunResult
 from fedagentgym.experiment.run import finish_or_read
 from fedagentgym.experiment.stored import read_stored_config
+from fedagentgym.pages.render import format_percent
 
 PRESETS = {"alone": "demo:alone", "together": "demo"}
 """The two runs in their order, by the folder that each has."""
+SHOWN_TASKS = 60
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fedagentgym.experiment.demo", description=__doc__)
-    parser.add_argument("--report", type=Path, default=Path("demo-report"), help="folder for the runs and their page")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the runs")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of both runs")
-    given = parser.parse_args(arguments)
-    try:
-        page = run(given.report, given.seed, given.set)
-    except FedAgentGymError as error:
-        sys.stderr.write(f"fedagentgym: {error}\n")
-        return 2
-    get_console().print(f"open {page} in a browser", highlight=False)
-    return 0
-
-
-def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
+def run(folder: Path, seed: int, changes: Sequence[str] = (), *, speaks: bool = True) -> Path:
     """The demo's runs and their page. A run that was interrupted goes on; runs that are finished make room for new ones."""
     from fedagentgym.experiment.report.page import read_comparison
     from fedagentgym.experiment.report.terminal import print_comparison, print_summary
@@ -49,48 +35,76 @@ def run(folder: Path, seed: int, changes: Sequence[str] = ()) -> Path:
     }
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
-    _say(
-        f"Each of {together.partition.clients} clients has one kind of chore, and their agent takes some chores for others."
-    )
-    _say(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
-    _finish(alone)
-    _say(
-        f"\n2. All {together.partition.clients} clients learn, each from its own chores, and average what they have learnt."
-    )
-    result = _finish(together)
-    found = read_comparison(result.folder)
-    if found is not None:
-        print_comparison(found)
-    print_summary(result.folder)
+    clients = together.partition.clients
+    if speaks:
+        _say(f"Each of {clients} clients has one kind of chore, and their agent takes some chores for others.")
+        _say(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
+    _finish(alone, speaks)
+    if speaks:
+        _say(f"\n2. All {clients} clients learn, each from its own chores, and average what they have learnt.")
+    result = _finish(together, speaks)
+    if speaks:
+        if (found := read_comparison(result.folder)) is not None:
+            print_comparison(found)
+        print_summary(result.folder)
     page = folder / "index.html"
     write_atomic(page, (result.folder / "report.html").read_bytes())
     return page
 
 
+def show_clients(seed: int) -> None:
+    """What needs no training: the clients' chores, and how often players that do not learn do them on unseen tasks."""
+    from fedagentgym.envs import open_env
+    from fedagentgym.learning.evaluation import evaluate
+    from fedagentgym.partitions import federate
+
+    config = load_config(PRESETS["together"])
+    env, partition = config.env, config.partition
+    assert config.evaluation is not None
+    split = federate(env.id, partition=partition.sampler, clients=partition.clients, seed=seed, env=env.options)
+    unseen = open_env(env.id, split=config.evaluation.split, **env.options)
+    found = [evaluate(agent, unseen, tasks=SHOWN_TASKS, seed=seed) for agent in ("random", "expert")]
+    rows = [
+        [str(one.index), chore, str(count), *(format_percent(each.categories[chore]["success"].mean) for each in found)]
+        for one in split
+        for chore, count in sorted(one.pool.categories.items())
+    ]
+    _say(
+        f"Each of {partition.clients} clients has one kind of chore. Unseen tasks, played at random and by the expert:"
+    )
+    print_result(make_table(["client", "chore", "its tasks", "random", "expert"], rows, text=2))
+    print_result(
+        "Training was left out: it needs the extra [train], pip install 'fedagentgym[train]', or without an installation"
+        " pipx run --spec 'fedagentgym[train]' fedagentgym demo"
+    )
+
+
 def _make_room(configs: Mapping[str, RunConfig]) -> None:
-    """Remove runs of other settings, and all of them once the last is finished."""
+    """Remove runs of other settings, and all of them once the last is finished; never a run that is not of the demo."""
     places = [Path(config.output.folder) for config in configs.values()]
+    stored = [read_stored_config(place) if (place / "config.yaml").is_file() else None for place in places]
+    for place, there, config in zip(places, stored, configs.values(), strict=True):
+        if there is not None and (name := there.plain.get("name")) != config.name:
+            raise OptionError(
+                f"{place} is a run of something else, {name!r}: give the demo another folder, --out FOLDER"
+            )
     finished = all((place / "result.json").is_file() for place in places)
-    for place, config in zip(places, configs.values(), strict=True):
-        there = place / "config.yaml"
-        if there.is_file() and (finished or read_stored_config(place).digest != config.digest):
+    for place, there, config in zip(places, stored, configs.values(), strict=True):
+        if there is not None and (finished or there.digest != config.digest):
             shutil.rmtree(place)
 
 
-def _finish(config: RunConfig) -> RunResult:
+def _finish(config: RunConfig, speaks: bool) -> RunResult:
     """The run, watched while it goes on; what is there of it is not done again."""
     from fedagentgym.experiment.report.terminal import watch_run
 
     place = Path(config.output.folder)
-    if (place / "config.yaml").is_file():
+    if speaks and (place / "config.yaml").is_file():
         _say(f"resuming the run in {place}")
     with watch_run() as watch:
-        return finish_or_read(config, watch.observers, watch.on_progress)
+        return finish_or_read(config, watch.observers if speaks else (), watch.on_progress)
 
 
 def _say(text: str) -> None:
-    get_console().print(text, highlight=False)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if not is_quiet():
+        get_console().print(text, highlight=False)

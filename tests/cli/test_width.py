@@ -41,6 +41,7 @@ LINES: dict[str, tuple[str, ...]] = {
         "run.yaml",
         "run.yaml --set seed=1 --set output.folder=again",
     ),
+    "demo": ("!--set nothing",),
     "presets": ("", "run.yaml"),
     "plan": ("demo",),
     "first-batch": ("!nothing",),

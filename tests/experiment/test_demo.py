@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedagentgym.base.files import format_yaml
+from fedagentgym.cli.main import main
 from fedagentgym.experiment import demo
 from fedagentgym.experiment.config import RunConfig, load_config
 from fedagentgym.experiment.report.page import read_comparison, write_report
@@ -111,6 +113,31 @@ def test_a_demo_goes_on_where_it_was_stopped_and_is_played_anew_when_it_is_finis
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
+def test_a_run_of_something_else_is_not_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "alone").mkdir()
+    mine = format_yaml(load_config("tiny-skills").plain())
+    (tmp_path / "alone" / "config.yaml").write_text(mine)
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert "something else, 'tiny-skills'" in capsys.readouterr().err
+    assert (tmp_path / "alone" / "config.yaml").read_text() == mine
+
+
 def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--report", str(tmp_path / "report"), "--set", "learning.learnig_rate=1"]) == 2
+    assert main(["demo", "--out", str(tmp_path / "report"), "--set", "learning.learnig_rate=1"]) == 2
     assert "did you mean 'learning_rate'" in capsys.readouterr().err and not (tmp_path / "report").exists()
+
+
+def test_without_torch_it_shows_the_clients_and_how_to_train(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedagentgym.cli.train.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["demo"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line[:1].isdecimal()]
+    assert [(row[0], row[1]) for row in rows] == list(
+        zip("012345", ["Clean", "Cool", "Heat", "Look", "Pick", "Pick2"], strict=True)
+    )
+    assert all(row[2] == "500" and row[-2:] == ["100", "%"] for row in rows)
+    assert "fedagentgym[train]" in " ".join(lines) and not list(tmp_path.iterdir())

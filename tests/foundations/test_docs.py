@@ -32,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 """A block of Python, with what it prints if a block of text follows at once."""
 CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-ALL_PAGES = (ROOT / "README.md", *(page for part in ("docs", "baselines") for page in sorted((ROOT / part).rglob("*.md"))))
+ALL_PAGES = (
+    ROOT / "README.md",
+    *(page for part in ("docs", "baselines") for page in sorted((ROOT / part).rglob("*.md"))),
+)
 PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *``` *$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
@@ -85,6 +88,16 @@ def test_commands_that_are_shown_are_understood(
         except (click.ClickException, FedAgentGymError) as error:
             faults.append(f"{line}: {error}")
     assert not faults, page.name
+
+
+def test_pages_that_install_torch_name_its_small_build() -> None:
+    """By itself pip takes the CUDA build, of gigabytes."""
+    first = (ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md")))
+    pages = [page for page in first if re.search(r"pip install [^`\n]*\[train", page.read_text())]
+    assert len(pages) > 5
+    assert [
+        page.name for page in pages if "--extra-index-url https://download.pytorch.org/whl/cpu" not in page.read_text()
+    ] == []
 
 
 def check_command(application: click.Group, line: str, monkeypatch: pytest.MonkeyPatch) -> None:

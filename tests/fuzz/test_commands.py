@@ -30,6 +30,7 @@ GOOD: dict[str, tuple[str, ...]] = {
     "envs": ("Guess",),
     "play": ("Guess",),
     "label": ("Guess", "--split", "val", "--out", "out.jsonl", "--attempts", "1", "--turns", "1"),
+    "demo": (),
     "presets": ("good.yaml",),
     "plan": ("good.yaml",),
     "first-batch": ("good.yaml",),

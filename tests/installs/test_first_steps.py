@@ -7,12 +7,14 @@ import io
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .environments import make_clean_environment
+from .environments import NEEDS_UV, create, make_clean_environment, pin_cpu_torch, run_in
+from .test_installs import TORCH
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +51,7 @@ def test_the_lines_of_the_dockerfile_run_in_an_empty_folder(root: Path, tmp_path
     planned = subprocess.run(
         [*command, "-n"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True
     )
-    assert "fedagentgym.experiment.demo" in planned.stdout, shlex.join(command)
+    assert "fedagentgym demo" in planned.stdout, shlex.join(command)
 
 
 def test_the_first_hour_after_make_demo(root: Path, tmp_path: Path) -> None:
@@ -71,3 +73,23 @@ def test_the_first_hour_after_make_demo(root: Path, tmp_path: Path) -> None:
     surroundings["FEDAGENTGYM_CACHE"] = str(tmp_path / "cache")
     done = subprocess.run(typed, cwd=checkout, env=surroundings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@NEEDS_UV
+@pytest.mark.parametrize("extra", ["", "[train]"])
+def test_the_demo_of_the_built_wheel_in_an_empty_environment(
+    extra: str, root: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """As `pipx run` has it: nothing but the package, in a folder of its own."""
+    requirements = [
+        f"fedagentgym{extra} @ {wheel.as_uri()}",
+        *([pin_cpu_torch(sys.executable, TORCH)] if extra else []),
+    ]
+    inside = create(tmp_path / "env", sys.executable, requirements, "-c", root / "constraints.txt")
+    (tmp_path / "work").mkdir()
+    small = ["--set", "learning.tasks_per_step=1", "--set", "evaluation.tasks=8"] if extra else []
+    said = run_in(inside, inside.with_name("fedagentgym"), "demo", *small, cwd=tmp_path / "work")
+    assert all(chore in said for chore in ("Clean", "Cool", "Heat", "Look", "Pick", "Pick2"))
+    assert (
+        ("open demo-report/index.html" in said) == (tmp_path / "work/demo-report/index.html").is_file() == bool(extra)
+    )
