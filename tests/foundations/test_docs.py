@@ -48,11 +48,11 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
     monkeypatch.chdir(tmp_path)
     for registry in find_registries():  # what a page registers is gone after it
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    module = ModuleType(
-        f"page_{page.stem.replace('-', '_')}"
-    )  # a real module, so that classes defined on a page can be pickled
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module = None
     for number, (block, prints) in enumerate(BLOCK.findall(page.read_text()), start=1):
+        if module is None or page.name == "README.md":  # whose blocks stand alone
+            module = ModuleType(f"page_{page.stem.replace('-', '_')}")  # a real one: a page's classes can be pickled
+            monkeypatch.setitem(sys.modules, module.__name__, module)
         capsys.readouterr()
         exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
         assert not prints or capsys.readouterr().out == prints, f"{page.name}, block {number}"
