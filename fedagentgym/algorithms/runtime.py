@@ -286,6 +286,10 @@ class EnvSettings(Settings):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the environment, such as size: tiny")
 
 
+FIXED = ("env", "env_id", "partition", "pool", "split")
+"""Arguments of `federate` that are no settings of a division."""
+
+
 class PartitionSettings(Settings):
     """The `partition:` part: a split file, or a sampler with its parameters next to its name."""
 
@@ -315,6 +319,10 @@ class PartitionSettings(Settings):
     def _check_consistency(self) -> PartitionSettings:
         from fedagentgym.partitions.division import finds_clients
 
+        if decided := [name for name in self.model_extra or () if name in FIXED]:
+            raise ValueError(
+                f"partition has no setting {decided[0]!r}: env: names the environment, and train is divided"
+            )
         decided = [name for name in ("variant", "labels") if getattr(self, name) is not None]
         if self.is_held and (decided or self.model_extra):
             decisions = join_names([*decided, *(self.model_extra or ())])

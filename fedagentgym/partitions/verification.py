@@ -5,7 +5,7 @@ other axes were left to chance), and the comparison of two splits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -143,15 +143,15 @@ def find_leaks(
     """The evaluated tasks that clients, or a role, hold, in the order of `ids`.
 
     A task is known by its id. Questions that are answered by replies are also known by their text, which stands under other ids
-    in a file with duplicates, or as a member of a mixture. If the tasks of both splits are the same throughout, whatever their
-    ids, an environment of one's own has left the split out of account; single tasks may well be alike where there are few states.
+    in a file with duplicates, or as a member of a mixture; blanks do not count. Tasks of an environment or of data of one's own
+    are known by their payloads too.
     """
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
     if env.id == record.env_id:
         if leaked := [name for name in ids if name in held]:
             return leaked
-        if have_same_tasks(pool, env.pool):
-            return list(ids)
+        if has_own_tasks(env) and (same := find_same_tasks(pool, sorted(held), env.pool, ids)):
+            return same
     cls = env_class(record.env_id)
     if env.takes != "reply" or cls.takes != "reply":
         return []
@@ -164,23 +164,37 @@ def find_leaks(
 def _read_text(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
     """The questions of a task in so many turns: two tasks may begin alike."""
     (episode,) = env.reset_many([task], [0])
-    asked = [episode.view.observation]
+    asked = [" ".join(episode.view.observation.split())]
     while len(asked) < turns:
         (episode,) = env.step_many([episode], [""])
         if episode.over:
             break
-        asked.append(episode.view.observation)
+        asked.append(" ".join(episode.view.observation.split()))
     return tuple(asked)
 
 
-def have_same_tasks(pool: TaskPool, other: TaskPool) -> bool:
-    """Return whether the first tasks of two pools have the same payloads, in any order."""
-    count = min(len(pool), len(other), COMPARED_TASKS)
+def has_own_tasks(env: TextEnv) -> bool:
+    """Return whether the tasks come from code or data of the user; the package's own splits have no task in common."""
+    return type(env).__module__.partition(".")[0] != "fedagentgym" or env.options.names_local_data
+
+
+def find_same_tasks(pool: TaskPool, held: Iterable[str], other: TaskPool, ids: Sequence[str]) -> list[str]:
+    """The tasks `ids` of a pool whose payloads tasks of another one have, under whatever ids.
+
+    Where held tasks are alike among themselves there are few states, and single tasks are alike by chance: then only pools that
+    are the same throughout count, as those of an environment that leaves the split out of account.
+    """
     try:
+        own = [represent(pool[name].payload) for name in held if name in pool]
+        theirs = {name: represent(other[name].payload) for name in ids}
+        if len(set(own)) == len(own):
+            seen = set(own)
+            return [name for name in ids if theirs[name] in seen]
+        count = min(len(pool), len(other), COMPARED_TASKS)
         first, second = ([represent(task.payload) for task in islice(one, count)] for one in (pool, other))
     except DataError:  # payloads without a text
-        return False
-    return sorted(first) == sorted(second)
+        return []
+    return list(ids) if sorted(first) == sorted(second) else []
 
 
 def _check_sampling(record: SplitRecord, table: TaskTable, assignment: Assignment) -> CheckResult:

@@ -16,6 +16,7 @@ from fedagentgym.envs import TaskPool, TextEnv, View
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.opened import open_data
 from fedagentgym.partitions import federate
+from fedagentgym.testing import check_env
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 
@@ -85,6 +86,57 @@ def test_an_environment_that_leaves_the_split_out_of_account_is_refused(cls: typ
     assert found.ok is False and "are held by clients" in found.detail
 
 
+class Sliced(Echo):
+    """Say the word; some of the evaluated words are among the training words, under other ids."""
+
+    id = "test/Sliced-v0"
+
+    def load_pool(self, split: str) -> TaskPool:
+        first, last = {"train": (0, 300), "val": (280, 340), "test": (400, 460), "warmup": (500, 520)}[split]
+        words = [
+            {"id": f"echo/{split}/{number:05d}", "category": "words", "payload": f"word {first + number}"}
+            for number in range(last - first)
+        ]
+        return TaskPool.from_records(words, env=self.id, split=split)
+
+
+class FewStates(Echo):
+    """Say the word, one of seven: words of one split stand in the others by chance."""
+
+    id = "test/FewStates-v0"
+
+    def load_pool(self, split: str) -> TaskPool:
+        start = self.splits.index(split)
+        words = [
+            {
+                "id": f"echo/{split}/{number:05d}",
+                "category": "words",
+                "payload": f"word {(start + number * number) % 7}",
+            }
+            for number in range(40)
+        ]
+        return TaskPool.from_records(words, env=self.id, split=split)
+
+
+def test_single_tasks_of_an_own_environment_that_clients_train_on_are_refused() -> None:
+    for cls in (Sliced, FewStates):
+        register_env(cls.id, cls, replace=True)
+    whole = {"env": {"id": Sliced.id}, "partition": {"clients": 1, "tasks_per_client": 292}}  # eight more are public
+    whole |= {"federation": {"clients_per_round": 1}}
+    with pytest.raises(DataError, match="clients train on 20 of the 60 evaluated tasks of the split 'val'"):
+        open_run({**whole, "evaluation": {"tasks": None}})
+    open_run({**whole, "evaluation": {"split": "test", "tasks": None}})
+    open_run({"env": {"id": FewStates.id}, "evaluation": {"tasks": None}})
+    with pytest.raises(AssertionError, match=r"same tasks for 'train' and 'val' \(20, such as echo/val/00000\)"):
+        check_env(Sliced.id)
+
+
+@pytest.mark.parametrize("name", ["env", "env_id", "partition", "pool", "split"])
+def test_what_is_divided_is_no_setting_of_the_division(name: str) -> None:
+    with pytest.raises(OptionError, match=f"partition has no setting '{name}': env: names the environment"):
+        open_run({"partition": {name: "test"}})
+
+
 @pytest.fixture
 def sums(tmp_path: Path) -> str:
     """Sums, of which the first of the evaluated ones is a training task under another id."""
@@ -115,6 +167,19 @@ def test_a_question_that_stands_in_both_files_is_found_by_its_text(
         open_run({"env": mixture, "partition": whole, "federation": {"clients_per_round": 1}, "evaluation": sets})
     checks = federate("fedagentgym/Math-v0", clients=1, tasks_per_client=40, env={"data": sums}).verify()
     assert [one.detail for one in checks if one.ok is False] == ["1 tasks of 'val' are held by clients: math/val/00000"]
+
+
+@pytest.mark.parametrize("change", ["{} ", "{}\n", "{}\r\n", " {}"])
+def test_blanks_make_no_other_task(change: str, tmp_path: Path) -> None:
+    rows = [{"question": f"What is {number} + {number}?", "answer": 2 * number} for number in range(40)]
+    again = [{**row, "question": change.format(row["question"]).replace(" + ", "\u00a0+  ")} for row in rows[:6]]
+    for name, part in (("train", rows), ("val", again), ("test", rows[:1])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    env = {"id": "fedagentgym/Math-v0", "options": {"data": str(tmp_path)}}
+    with pytest.raises(DataError, match=r"clients train on \d of the 4 evaluated tasks"):
+        open_run(
+            {"env": env, "partition": {"clients": 1, "tasks_per_client": 32}, "federation": {"clients_per_round": 1}}
+        )
 
 
 def test_states_that_are_alike_by_chance_are_no_leak() -> None:
