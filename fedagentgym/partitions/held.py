@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +26,10 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.envs import open_env
 from fedagentgym.envs.core import TextEnv
 from fedagentgym.envs.make import count_turns, env_class, read_options
-from fedagentgym.envs.pool import TaskPool
+from fedagentgym.envs.pool import TaskPool, represent
 from fedagentgym.envs.tasks import Task, from_plain_payload, to_plain_payload
 from fedagentgym.partitions.client_split import Client, ClientSplit
+from fedagentgym.partitions.verification import read_questions
 
 CLIENT_FILE, TASKS_FILE, CARD_FILE = "client.yaml", "tasks.jsonl", "README.md"
 Shared = Literal["count", "categories"]
@@ -120,7 +121,7 @@ def open_held(path: str | Path) -> HeldTasks:
         settings.held_out,
     ]
     found = digest([*about, whole.pool.digest])
-    back = choose_held_out(whole.pool.ids, settings.held_out)
+    back = choose_held_out(whole.pool.ids, settings.held_out, list_doubles(whole) if settings.held_out else {})
     if not back:
         return HeldTasks(settings, whole, None, found, stamps)
     parts = []
@@ -137,14 +138,43 @@ def _is_there(value: Any, folder: Path = Path()) -> bool:
         return False
 
 
-def choose_held_out(ids: Sequence[str], share: float) -> frozenset[str]:
-    """The tasks held back: those whose ids have the least digests, so that further tasks move few of the others."""
+def choose_held_out(ids: Sequence[str], share: float, doubles: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The tasks held back: those whose ids have the least digests, so that further tasks move few of the others. `doubles` names
+    for a task the one that it repeats: both are on one side, or the held-back one would be trained on."""
     if not share:
         return frozenset()
     if len(ids) < 2:
         raise DataError(f"held_out is {share:g}, but a client with {len(ids)} task has none to hold back")
-    count = min(max(1, round(share * len(ids))), len(ids) - 1)
-    return frozenset(sorted(ids, key=lambda identifier: bytes_digest(identifier.encode()))[:count])
+    groups: dict[str, list[str]] = {}
+    for identifier in ids:
+        groups.setdefault((doubles or {}).get(identifier, identifier), []).append(identifier)
+    if len(groups) < 2:
+        raise DataError(f"held_out is {share:g}, but the {len(ids)} tasks of the client are all the same one")
+    count = max(1, round(share * len(ids)))
+    ordered = sorted(groups, key=lambda identifier: bytes_digest(identifier.encode()))
+    back: list[str] = []
+    for first in ordered[:-1]:
+        if len(back) >= count:
+            break
+        back += groups[first]
+    return frozenset(back)
+
+
+def list_doubles(env: TextEnv) -> dict[str, str]:
+    """The tasks that repeat one before them, and which: it has the same payload, or asks for a reply to the same text."""
+    first: dict[Hashable, str] = {}
+    found = {}
+    for task in env.pool:
+        if env.takes == "reply":
+            seen: Hashable = read_questions(env, task.id, env.max_turns)
+        else:
+            try:
+                seen = represent(task.payload)
+            except DataError:  # without a text
+                continue
+        if (other := first.setdefault(seen, task.id)) != task.id:
+            found[task.id] = other
+    return found
 
 
 # ---- files of tasks -------------------------------------------------------------------------------------------------

@@ -157,11 +157,11 @@ def find_leaks(
         return []
     own = build(cls, cls.Options.read(record.env_id, options), split=record.env_split, pool=pool)
     turns = min(own.max_turns, env.max_turns)
-    seen = {_read_text(own, name, turns) for name in own.pool.ids if name in held}
-    return [name for name in ids if _read_text(env, name, turns) in seen]
+    seen = {read_questions(own, name, turns) for name in own.pool.ids if name in held}
+    return [name for name in ids if read_questions(env, name, turns) in seen]
 
 
-def _read_text(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
+def read_questions(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
     """The questions of a task in so many turns: two tasks may begin alike."""
     (episode,) = env.reset_many([task], [0])
     asked = [" ".join(episode.view.observation.split())]

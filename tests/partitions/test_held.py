@@ -15,8 +15,10 @@ from fedagentgym import federate
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.cli.main import main
 from fedagentgym.envs import ENVIRONMENTS, TaskPool, TextEnv, View
+from fedagentgym.envs.pool import represent
 from fedagentgym.partitions.client_split import ClientSplit
 from fedagentgym.partitions.held import choose_held_out, export_client, open_held
+from fedagentgym.partitions.verification import read_questions
 
 NO_SIZES = ("fedagentgym/Guess-v0", "fedagentgym/Own-v0", "fedagentgym/Skills-v0")
 SHIPPED = [name for name in ENVIRONMENTS.names() if name.startswith("fedagentgym/") and "ReasoningGym" not in name]
@@ -62,6 +64,39 @@ def test_tasks_are_held_back_by_their_ids(tmp_path: Path) -> None:
     assert choose_held_out(before.env.pool.ids[:11], 0.25) <= choose_held_out(before.env.pool.ids, 0.5)
     with pytest.raises(DataError, match="none to hold back"):
         choose_held_out(["one"], 0.5)
+
+
+@pytest.mark.parametrize("env", ["fedagentgym/Math-v0", "fedagentgym/Guess-v0"])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 0.95])
+def test_a_task_and_its_double_are_on_one_side(env: str, share: float, tmp_path: Path) -> None:
+    """By the text of a question, in which blanks do not count, or by its payload."""
+    described: dict[str, Any] = {"client": 0, "env": {"id": env}, "held_out": share}
+    if "Math" in env:
+        asked = [f"What is {number % 13} + {number % 13}?{' ' * (number // 13)}" for number in range(30)]
+        lines = [json.dumps({"question": text, "answer": 2 * (place % 13)}) for place, text in enumerate(asked)]
+        described["env"]["options"] = {"data": "questions.jsonl"}
+        (tmp_path / "questions.jsonl").write_text("\n".join(lines))
+    (tmp_path / "client.yaml").write_text(yaml.safe_dump(described))
+    held = open_held(tmp_path)
+    assert held.held_out is not None
+    texts = [
+        {
+            read_questions(part, name, 1) if "Math" in env else represent(part.pool[name].payload)
+            for name in part.pool.ids
+        }
+        for part in (held.env, held.held_out)
+    ]
+    assert texts[0] and texts[1] and not texts[0] & texts[1]
+    whole = len(held.env.pool) + len(held.held_out.pool)
+    assert abs(len(held.held_out.pool) - share * whole) < whole / 10
+
+
+def test_tasks_that_are_all_the_same_are_not_divided(tmp_path: Path) -> None:
+    (tmp_path / "same.jsonl").write_text('{"question": "What is 1 + 1?", "answer": 2}\n' * 9)
+    described = {"client": 0, "env": {"id": "fedagentgym/Math-v0", "options": {"data": "same.jsonl"}}, "held_out": 0.5}
+    (tmp_path / "client.yaml").write_text(yaml.safe_dump(described))
+    with pytest.raises(DataError, match="the 9 tasks of the client are all the same one"):
+        open_held(tmp_path)
 
 
 def test_a_changed_task_changes_the_digest_and_a_bad_one_is_named(tmp_path: Path) -> None:

@@ -312,7 +312,8 @@ def _hold_out(tasks: Sequence[LoadedTask], request: Request) -> tuple[LoadedTask
     if len(training) <= sum(wanted.values()):
         asked = counts.get("both", wanted)
         raise OptionError(
-            f"holdout={asked}: there are {len(training)} different training tasks to hold {sum(wanted.values())} out of"
+            f"holdout={asked}: {len(training)} training tasks are there just once, which is too few to hold"
+            f" {sum(wanted.values())} out of"
         )
     order = iter(training[place] for place in stream(request.seed, "holdout").permutation(len(training)).tolist())
     moved = {next(order): split for split, count in wanted.items() for _ in range(count)}
