@@ -153,10 +153,13 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
     below = {key: _find_model((field.annotation, *field.metadata), None) for key, field in sections.items()}
     # the keys of this name one section below: `federation.rounds` of a run, where `rounds` was given
     deeper = [f"{key}.{path[-1]}" for key, one in below.items() if one is not None and path[-1] in one.model_fields]
-    if guess := find_closest_name(path[-1], known):
-        hint = f"did you mean {guess!r}?"
-    elif deeper:
+    near = {name: f"{key}.{name}" for key, one in below.items() if one is not None for name in one.model_fields}
+    if deeper:
         hint = f"did you mean {' or '.join(repr('.'.join([*path[:-1], one])) for one in deeper)}?"
+    elif guess := find_closest_name(path[-1], known):
+        hint = f"did you mean {guess!r}?"
+    elif guess := find_closest_name(path[-1], [*near]):
+        hint = f"did you mean {'.'.join([*path[:-1], near[guess]])!r}?"
     else:
         hint = f"known keys are {join_names(known, 30)}"
     return f"unknown key {place!r}: {hint}"

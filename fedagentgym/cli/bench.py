@@ -680,6 +680,7 @@ def verify(
     as_json: bool,
 ) -> None:
     """Check results: they are complete, all episodes replay, and all numbers are computed again."""
+    from fedagentgym.leaderboard.results import ENTRY, find_results
     from fedagentgym.leaderboard.verify import describe_rerun, write_verification
     from fedagentgym.leaderboard.verify import verify as verify_result
 
@@ -687,6 +688,11 @@ def verify(
     if rerun and (len(folders) > 1 or to is None):
         raise OptionError("--rerun is about one result, and is written down: name one, and --out")
     for folder in folders:
+        if folder.is_dir() and not (folder / ENTRY).is_file():
+            inside = find_results(folder)
+            raise OptionError(
+                f"{folder} is no result, but holds {count_things(len(inside), 'result')}: name each, such as {inside[0]}"
+            )
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
         if to is not None:

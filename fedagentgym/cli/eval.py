@@ -151,10 +151,17 @@ def evaluate(
         opened.agent.close()
     beliefs = {} if first.name else measure_beliefs(first.env, found.sets[""].groups)
     if as_json:
-        extra = {"beliefs": {name: belief.to_plain() for name, belief in beliefs.items()}} if beliefs else {}
+        extra: dict[str, Any] = {"seen": opened.seen} if opened.seen else {}
+        if beliefs:
+            extra["beliefs"] = {name: belief.to_plain() for name, belief in beliefs.items()}
         click.echo(json.dumps({**found.to_plain(), **extra, "folder": str(folder)}))
         return
     _show(found, opened, beliefs)
+    if opened.seen:
+        tasks = sum(one.tasks for one in found.sets.values())
+        print_result(
+            f"the run's clients train on {opened.seen:,} of these {tasks:,} tasks: this is no success on held-out tasks"
+        )
     print_result(f"evaluation: {folder}")
 
 

@@ -60,6 +60,12 @@ def run_guarded(command: Callable[[], object]) -> int:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         return _tell(error.format_message(), whole=True)
+    except click.NoSuchOption as error:
+        from fedagentgym.cli.application import COMMANDS
+
+        name = error.option_name.lstrip("-")
+        hint = f"No such option '--{name}'. It is a command: fedagentgym {name}"
+        return _tell(hint if name in COMMANDS else error.format_message())
     except click.ClickException as error:
         return _tell(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:

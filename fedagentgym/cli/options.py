@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = (1 << 63) - 1
 HELP = ("-h", "--help")
+ASSIGNMENT = "KEY=VALUE"
 GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
 """Those of `experiment.estimate.hours`, which help need not import."""
 
@@ -43,10 +44,16 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
-            *_, given = self.make_parser(ctx).parse_args(list(args))
+            values, _, given = self.make_parser(ctx).parse_args(list(args))
             for one, times in Counter(given).items():
                 if times > 1 and isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
                     raise click.UsageError(f"{one.opts[0]} is given {times} times: which one counts?", ctx)
+                if isinstance(one, click.Option) and one.metavar == ASSIGNMENT:
+                    for key, often in Counter(text.partition("=")[0] for text in values[str(one.name)]).items():
+                        if often > 1:
+                            raise click.UsageError(
+                                f"{one.opts[0]} {key[:80]} is given {often} times: which one counts?", ctx
+                            )
         return super().parse_args(ctx, args)
 
 
@@ -84,7 +91,7 @@ class Option(click.Option):
 command = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 repeated = partial(option, multiple=True)
-assignments = partial(repeated, metavar="KEY=VALUE")
+assignments = partial(repeated, metavar=ASSIGNMENT)
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 NOT_NEGATIVE = click.IntRange(min=0)

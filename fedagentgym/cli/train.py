@@ -440,6 +440,8 @@ def _extract_headline(text: str) -> str:
 @JSON
 def settings(key: str | None, markdown: bool, as_json: bool) -> None:
     """Print the settings of a run: every key with its default, its type and its meaning."""
+    if markdown and as_json:
+        raise OptionError("--markdown and --json exclude each other")
     from fedagentgym.experiment.settings_reference import describe_names, find_settings, list_settings, to_markdown
 
     entries = list_settings()
@@ -545,9 +547,10 @@ from fedagentgym.experiment.flower_app import client_app, server_app
 
 __all__ = ["client_app", "server_app"]
 '''
-DEPLOYMENT = """the app is in {folder}; on this machine, in Flower's simulation:
+SIMULATION = """ on this machine, in Flower's simulation:
   flwr run {place} --stream
-as a deployment, on the server's machine:
+as a deployment,"""
+DEPLOYMENT = """the app is in {folder};{simulation} on the server's machine:
   export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
   flower-superlink --ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt \\
     --host 0.0.0.0 --enable-supernode-auth --disable-runtime-dependency-installation
@@ -578,7 +581,7 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
 
     if not config.is_file():
         raise DataError(f"cannot read {config}: there is no such file")
-    chosen = load_config(config, plugins=plugins)
+    chosen = load_config(config, ["federation.backend=flower"], plugins=plugins)  # as the app changes it
     if not Path(chosen.output.folder).is_absolute():
         raise OptionError(f"output.folder is {chosen.output.folder!r}: Flower starts elsewhere, give an absolute path")
     with atomic_folder(folder) as part:
@@ -587,8 +590,10 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
         text = PROJECT.format(version=__version__, run=run, plugins=loaded)
         (part / "pyproject.toml").write_text(text, "utf-8")
         (part / "app.py").write_text(MODULE, "utf-8")
-    is_held = chosen.partition.sampler == "held"
+    is_held = chosen.partition.is_held
     node = 'tasks="/the/owner/client.yaml"' if is_held else 'clients="0,1"'
     several = "" if is_held else " (one SuperNode may serve several clients)"
     place = quote_word(folder)
-    print_result(DEPLOYMENT.format(folder=folder, place=place, node=node, several=several), soft_wrap=True)
+    simulation = "" if is_held else SIMULATION.format(place=place)  # simulated nodes have no tasks of their own
+    told = DEPLOYMENT.format(folder=folder, place=place, simulation=simulation, node=node, several=several)
+    print_result(told, soft_wrap=True)

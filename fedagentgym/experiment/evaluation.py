@@ -6,7 +6,7 @@ these. Without options the run's own evaluation is repeated, episode for episode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from fedagentgym.runs.replay import describe_speaker, find_difference
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.export import OpenedPolicy
+    from fedagentgym.experiment.opened import Run
     from fedagentgym.partitions.client_split import Client
 
 
@@ -73,7 +74,8 @@ class EvaluationRequest:
 @dataclass(frozen=True)
 class OpenedEvaluation:
     """Everything that an evaluation needs. `described` is the agent for the record, `expected` the run's result of this same
-    evaluation, if it has one; `own_seed` says whether the seed is the run's."""
+    evaluation, if it has one; `own_seed` says whether the seed is the run's, `seen` how many of the tasks its clients train on.
+    """
 
     agent: Player
     sets: tuple[OpenedSet, ...]
@@ -82,6 +84,7 @@ class OpenedEvaluation:
     client: Client | None = None
     expected: float | None = None
     own_seed: bool = False
+    seen: int = 0
 
     def play(self, folder: Path) -> SetsEvaluation:
         """Play what is missing in a folder, which is made, goes on, or is replaced (`evaluation_run.prepare_folder`)."""
@@ -133,6 +136,7 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
     seed = request.seed if request.seed is not None else file.seed if file is not None else 0
     own_seed = file is not None and seed == file.seed
     unchanged = own_seed and not (request.evaluation or request.options or request.changes or request.env or client)
+    seen = 0 if opened is None or unchanged else _count_seen(opened.run, sets)
     first = sets[0]
     agent: Player
     if opened is not None:
@@ -165,7 +169,25 @@ def open_evaluation(request: EvaluationRequest) -> OpenedEvaluation:
         evaluation=settings,
     )
     expected = file.result.get("success") if file is not None and unchanged else None
-    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed)
+    return OpenedEvaluation(agent, sets, config, described, client, expected, own_seed, seen)
+
+
+def _count_seen(run: Run, sets: Sequence[OpenedSet]) -> int:
+    """On how many of the tasks the clients of a run train. On splits for evaluation that is refused, as when the run begins; who
+    names another one asks for it."""
+    from fedagentgym.experiment.opened import check_held_out
+    from fedagentgym.partitions.verification import find_leaks
+
+    if run.spec.partition.is_held:  # the tasks are on their owners' machines
+        return 0
+    split, seen = run.runtime.client_split, 0
+    for one in sets:
+        if one.env.canonical_split(one.settings.split) in one.env.evaluation_splits:
+            check_held_out(split, one.env, one.settings.split, one.settings.tasks)
+        else:
+            evaluated = one.env.pool.ids[: one.settings.tasks]
+            seen += len(find_leaks(split.record, split.pool, split.options, one.env, evaluated))
+    return seen
 
 
 def _open_worlds(
@@ -239,7 +261,9 @@ def check_episodes(
     if only is not None and only not in sets:
         raise unknown_name_error(f"evaluation set of {path}", only, [name for name in sets if name])
     if env is not None and only is None and len(sets) > 1:
-        raise OptionError(f"{path} holds the evaluation sets {join_names(sets)}: say which of them --env plays (--set)")
+        raise OptionError(
+            f"{path} holds the evaluation sets {join_names(sets)}: say which of them --env plays (--only)"
+        )
     speaker = None
     if env is None and run.is_run:  # who wrote the replies, if the run's folder says so
         settings = AgentSettings.load(run.config.get("agent"), "agent")

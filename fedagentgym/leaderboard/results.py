@@ -285,6 +285,9 @@ def find_results(place: Path) -> list[Path]:
 def read_suites(places: Iterable[Path], verified: Sequence[Path] = ()) -> list[SuiteEntries]:
     """The results in these places, by suite; agents first, then methods, each by name. `verified` are folders of what the
     reader found about them."""
+    for folder in verified:
+        if not folder.is_dir():
+            raise DataError(f"there is no folder {folder}: `fedagentgym bench verify RESULT --out {folder}` makes one")
     groups: dict[str, list[Result]] = {}
     for path in dict.fromkeys(path.resolve() for place in places for path in find_results(place)):
         entry = Result(path, verified)

@@ -148,7 +148,7 @@ def find_leaks(
     """
     held = {name for tasks in record.iter_tasks() for name in tasks}.union(*record.roles.values())
     if env.id == record.env_id:
-        if leaked := [name for name in ids if name in held]:
+        if leaked := [name for name in ids if name in held and _is_same_task(pool, env.pool, name)]:
             return leaked
         if has_own_tasks(env) and (same := find_same_tasks(pool, sorted(held), env.pool, ids)):
             return same
@@ -171,6 +171,14 @@ def read_questions(env: TextEnv, task: str, turns: int) -> tuple[str, ...]:
             break
         asked.append(" ".join(episode.view.observation.split()))
     return tuple(asked)
+
+
+def _is_same_task(pool: TaskPool, other: TaskPool, name: str) -> bool:
+    """Return whether an id is of one task in both pools; other data have other tasks under the same ids."""
+    try:
+        return name not in pool or represent(pool[name].payload) == represent(other[name].payload)
+    except DataError:  # payloads without a text
+        return True
 
 
 def has_own_tasks(env: TextEnv) -> bool:

@@ -272,12 +272,8 @@ def _check_pools(env: TextEnv) -> None:
             )
         pools[split] = pool
     for first, second in combinations([split for split, pool in pools.items() if len(pool)], 2):
-        one, other = pools[first], pools[second]
-        same = (
-            find_same_tasks(one, one.ids[:MOST_COMPARED], other, other.ids[:MOST_COMPARED])
-            if has_own_tasks(env)
-            else []
-        )
+        left, right = (pools[split].ids[:MOST_COMPARED] for split in (first, second))
+        same = find_same_tasks(pools[first], left, pools[second], right) if has_own_tasks(env) else []
         assert not same, (
             f"load_pool gives the same tasks for {first!r} and {second!r} ({len(same):,}, such as {same[0]}): success on held-out"
             " tasks would be that on training tasks; draw each split's own, stream(seed, split, number)"

@@ -100,6 +100,14 @@ def test_every_command_takes_help_and_quiet_and_a_value_once(name: str, capsys: 
             assert f"{one.opts[0]} is given 2 times" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", FOUND)
+def test_a_key_is_assigned_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in FOUND[name].params:
+        if isinstance(one, click.Option) and one.metavar == "KEY=VALUE":
+            assert main([*name.split(), one.opts[0], "seed=1", one.opts[0], "size=2", one.opts[-1], "seed=3"]) == 2
+            assert f"{one.opts[0]} seed is given 2 times: which one counts?" in capsys.readouterr().err
+
+
 def test_one_word_names_what_is_written() -> None:
     """`--out` everywhere; a choice beside the runs of `bench tune`, and the one row of `bench export`, are other things."""
     for name, command in FOUND.items():

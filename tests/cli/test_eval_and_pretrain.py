@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from fedagentgym.base.settings import merge
 from fedagentgym.cli.main import main
 from fedagentgym.runs.folder import RANKED
+from fedagentgym.testing.runs import SMALL_CONFIG
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +82,28 @@ def test_a_tiny_agent_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
     code, _, err = command(capsys, *words)
     assert code == 2 and told in err and "Traceback" not in err
+
+
+def test_a_run_is_not_evaluated_on_what_its_clients_train_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Other data for the same run: refused where it is a split for evaluation, said where another one is asked for."""
+    rows = [{"question": f"What is {number} + {number}?", "answer": 2 * number} for number in range(40)]
+    for name, parts in (("own", (rows[:30], rows[30:])), ("other", (rows[30:], rows[:30]))):
+        for split, part in zip(("train", "val"), parts, strict=True):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    plain = merge(SMALL_CONFIG, {"env": {"id": "fedagentgym/Math-v0", "options": {"data": str(tmp_path / "own")}}})
+    plain = merge(plain, {"partition": {"clients": 2, "tasks_per_client": 10}, "federation": {"clients_per_round": 2}})
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(merge(plain, {"output": {"folder": str(tmp_path / "run")}})))
+    code, _, err = command(capsys, "train", "run.yaml", "--force")
+    assert code == 0, err
+    other = ("--env-set", f"data={tmp_path / 'other'}")
+    code, _, err = command(capsys, "eval", "--run", "run", *other)
+    assert code == 2 and "clients train on" in err and "of the split 'val'" in err
+    code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", "--tasks", "30")
+    assert code == 0 and "these 30 tasks: this is no success on held-out tasks" in out
+    code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", "--tasks", "30", "--json")
+    assert code == 0 and json.loads(out)["seen"] > 0
+    code, out, _ = command(capsys, "eval", "--run", "run", "--split", "train", *other, "--tasks", "10")
+    assert code == 0 and "held-out" not in out

@@ -101,6 +101,10 @@ def test_a_whole_configuration_of_the_specification_loads() -> None:
     ("change", "says"),
     [
         ("federation.round=3", "did you mean 'rounds'"),
+        ("rounds=3", "did you mean 'federation.rounds'"),
+        ("learning_rate=1", "or 'learning.learning_rate'"),
+        ("group_sise=4", "did you mean 'learning.group_size'"),
+        ("cliens_per_round=1", "did you mean 'federation.clients_per_round'"),
         ("learning.learning_rat=1", "did you mean 'learning_rate'"),
         ("federation.quorum=1.5", "quorum"),
         ("federation.clients_per_round=9", "clients_per_round is 9, but there are 3 clients"),

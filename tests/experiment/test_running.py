@@ -124,6 +124,7 @@ def test_a_sweep_is_a_run_for_each_combination(tmp_path: Path, capsys: pytest.Ca
         ({"name": ["a b", "a-b"]}, "the same name of a folder"),
         ({rates: [0.1, -1]}, "learning_rate"),
         ({"learning.learnin_rate": [1]}, "did you mean"),
+        ({"output.folder": ["a", "b"]}, "output.folder is set for all runs"),
     ):
         with pytest.raises(OptionError, match=message):
             sweep(CONFIG, wrong, [place])
@@ -131,6 +132,7 @@ def test_a_sweep_is_a_run_for_each_combination(tmp_path: Path, capsys: pytest.Ca
         ["--sweep", rates],
         ["--sweep", f"{rates}=1", "--sweep", f"{rates}=2"],
         ["--sweep", "seed=0", "--seeds", "0"],
+        ["--set", f"{rates}=1", "--sweep", f"{rates}=1,2"],
     ):
         assert main(["train", str(file), "--set", place, *wrong_line]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -222,6 +224,12 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["export", "nowhere", "--out", "out"], "config.yaml is missing"),
         (["export", "nowhere", "--out", "out", "--best", "--round", "3"], "exclude each other"),
         (["flower", "init", "app", "--config", "nowhere.yaml"], "no such file"),
+        (["train", "demo", "--resume", "run"], "It is a command: fedagentgym resume"),
+        (["train", "demo", "--plan"], "It is a command: fedagentgym plan"),
+        (["train", "demo", "--set", "federation.options={wait: 9}"], "which backend 'flower' takes"),
+        (["leaderboard", "build", "nowhere", "--out", "site", "--verified", "gone"], "there is no folder gone"),
+        (["settings", "--json", "--markdown"], "exclude each other"),
+        (["envs", "--json", "--markdown"], "exclude each other"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_two(
@@ -240,7 +248,17 @@ def test_the_flower_app_is_written(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text(yaml.safe_dump(merge(CONFIG, {"output": {"folder": str(tmp_path / "run")}})))
     assert main(["flower", "init", str(tmp_path / "app"), "--config", str(file)]) == 0
     assert str(file) in (tmp_path / "app" / "pyproject.toml").read_text()
-    assert "flower-supernode" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "flower-supernode" in told and "in Flower's simulation:" in told
+    options = {"federation": {"options": {"wait": 600, "nodes": {"1": [0], "2": [1]}}}}  # those of the app's backend
+    file.write_text(yaml.safe_dump(merge(yaml.safe_load(file.read_text()), options)))
+    assert main(["flower", "init", str(tmp_path / "waits"), "--config", str(file)]) == 0
+    capsys.readouterr()
+    held = {**CONFIG, "partition": {"sampler": "held", "clients": 2}, "output": {"folder": str(tmp_path / "run")}}
+    file.write_text(yaml.safe_dump({**held, "evaluation": None}))
+    assert main(["flower", "init", str(tmp_path / "held"), "--config", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "simulation" not in told and 'tasks="/the/owner/client.yaml"' in told
     file.write_text(yaml.safe_dump(merge(CONFIG, {"output": {"folder": "relative"}})))
     assert main(["flower", "init", str(tmp_path / "other"), "--config", str(file)]) == 2
     assert not (tmp_path / "other").exists()

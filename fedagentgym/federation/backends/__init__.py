@@ -89,7 +89,12 @@ def load_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
         option: (kind, ... if default is PydanticUndefined else default) for option, kind, default in declared
     }
     if not fields and options:
-        raise OptionError(f"the backend {name!r} takes no federation.options, got {min(options)[:80]!r}")
+        given = min(options)
+        takes = [
+            other for other in BACKENDS.names() if given in {option for option, *_ in describe_options(other) or ()}
+        ]
+        hint = f", which backend {takes[0]!r} takes" if takes else ""
+        raise OptionError(f"the backend {name!r} takes no federation.options, got {given[:80]!r}{hint}")
     loaded = create_model("Options", __base__=BackendOptions, **fields).load(dict(options), "federation.options")
     return {keyword: getattr(loaded, keyword) for keyword in options}
 
