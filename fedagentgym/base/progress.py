@@ -82,14 +82,21 @@ def get_error_console() -> PlainConsole:
     return PlainConsole(sys.stderr)
 
 
+def measure_path(cell: str) -> int:
+    """The width that keeps the paths of a cell whole: its own if it is the path of something, else that of its longest word with
+    a slash."""
+    if "/" in cell and os.path.exists(cell):  # noqa: PTH110 - False for a text that no file can be called, where Path raises
+        return len(cell)
+    return max((len(word) for word in cell.split() if "/" in word), default=0)
+
+
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> Table:
     """A table whose first columns are text and the others numbers. Where it is wider than the terminal, heads are broken at
     spaces and text anywhere; a number and a path stay whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(heads))
     columns = list(zip(heads, *rows, strict=True))
     whole = [max(map(len, cells)) for cells in columns]
-    paths = [[len(word) for cell in cells for word in cell.split() if "/" in word] for cells in columns[:text]]
-    least = [max(min(whole[place], 8), *paths[place], 0) for place in range(text)]
+    least = [max(min(whole[place], 8), *map(measure_path, columns[place])) for place in range(text)]
     least += [max(map(len, [*head.split(), *cells])) for head, *cells in columns[text:]]
     width, gaps = get_console().width, 2 * len(columns) - 2
     is_wide = sum(whole) + gaps > width

@@ -17,7 +17,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, un
 from fedagentgym.base.escape import escape_terminal
 from fedagentgym.base.files import parse_yaml
 from fedagentgym.base.imports import require
-from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.base.progress import get_console, make_table, measure_path, print_result
 from fedagentgym.base.rounding import count_things, format_fixed, format_share
 from fedagentgym.cli.completion import complete_environments
 from fedagentgym.cli.options import (
@@ -491,7 +491,12 @@ def _print_rows(
         about.pop("labels")
         click.echo(json.dumps({**about, "statistics": statistics}, indent=2))
         return
-    table = Table(Column(style="bold"), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
+    names, least = max(len(name) for name, _ in rows), max(measure_path(text) for _, text in rows)
+    table = Table(
+        Column(style="bold"), Column(overflow="fold", min_width=least), box=None, pad_edge=False, show_header=False
+    )
+    if names + 2 + least > get_console().width:
+        table.width = names + 2 + least
     for name, text in rows:
         table.add_row(name, text)
     print_result(table)

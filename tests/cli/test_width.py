@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedagentgym.base.progress import make_table
+from fedagentgym.base.progress import make_table, print_result
+from fedagentgym.cli.main import main
 from tests.fuzz.test_commands import FOUND
 
 CUT = re.compile(r"\d[.,]?…|…\d|^ +[0-9a-f]{6,} *$")
@@ -181,6 +182,26 @@ def test_a_table_has_whole_numbers_at_any_width(width: int, label: str, monkeypa
     with console.capture() as capture:
         console.print(table, crop=False)
     assert all(capture.get().count(number) == 2 for number in numbers), capture.get()
+
+
+@pytest.mark.parametrize(
+    "name", ["a-folder-with-a-name-of-more-than-forty-characters", "a folder with blanks in its long name"]
+)
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_path_is_whole_in_a_table_at_any_width(
+    name: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    place = tmp_path / name / "split.json"
+    place.parent.mkdir()
+    line = ["split", "make", "uniform", "--env", "Guess", "--clients", "3", "--tasks-per-client", "5"]
+    for command in ([*line, "--out", str(place)], ["split", "show", str(place)], ["split", "verify", str(place)]):
+        assert main(command) == 0
+        assert str(place) in capsys.readouterr().out or command[1] == "verify"
+    rows = [["a sentence of several words", str(place), "0.500"], ["another", str(tmp_path / "gone" / "file"), "12345"]]
+    print_result(make_table(["what", "path", "number"], rows, text=2))
+    told = capsys.readouterr().out
+    assert str(place) in told and str(tmp_path / "gone" / "file") in told and "12345" in told
 
 
 HALVES_TO_EVEN = re.compile(r":[<>]?\d*\+?\.\d[f%]\}|format\([^()]+, \"[^\"]*\.\d[f%]\"\)")
