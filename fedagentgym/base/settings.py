@@ -136,6 +136,8 @@ def _explain(settings: type[BaseModel], fault: ErrorDetails, where: str, data: A
         return f"the key {place!r} is missing"
     if fault["type"] != "extra_forbidden":
         message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] in ("model_type", "dict_type"):
+            message = "settings are a mapping, such as {name: value}"
         return f"{place}: {message[:1].lower()}{message[1:]} (got {show_value(fault.get('input'))})"
     # the class that has no such key is found along the path, by the annotations or the data
     annotations: tuple[Any, ...] = (settings,)

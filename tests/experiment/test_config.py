@@ -101,6 +101,10 @@ def test_a_whole_configuration_of_the_specification_loads() -> None:
     ("change", "says"),
     [
         ("federation.round=3", "did you mean 'rounds'"),
+        ("env=WebShop", r"env: settings are a mapping, such as .* \(got 'WebShop'\)"),
+        ("federation=3", "federation: settings are a mapping"),
+        ("evaluation=[3]", "evaluation: settings are a mapping"),
+        ("env.options=tiny", "env.options: settings are a mapping"),
         ("rounds=3", "did you mean 'federation.rounds'"),
         ("learning_rate=1", "or 'learning.learning_rate'"),
         ("group_sise=4", "did you mean 'learning.group_size'"),
