@@ -90,6 +90,29 @@ def test_commands_that_are_shown_are_understood(
     assert not faults, page.name
 
 
+OF_OTHERS = {
+    "--extra-index-url",
+    "--enable-supernode-auth",
+    "--node-config",
+    "--database",
+    "--gres",
+    "--quick",
+    "--help",
+}
+"""Options of pip, Flower, Slurm and `python -m benchmarks`."""
+
+
+def test_options_that_sentences_name_exist(application: click.Group) -> None:
+    groups, known = [application], set(OF_OTHERS)
+    for group in groups:
+        groups += [one for one in group.commands.values() if isinstance(one, click.Group)]
+        for command in (group, *group.commands.values()):
+            known.update(option for one in command.params for option in one.opts)
+    pages = [page for page in ALL_PAGES if page.name != "commands.md"]  # which is generated
+    named = {(page.name, one) for page in pages for one in re.findall(r"`(--[a-z][a-z-]*)[^`\n]*`", page.read_text())}
+    assert len(named) > 20 and sorted((page, one) for page, one in named if one not in known) == []
+
+
 def test_pages_that_install_torch_name_its_small_build() -> None:
     """By itself pip takes the CUDA build, of gigabytes."""
     first = (ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md")))
