@@ -53,7 +53,7 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, speaks: bool = 
 
 
 def show_clients(seed: int) -> None:
-    """What needs no training: the clients' chores, and how often players that do not learn do them on unseen tasks."""
+    """Print the clients' chores, and how often players that do not learn do them on unseen tasks: this needs no training."""
     from fedagentgym.envs import open_env
     from fedagentgym.learning.evaluation import evaluate
     from fedagentgym.partitions import federate

@@ -25,7 +25,7 @@ ROWS = ["default", *sorted(path.name for path in (FOLDER / "conf").iterdir())]
 
 
 def read_run_config(row: str) -> dict[str, Any]:
-    """What the app is told: its own defaults, changed by a file of conf/ as Flower changes them."""
+    """The run config of the app: its own defaults, changed by a file of conf/ as Flower changes them."""
     from flwr.common.config import fuse_dicts, parse_config_args
 
     own = tomllib.loads((FOLDER / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
