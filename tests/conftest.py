@@ -22,6 +22,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all tests are collected: a search for garbage visits every test and module that is there by then
 os.fsync = lambda file: None  # no test cuts the power; killed processes are others, which write as always
 
 # A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
@@ -82,6 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave ten thousand tests and the modules behind them out of every later search for garbage."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
