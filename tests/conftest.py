@@ -57,8 +57,8 @@ TOGETHER = (
     "tests/algorithms/test_inherited_options.py",
     "tests/installs/",
 )
-"""Tests that share what is expensive to make (a model, a finished run, a shop), so that one process makes it once, and single
-tests of a minute. The longest first: two processes end at about the same time when only short tests are left."""
+"""Folders and files whose tests share what is expensive to make (a model, a finished run, a shop), and single tests of a minute.
+The longest first: the processes end at about the same time when only short files are left."""
 
 
 def find_place(node_id: str) -> str:
@@ -88,7 +88,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`, give the tests of a line of TOGETHER to one process, and all others to whichever is free, in this order.
+    """With `-n`, give the tests of a line of TOGETHER, and of any other file, to one process, which makes their fixtures and what
+    they cache once, and imports what they need.
 
     (`--dist loadgroup` of pytest-xdist 3.8 ignores its groups under pytest 9.2.)
     """
@@ -96,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class TogetherScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return find_place(nodeid) or nodeid
+            return find_place(nodeid) or nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return TogetherScheduling(config, log)
