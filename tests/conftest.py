@@ -32,7 +32,6 @@ hypothesis.settings.register_profile("night", DAY, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("TESTS_PROFILE", "day"))
 
 TOGETHER = (
-    "tests/federation/test_flower.py::test_fedagent_ends_alike",
     "tests/envs/alfworld/test_differential.py::test_generated_games",
     "tests/envs/alfworld/test_differential.py::test_games_as_no_generator",
     "tests/envs/verifiers/escape/",

@@ -389,6 +389,7 @@ def test_forged_methods_are_refused(name: str, honest_method: Path, tmp_path: Pa
     refuse(folder, claim)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     folder = forger.copy(honest_method, tmp_path / "forged")
@@ -396,6 +397,7 @@ def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Pa
     refuse(folder, "recomputed")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", EDITED)
 def test_edited_files_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     claim, forge = EDITED[name]
