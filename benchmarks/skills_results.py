@@ -128,10 +128,9 @@ def read_suite(name: str, results: Path, diagnostics: Mapping[str, Column] | Non
     archives = {entry: results / name / f"{entry}.zip" for entry in suite.baselines}
     if not all(archive.is_file() for archive in archives.values()):
         return None
-    rows = []
+    rows, found = [], [Result(archive) for archive in archives.values()]
     for number, scenario in enumerate(suite.scenarios):
-        for archive in archives.values():
-            result = Result(archive)
+        for result in found:
             title = f"{scenario}: {result.entry.title}" if number else result.entry.title
             runs = [(key, record) for key, record in result.records.items() if key[0] == scenario]
             rows.append(_read_suite_row(title, result, runs, diagnostics or {}))

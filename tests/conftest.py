@@ -22,6 +22,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all tests are collected: a search for garbage visits every test and module that is there by then
 os.fsync = lambda file: None  # no test cuts the power; killed processes are others, which write as always
 
 # A busy machine draws inputs slowly and runs over deadlines: neither is a fault of what is tested.
@@ -31,7 +32,6 @@ hypothesis.settings.register_profile("night", DAY, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("TESTS_PROFILE", "day"))
 
 TOGETHER = (
-    "tests/federation/test_flower.py::test_fedagent_ends_alike",
     "tests/envs/alfworld/test_differential.py::test_generated_games",
     "tests/envs/alfworld/test_differential.py::test_games_as_no_generator",
     "tests/envs/verifiers/escape/",
@@ -56,8 +56,8 @@ TOGETHER = (
     "tests/algorithms/test_inherited_options.py",
     "tests/installs/",
 )
-"""Tests that share what is expensive to make (a model, a finished run, a shop), so that one process makes it once, and single
-tests of a minute. The longest first: two processes end at about the same time when only short tests are left."""
+"""Folders and files whose tests share what is expensive to make (a model, a finished run, a shop), and single tests of a minute.
+The longest first: the processes end at about the same time when only short files are left."""
 
 
 def find_place(node_id: str) -> str:
@@ -82,11 +82,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave ten thousand tests and the modules behind them out of every later search for garbage."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`, give the tests of a line of TOGETHER to one process, and all others to whichever is free, in this order.
+    """With `-n`, give the tests of a line of TOGETHER, and of any other file, to one process, which makes their fixtures and what
+    they cache once, and imports what they need.
 
     (`--dist loadgroup` of pytest-xdist 3.8 ignores its groups under pytest 9.2.)
     """
@@ -94,7 +96,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class TogetherScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return find_place(nodeid) or nodeid
+            return find_place(nodeid) or nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return TogetherScheduling(config, log)

@@ -1,10 +1,12 @@
-"""Connections are refused and noted while a test runs, in its process and in those that it starts."""
+"""Connections are refused and noted while a test runs, in its process and in those that it starts; servers end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
+import socketserver
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,15 @@ def block_connections(patch: pytest.MonkeyPatch, note: Callable[[str], None]) ->
     patch.setattr(socket.socket, "connect", guarded)
     patch.setattr(socket.socket, "connect_ex", guarded_ex)
     patch.setattr(socket, "getaddrinfo", look_up)
+
+
+def stop_server(server: socketserver.BaseServer) -> None:
+    """End a server that serves in a thread. Its own `shutdown` waits for that thread without a limit, and one that stands in a
+    connection would hold all tests for ever."""
+    asked = threading.Thread(target=server.shutdown, daemon=True)
+    asked.start()
+    asked.join(5.0)
+    server.server_close()
 
 
 @contextlib.contextmanager

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Builds wheel and sdist, installs each into an environment of its own, and runs the installed command away from the checkout.
+# Builds the sdist and the wheel of it, installs that into an environment of its own, and runs the command away from the checkout.
 set -eu
 root=$(pwd)
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
 "$BIN/python" -m build -q --outdir "$box/dist" .
-for package in "$box"/dist/*.whl "$box"/dist/*.tar.gz; do
-    rm -rf "$box/venv"
+for package in "$box"/dist/*.whl; do
     "$PYTHON" -m venv "$box/venv"
     "$box/venv/bin/pip" install -q -c constraints.txt "$package"
     (cd "$box" && "$box/venv/bin/fedagentgym" envs > "$box/envs.txt")

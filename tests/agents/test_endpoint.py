@@ -14,6 +14,7 @@ from fedagentgym.agents.players.endpoint import CostCapError, EndpointAgent, End
 from fedagentgym.agents.presets import make_agent
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.make import open_env
+from tests.network import stop_server
 
 from .test_agent import play
 from .worlds import AskEnv, ShopEnv
@@ -77,8 +78,7 @@ class Server:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        stop_server(self._server)
 
     def agent(self, **more: Any) -> EndpointAgent:
         options = {"url": self.url, "pause": 0.0, **more.pop("options", {})}

@@ -90,6 +90,7 @@ def test_a_normalizer_that_multiplies_text_is_one_sentence(load: Callable[[Path]
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("template", [LOOPS, "{{ 10 ** (10 ** 10) }}", "{{ 'a' * 10 ** 10 }}", "{{ 'a' * 10 ** 7 }}"])
 def test_a_chat_template_that_does_not_end_is_one_sentence(template: str, folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template)

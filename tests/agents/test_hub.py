@@ -15,6 +15,7 @@ from fedagentgym.agents.model.sources import choose_files
 from fedagentgym.agents.model.store import find_model, locate_model
 from fedagentgym.base.errors import DataError
 from tests.hub_server import COMMIT, HubServer
+from tests.network import stop_server
 
 from .models import make_policy
 
@@ -51,7 +52,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     (tmp_path / "repository" / "onnx" / "config.json").write_text("{}", "utf-8")
     made = Hub(tmp_path / "repository")
     yield made
-    made.server.shutdown()
+    stop_server(made.server)
 
 
 def add(hub: Hub, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

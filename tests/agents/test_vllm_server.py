@@ -30,6 +30,7 @@ from fedagentgym.base.peers import PeerError, open_answer
 from fedagentgym.base.streams import stream
 from fedagentgym.base.together import run_together
 from fedagentgym.envs.make import open_env
+from tests.network import stop_server
 
 from .models import sharpened
 from .worlds import ShopEnv
@@ -151,7 +152,7 @@ def running(folder: Path) -> Iterator[list[FakeServer]]:
     servers = [FakeServer(folder) for _ in range(2)]
     yield servers
     for server in servers:
-        server.shutdown()
+        stop_server(server)
 
 
 @pytest.fixture

@@ -140,6 +140,7 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
 CASES = [(name, 1.0, 0.0) for name in METHODS] + [(name, 0.7, 0.5) for name in list(METHODS)[2:]]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("asked", [None, 2])
 @pytest.mark.parametrize(("name", "step", "momentum"), CASES)
 def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: int | None, tmp_path: Path) -> None:
@@ -160,6 +161,7 @@ def test_each_is_the_plain_loop(name: str, step: float, momentum: float, asked: 
 RANKED = ["fedit", "flexlora", "fedex", "flora", "ram"]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("asked", [None, 1, 2])
 @pytest.mark.parametrize(("name", "pad"), [*((name, "zero") for name in RANKED), ("fedit", "holders")])
 def test_clients_of_unlike_ranks_are_the_plain_loop(name: str, pad: str, asked: int | None, tmp_path: Path) -> None:

@@ -402,6 +402,7 @@ def test_a_plan_counts_what_is_sent() -> None:
     assert up["ffa-lora"] == down["ffa-lora"] == 4 * clients * sum(4 * o for _, o in layers)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ["fedit", *PRODUCTS])
 def test_ranks_and_first_draws_of_clients_are_settings(name: str, tmp_path: Path) -> None:
     chosen = {"name": name, "ranks": [1, 3], "init": "each", "local_steps": 2}

@@ -81,6 +81,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, method: type[BaseAlgorithm[OwnSett
     register(ALGORITHMS, monkeypatch, "own", Described)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("method", "fields", "says"),
     [

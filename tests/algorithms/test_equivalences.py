@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,17 @@ def go(folder: Path, algorithm: Any, bench: Any = None, rounds: int = 2) -> Comm
     return run_rounds(built, SequentialBackend(built, folder / "states"), plan).commit
 
 
+@functools.cache
+def _go_once(algorithm: str, bench: str, rounds: int) -> Commit:
+    with tempfile.TemporaryDirectory() as folder:
+        return go(Path(folder), json.loads(algorithm), json.loads(bench), rounds)
+
+
+def go_once(algorithm: Any, bench: Any = None, rounds: int = 2) -> Commit:
+    """A run with which several tests compare theirs."""
+    return _go_once(json.dumps(algorithm), json.dumps(bench), rounds)
+
+
 def theta(commit: Commit) -> dict[str, bytes]:
     return {name: np.asarray(value).tobytes() for name, value in commit.state.parameters.items()}
 
@@ -50,7 +64,7 @@ def theta(commit: Commit) -> dict[str, bytes]:
 def test_pubswap_that_never_swaps_is_fedavg_of_grpo(tmp_path: Path) -> None:
     """Clients of equal size, so that the weighted mean is the mean."""
     swap = go(tmp_path / "swap", {"name": "pubswap", "local_steps": 2, "swap_period": 3, "aggregation": "weighted"})
-    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
+    plain = go_once({"name": "fedavg-grpo", "local_steps": 2})
     assert theta(swap) == theta(plain)
 
 
@@ -76,20 +90,19 @@ def test_a_method_without_its_addition_is_fedavg_step_for_step(
 ) -> None:
     """Also where mini-batches have no advantages: no method takes a step on them that FedAvg does not take."""
     own = go(tmp_path / "own", {"local_steps": 3, **method}, SPARSE, rounds)
-    plain = go(tmp_path / "plain", {"name": "fedagent", "local_steps": 3}, SPARSE, rounds)
+    plain = go_once({"name": "fedagent", "local_steps": 3}, SPARSE, rounds)
     assert theta(own) == theta(plain)
     for name in ("optimizer_steps", "update/empty"):
         assert own.record["metrics"][name] == plain.record["metrics"][name] > 0, name
 
 
 @pytest.mark.parametrize("method", ["fedprox", "scaffold", "feddyn"])
-def test_empty_minibatches_take_steps_with_every_method_or_with_none(method: str, tmp_path: Path) -> None:
+def test_empty_minibatches_take_steps_with_every_method_or_with_none(method: str) -> None:
     counts = {}
     for rule in ("skip", "step"):
         learning = merge(SPARSE, {"learning": {"empty_minibatches": rule}})
         records = [
-            go(tmp_path / f"{name}-{rule}", {"name": name, "local_steps": 3}, learning, 1).record["metrics"]
-            for name in (method, "fedagent")
+            go_once({"name": name, "local_steps": 3}, learning, 1).record["metrics"] for name in (method, "fedagent")
         ]
         assert records[0]["optimizer_steps"] == records[1]["optimizer_steps"]
         assert records[0]["update/empty"] == records[1]["update/empty"] > 0
@@ -114,9 +127,9 @@ def test_fedavg_whose_moves_add_up_is_feddyn_of_one_move_less(tmp_path: Path) ->
         np.testing.assert_allclose(ends["feddyn"][name], ends["twice"][name], atol=1e-7)
 
 
-def test_pubswap_with_public_steps_is_not(tmp_path: Path) -> None:
-    swap = go(tmp_path / "swap", {"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4})
-    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
+def test_pubswap_with_public_steps_is_not() -> None:
+    swap = go_once({"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4})
+    plain = go_once({"name": "fedavg-grpo", "local_steps": 2})
     assert theta(swap) != theta(plain)
     assert swap.record["metrics"]["public/answers"] == 3 * 4 * 4
 
@@ -124,8 +137,8 @@ def test_pubswap_with_public_steps_is_not(tmp_path: Path) -> None:
 def test_the_control_of_pubswap_has_the_same_public_steps_and_swaps_nothing(tmp_path: Path) -> None:
     given = {"name": "pubswap", "local_steps": 2, "swap_period": 2, "public_tasks": 4}
     control = go(tmp_path / "control", {**given, "swap": "none"})
-    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 2})
-    swapped = go(tmp_path / "swap", given)
+    plain = go_once({"name": "fedavg-grpo", "local_steps": 2})
+    swapped = go_once(given)
     assert theta(control) != theta(plain)
     metrics = [run.record["metrics"] for run in (control, swapped)]
     assert metrics[0]["public/swapped"] == 0.0 < metrics[1]["public/swapped"]
@@ -137,14 +150,14 @@ def test_fedmoa_without_its_additions_is_fedavg_of_grpo(tmp_path: Path, steps: i
     moa = go(
         tmp_path / "moa", {"name": "fedmoa", "step_size": 0.0, "aggregation": "mean", "local_steps": steps}, OBJECTIVES
     )
-    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": steps}, OBJECTIVES)
+    plain = go_once({"name": "fedavg-grpo", "local_steps": steps}, OBJECTIVES)
     assert theta(moa) == theta(plain)
 
 
 def test_fedmoa_counts_equal_clients_equally(tmp_path: Path) -> None:
     """With fixed, equal weights every alpha is 1/M: the two stages are the plain mean up to rounding."""
     two = go(tmp_path / "two", {"name": "fedmoa", "step_size": 0.0, "local_steps": 1}, OBJECTIVES)
-    plain = go(tmp_path / "plain", {"name": "fedavg-grpo", "local_steps": 1}, OBJECTIVES)
+    plain = go_once({"name": "fedavg-grpo", "local_steps": 1}, OBJECTIVES)
     for name, value in two.state.parameters.items():
         assert np.abs(np.asarray(value) - np.asarray(plain.state.parameters[name])).max() < 1e-6
 

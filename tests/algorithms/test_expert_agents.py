@@ -161,8 +161,11 @@ def test_a_clients_process_never_loads_the_servers_model(folders: dict[str, str]
     assert "resident" not in vars(algorithm.runtime) and "expert_model" in vars(algorithm)
 
 
-@pytest.mark.parametrize("scorer", ["self_answer", "reward_model"])
-def test_a_whole_run_with_experts_of_their_own(folders: dict[str, str], scorer: str) -> None:
+@pytest.mark.parametrize(
+    ("scorer", "workers"),
+    [("self_answer", 0), ("reward_model", 0), pytest.param("reward_model", 1, marks=pytest.mark.slow)],
+)
+def test_a_whole_run_with_experts_of_their_own(folders: dict[str, str], scorer: str, workers: int) -> None:
     """Twice alike, resumed alike, in worker processes alike; the server's policy learns from what they say."""
     config = {**{key: SPEC[key] for key in ("env", "partition")}, "agent": speaker(folders["qwen2"])}
     config["learning"] = {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3}
@@ -170,7 +173,7 @@ def test_a_whole_run_with_experts_of_their_own(folders: dict[str, str], scorer: 
     found = check_algorithm(
         "fedgrpo",
         config=config,
-        workers=1 if scorer == "reward_model" else 0,
+        workers=workers,
         expert_agent=expert,
         scorer=scorer,
         neighbours=3,

@@ -141,6 +141,7 @@ def test_equal_sizes_make_fedavg_the_plain_mean(tmp_path: Path) -> None:
     assert weighted.state.digest == plain.state.digest
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "rule",
     [

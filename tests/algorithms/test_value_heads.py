@@ -27,6 +27,7 @@ def use_values(head: str) -> dict[str, Any]:
     return {"learning": {"advantage": {"name": "gae", "head": head}}}
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("head", ["shared", "own"])
 @pytest.mark.parametrize("method", [m if m in ALWAYS else pytest.param(m, marks=pytest.mark.slow) for m in METHODS])
 def test_a_head_is_sent_if_clients_share_it(method: str, head: str, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def mirrors() -> Iterator[None]:
     return
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "algorithm", [{"name": "fedagent"}, {"name": "personal-head"}, {"name": "zero-shot"}, {"name": "local-all"}]
 )

@@ -17,6 +17,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.hub import call_within, pull_folder
 from fedagentgym.base.peers import PeerError
 from tests.hub_server import HubServer
+from tests.network import stop_server
 
 constants = pytest.importorskip("huggingface_hub.constants")
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -43,7 +44,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr("fedagentgym.agents.model.sources.ASKING_SECONDS", 1.5)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield made
-    made.server.shutdown()
+    stop_server(made.server)
 
 
 def begin(request: BaseHTTPRequestHandler, **headers: str) -> None:

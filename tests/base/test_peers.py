@@ -16,6 +16,7 @@ import pytest
 
 from fedagentgym.base import peers
 from fedagentgym.base.peers import HostCheck, PeerError, open_answer
+from tests.network import stop_server
 
 LOCAL, LAN = ("127.0.0.1", 8000), ("10.0.0.7", 8000)
 
@@ -131,8 +132,7 @@ def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(peers, "_make_context", lambda: ssl.create_default_context(cafile=str(file)))
     yield f"https://127.0.0.1:{server.server_port}"
     ended.set()
-    server.shutdown()
-    server.server_close()
+    stop_server(server)
 
 
 def test_an_encrypted_peer_is_read_by_the_same_clock(encrypted: str) -> None:

@@ -179,6 +179,7 @@ def test_every_benchmark_has_its_quick_form_in_a_test() -> None:
     assert sorted((*SHORT, *LONG, *OTHERS, *elsewhere)) == sorted(BENCHMARKS.names())
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", mark_slow({**dict.fromkeys(SHORT, ""), **LONG}))
 def test_a_quick_form_gives_numbers_that_can_be_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,7 +22,7 @@ SHOWN = {
     "reasoning_gym_clients.py": "Right. 1.0",
     "to_dataset.py": "num_rows: 20",
 }
-ALONE = {"trl_rollouts.py": "21 to 25  0.9", "trl_tools.py": "reward so far: 0.0"}
+ALONE = {"trl_tools.py": "reward so far: 0.0", "trl_rollouts.py": "21 to 25  0.9"}
 """Run in processes of their own, as the library leaves traces."""
 APART = {"flower_datasets.py", "openenv_server.py", "verifiers_taskset.py"}
 LIBRARY = {
@@ -51,6 +51,7 @@ def test_an_example_shows_what_it_says(
     assert SHOWN[name] in capsys.readouterr().out
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ALONE)
 def test_an_example_with_trl(name: str, root: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")

@@ -25,6 +25,7 @@ from fedagentgym.envs import open_env
 from fedagentgym.leaderboard.suite import load_suite, open_scenario
 from fedagentgym.partitions.client_split import ClientSplit
 from tests.hub_server import COMMIT, ROOT, HubServer
+from tests.network import stop_server
 
 RESULTS = ROOT / "leaderboard" / "results"
 
@@ -100,7 +101,7 @@ class Hub(HubServer):
 def hub() -> Iterator[Hub]:
     made = Hub()
     yield made
-    made.server.shutdown()
+    stop_server(made.server)
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,7 @@ def make_config(shape: ModelShape) -> Any:
     )
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("shape", sorted(set(KNOWN_SHAPES.values()), key=str), ids=str)
 def test_parameters_are_those_of_the_architecture(shape: ModelShape) -> None:
     import peft
@@ -88,6 +89,7 @@ def test_a_folder_that_tells_none_is_refused(content: str, said: str, tmp_path: 
         find_shape(str(tmp_path))
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_does_what_was_estimated(method: str, tmp_path: Path) -> None:
     spec = spec_of(method)

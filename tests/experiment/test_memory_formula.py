@@ -85,6 +85,7 @@ def make_rows() -> list[Row]:
     ]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("adapter", [False, True], ids=("all weights", "adapter"))
 @pytest.mark.parametrize("checkpointing", [False, True], ids=("kept", "recomputed"))
 def test_a_step_makes_what_is_counted(adapter: bool, checkpointing: bool) -> None:

@@ -124,6 +124,7 @@ def run_alone(tmp_path: Path, name: str, **federation: Any) -> str:
     return train(merge(FEDAGENT, {"federation": federation, "output": {"folder": str(tmp_path / name)}})).digest
 
 
+@pytest.mark.slow
 def test_fedagent_ends_alike_in_a_process_and_a_deployment(tmp_path: Path) -> None:
     """The real algorithm, with an optimizer in every client's state; the deployment with TLS and known nodes only."""
     assert deployed(tmp_path, tmp_path / "deployment") == run_alone(tmp_path, "sequential")

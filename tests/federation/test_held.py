@@ -349,6 +349,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_of_the_tasks_is_where_the_server_reads(

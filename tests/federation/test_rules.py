@@ -466,10 +466,12 @@ def test_a_success_that_no_client_can_have_is_refused() -> None:
     [{"name": "krum"}, {"name": "multi_krum", "chosen": 2}, {"name": "qfedavg", "q": 2.0}],
     ids=lambda r: r["name"],
 )
-def test_runs_resume_and_workers_give_the_same_bits(rule: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_runs_resume_and_workers_give_the_same_bits(rule: dict[str, Any], workers: int) -> None:
+    """A server with workers aggregates as one without does, so that workers are for the night."""
     pytest.importorskip("torch")
     alike = {"partition": {"clients": 5}, "federation": {"clients_per_round": 5}}
-    record = check_algorithm("fedagent", local_steps=1, aggregation=rule, config=alike).record
+    record = check_algorithm("fedagent", workers=workers, local_steps=1, aggregation=rule, config=alike).record
     assert record["rounds"] == 2
 
 

@@ -134,9 +134,10 @@ def play_verifiers(cases: list[Case]) -> list[Played]:
             }
             command = [str(Path(sys.executable).with_name("vf-eval")), "@", str(file)]
             done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
-            (traces,) = Path(folder).rglob("traces.jsonl")
-            episode = json.loads(traces.read_text().splitlines()[0])
-            assert episode["ok"], done.stdout[-3000:]
+            lines = [line for file in Path(folder).rglob("traces.jsonl") for line in file.read_text().splitlines()]
+            assert lines, done.stderr[-3000:]
+            episode = json.loads(lines[0])
+            assert episode["ok"], json.dumps(episode)[-3000:]
             scores.append((episode["traces"][0]["info"]["score"], list_read(asked[-1])))
     return scores
 

@@ -4,8 +4,10 @@ environment each."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def write_cases(file: Path) -> list[dict[str, Any]]:
 def test_the_same_replies_give_the_same_scores_in_five_ways(wheel: Path, root: Path, tmp_path: Path) -> None:
     file = tmp_path / "replies.json"
     cases = write_cases(file)
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # vf-eval starts players with uv
     found = {}
     for way in ("own", "trl"):
         done = subprocess.run([sys.executable, SCRIPT, way, file], capture_output=True, text=True, check=False)
@@ -60,7 +63,7 @@ def test_the_same_replies_give_the_same_scores_in_five_ways(wheel: Path, root: P
         found[way] = json.loads(done.stdout.splitlines()[-1])
     for way, extra in APART.items():
         inside = create(tmp_path / way, sys.executable, [f"fedagentgym[{extra}] @ {wheel.as_uri()}"])
-        variables = {"EXAMPLES": str(root / "examples")}
+        variables = {"EXAMPLES": str(root / "examples"), "PATH": path}
         found[way] = json.loads(run_in(inside, SCRIPT, way, file, cwd=tmp_path, variables=variables).splitlines()[-1])
     names = [case["env"].removeprefix("fedagentgym/") for case in cases]
     scores = {way: [score for score, _ in played] for way, played in found.items()}

@@ -30,6 +30,7 @@ def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
     assert written == set((PLACE / "verified").rglob("*.json"))
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize(
     "archive", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.stem
 )

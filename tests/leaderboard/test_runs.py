@@ -216,6 +216,7 @@ def test_tasks_that_were_played_are_not_played_again(tmp_path: Path, monkeypatch
 # ---- definitions ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", list_suites())
 def test_every_suite_says_what_it_is(name: str) -> None:
     suite = load_suite(name)
@@ -367,6 +368,7 @@ def test_a_scenario_may_rank_on_other_tasks(tmp_path: Path, capsys: pytest.Captu
     assert "# seen: 5 tasks of val draw the curve and rank" in shown
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", list_suites())
 def test_a_suite_with_too_few_seeds_says_what_it_cannot_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     suite = load_suite(name)

@@ -368,6 +368,7 @@ def test_a_forger_who_changes_nothing_passes(honest_agent: Path, honest_method: 
         assert verify(folder, suite=suite).claims == verify(honest, suite=suite).claims
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", AGENT)
 def test_forged_agents_are_refused(name: str, honest_agent: Path, tmp_path: Path) -> None:
     claim, forge = AGENT[name]
@@ -378,6 +379,7 @@ def test_forged_agents_are_refused(name: str, honest_agent: Path, tmp_path: Path
     refuse(folder, claim, AGENTS_SUITE)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", METHOD)
 def test_forged_methods_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     claim, forge = METHOD[name]
@@ -387,6 +389,7 @@ def test_forged_methods_are_refused(name: str, honest_method: Path, tmp_path: Pa
     refuse(folder, claim)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     folder = forger.copy(honest_method, tmp_path / "forged")
@@ -394,6 +397,7 @@ def test_forged_numbers_are_refused(name: str, honest_method: Path, tmp_path: Pa
     refuse(folder, "recomputed")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", EDITED)
 def test_edited_files_are_refused(name: str, honest_method: Path, tmp_path: Path) -> None:
     claim, forge = EDITED[name]

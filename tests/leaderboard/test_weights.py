@@ -244,6 +244,7 @@ FORGED: dict[str, tuple[str, Forgery]] = {
 """Forged results of a method whose weights are given: refused, or the claims that are not proven of it."""
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", FORGED)
 def test_what_weights_cannot_prove_is_not_shown_as_proven(
     name: str, honest_method: Path, policies: Path, tmp_path: Path

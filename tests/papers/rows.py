@@ -148,7 +148,7 @@ SAMPLE: tuple[str, ...] = (
     "paper-pubswap:qwen3-4b,deepmath,fedprox-0.01,tau-90",
     "paper-fedmoa:heter-heter,fedmoa",
 )
-"""Rows of every preset and every method; all others take minutes."""
+"""Rows of every preset and every method, of which every second one is run by day; all others take minutes."""
 
 
 def list_rows() -> dict[str, tuple[str, ...]]:

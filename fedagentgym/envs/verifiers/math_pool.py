@@ -22,8 +22,8 @@ from typing import NamedTuple
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.envs.verifiers.sandbox import messages
 
-PATIENCE = 0.7
-STARTUP = 60.0
+STALLED = 60.0
+"""Seconds after which a worker that has neither answered nor used up its clock is given up."""
 
 
 class Outcome(NamedTuple):
@@ -47,12 +47,12 @@ class WorkerPool:
         os.register_at_fork(after_in_child=self._forget)
 
     def compare(self, gold: str, answer: str, seconds: float | None = None, *, whole: bool = False) -> Outcome:
-        """Compare in an idle worker; never raises for any text, never takes longer than the clock and a moment. `whole` says
+        """Compare in an idle worker; never raises for any text, never takes more processor time than the clock. `whole` says
         that the answer is a whole reply, in which the library looks for the answer itself."""
         limit = self.clock if seconds is None else min(self.clock, max(seconds, 0.02))
         message = json.dumps([gold, answer, limit, whole]).encode("ascii")
         with self._slots:
-            worker, fresh = self._deliver(message, limit)
+            worker, fresh = self._deliver(message)
             started = time.monotonic()
             try:
                 said, spent, retiring = json.loads(messages.receive(worker))
@@ -87,14 +87,14 @@ class WorkerPool:
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle, self._control, self._parent = [], None, None
 
-    def _deliver(self, message: bytes, limit: float) -> tuple[socket.socket, bool]:
+    def _deliver(self, message: bytes) -> tuple[socket.socket, bool]:
         """Hand the comparison to an idle worker, or to a new one; a worker that died while idle is passed over."""
         while True:
             with self._lock:
                 fresh = not self._idle
                 worker = self._spawn() if fresh else self._idle.pop()
             try:
-                worker.settimeout(STARTUP if fresh else limit + PATIENCE)
+                worker.settimeout(STALLED)
                 messages.send(worker, message)
                 return worker, fresh
             except OSError:

@@ -127,12 +127,13 @@ def programs(agent: TokenAgent, script: Script, threads: int = 1) -> Iterator[li
 
     def work() -> None:
         while not over.is_set():
+            begun = None
             try:
                 if (begun := Client(url).begin()) is not None:
                     script(begun[0], begun[1]["task"])
                     begun[0].post("/v1/finish", {"status": "done"})
-            except OSError:
-                return
+            except OSError:  # the server has ended, or a connection broke: who collects waits for the next episode
+                over.wait(0.05)
             except BaseException as error:
                 raised.append(error)
                 begun[0].post("/v1/finish", {"status": "discard"}) if begun else None

@@ -26,6 +26,7 @@ from fedagentgym.envs.make import open_env, read_options
 from fedagentgym.envs.pool import TaskPool
 from fedagentgym.partitions.client_split import federate, load_client_split
 from fedagentgym.testing import check_env
+from tests.network import stop_server
 
 pytest.importorskip("alfworld", reason="writing game files takes domain and grammar from the extra [alfworld]")
 ENV = "fedagentgym/ALFWorld-v0"
@@ -327,8 +328,7 @@ def serve(folder: Path) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.shutdown()
-        server.server_close()
+        stop_server(server)
 
 
 def archives(original: Path, folder: Path) -> list[str]:

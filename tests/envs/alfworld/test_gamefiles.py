@@ -123,6 +123,7 @@ def test_written_games_are_a_pool_again(pool: Pools, tmp_path: Path) -> None:
         assert sorted(loaded.categories.items()) == sorted((category, 1) for category in CATEGORIES), split
 
 
+@pytest.mark.by_day(2)
 @NEEDS_ALFWORLD
 @pytest.mark.parametrize(
     ("size", "wording", "categories"),

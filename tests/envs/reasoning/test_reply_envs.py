@@ -43,6 +43,7 @@ def solve(env: ReplyEnv, task: str, noise: Sequence[str] = ()) -> list[Episode]:
     return history
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize(
     "options", [{"size": "tiny"}, {}, {"size": "tiny", "attempts": 3}], ids=["tiny", "default", "attempts"]

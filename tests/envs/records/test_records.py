@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -181,24 +182,28 @@ def test_rows_are_complete_and_the_names_of_people_differ(domain: str) -> None:
     assert rows == draw_rows(DOMAINS[domain], Volume(2000, 300, 3000), 5, "rows")
 
 
+@cache
+def list_tasks(size: str) -> list[Any]:
+    """The tasks of all splits, which take seconds to be written."""
+    return list(open_env(RECORDS, size=size, split="all").pool)
+
+
 @pytest.mark.parametrize("size", ["tiny", "default"])
 def test_no_question_is_asked_twice(size: str) -> None:
-    pool = open_env(RECORDS, size=size, split="all").pool
-    questions = [(task.payload.database, task.payload.question) for task in pool]
+    questions = [(task.payload.database, task.payload.question) for task in list_tasks(size)]
     assert len(set(questions)) == len(questions)
 
 
 @pytest.mark.parametrize("size", ["tiny", "default"])
 def test_templates_of_unseen_are_in_no_other_split(size: str) -> None:
-    pool = open_env(RECORDS, size=size, split="all").pool
     used: dict[str, set[str]] = {}
-    for task in pool:
+    for task in list_tasks(size):
         used.setdefault(task.split, set()).add(task.payload.template)
     assert set(used) == set(RecordsEnv.splits) and len(used["unseen"]) > 4
     assert all(not used["unseen"] & templates for split, templates in used.items() if split != "unseen")
     env = open_env(RECORDS, size=size, split="unseen")
     assert all(play(env, env.pool[number], env.expert()).view.success for number in range(30))
-    assert [task.payload for task in pool][-len(env.pool) :] == [task.payload for task in env.pool]
+    assert [task.payload for task in list_tasks(size)][-len(env.pool) :] == [task.payload for task in env.pool]
 
 
 def test_a_query_about_rules_is_right_in_one_house_alone() -> None:

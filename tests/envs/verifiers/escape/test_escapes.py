@@ -134,6 +134,7 @@ def choose_programs(left_out: tuple[str, ...]) -> dict[str, tuple[str, str]]:
     return dict(list(honest.PROGRAMS.items())[missing[0] % 4 :: 4]) if missing else honest.PROGRAMS
 
 
+@pytest.mark.by_day(2)
 def test_nothing_escapes(place: Place) -> None:
     before = (place.file.read_text(), place.file.stat())
     escaped, judged = [], choose_probes(place.left_out, place.up)
