@@ -11,6 +11,7 @@ computed before. Servers read the folders themselves, so on other machines they 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import secrets
@@ -30,6 +31,7 @@ from fedagentgym.agents.model.vllm import TorchVllmPolicy, Weights, make_room
 from fedagentgym.agents.protocols import Completion, Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.base import keeper
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
 from fedagentgym.base.imports import require
 from fedagentgym.base.peers import PeerError, check_address, open_answer, read_json_answer
@@ -47,10 +49,7 @@ _CONTROL_SECONDS = 120.0
 _PROBE = 8
 _MOST_MISMATCH = 0.25
 """Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
-_START = (
-    "import sys; from fedagentgym.base.process import end_with_parent; end_with_parent(int(sys.argv.pop(1)));"
-    " from vllm.entrypoints.cli.main import main; main()"
-)
+_START = "from vllm.entrypoints.cli.main import main; main()"
 
 
 class ServedAdapter(NamedTuple):
@@ -319,7 +318,7 @@ def _score(
 
 
 class ServerProcess:
-    """`vllm serve`, started here and stopped with this process, whatever ends it."""
+    """`vllm serve` under a keeper, which ends it and the processes that it starts with this one, whatever ends this one."""
 
     def __init__(self, model: Path, url: str, settings: AgentSettings, options: VllmServerOptions) -> None:
         require("vllm", "vllm")
@@ -347,14 +346,23 @@ class ServerProcess:
             plain = f"--{name.replace('_', '-')}"
             flags += [plain] if value is True else [] if value is False else [plain, str(value)]
         self._log = tempfile.NamedTemporaryFile(prefix="fedagentgym-vllm-", suffix=".log")  # noqa: SIM115 - as long as it runs
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(os.getpid()), "serve", str(model), *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
-        )
+        inner, self._lifeline = os.pipe()
+        kept = [sys.executable, "-c", _START, "serve", str(model), *flags]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", keeper.__file__, str(inner), *kept],
+                pass_fds=(inner,),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(inner)
         self._patience = options.start_seconds
         atexit.register(self.stop)
 
@@ -382,15 +390,15 @@ class ServerProcess:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End it; a second call does nothing."""
+        """End it, in order if it does so within 20 s; a second call does nothing."""
         atexit.unregister(self.stop)
-        if not self.ended:
-            self._process.terminate()
-            try:
-                self._process.wait(20.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._log.closed:
+            return
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20.0)
+        os.close(self._lifeline)
+        self._process.wait()
         self._log.close()
 
 
