@@ -125,7 +125,8 @@ def _describe_mismatch(records: Sequence[Record]) -> str:
     if not found:
         return ""
     middle, most = mean([one["mismatch"] for one in found]), max(one["mismatch/most"] for one in found)
-    return f"In play: {middle:.2g} on average over {count_things(len(found), 'round')}; 99.9 % of a round's below {most:.2g} at most."
+    rounds = count_things(len(found), "round")
+    return f"In play: {middle:.2g} on average over {rounds}; 99.9 % of a round's below {most:.2g} at most."
 
 
 def _make_line(name: str, records: Sequence[Record], metric: str) -> Series:
