@@ -349,6 +349,8 @@ def main():
     if "--broken" in sys.argv:
         print("Traceback ...")
         sys.exit("ValueError: no such model")
+    if "--killed" in sys.argv:
+        os.kill(os.getpid(), 9)
     HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
 """
 
@@ -400,7 +402,7 @@ def test_a_server_is_started_with_what_the_agent_needs_and_stopped() -> None:
     with pytest.raises(OptionError, match="something answers"):
         ServerProcess(Path("/models/base"), url, chosen, options)
     server.stop()
-    assert server.ended and not is_healthy() and is_gone(engine)
+    assert server.has_ended() and not is_healthy() and is_gone(engine)
     server.stop()
 
 
@@ -462,5 +464,11 @@ def test_a_server_that_does_not_start_says_why_in_one_sentence() -> None:
     with pytest.raises(OptionError, match="ended with status 1: ValueError: no such model"):
         server.wait(lambda: False)
     server.stop()
+    killed = ServerProcess(
+        Path("/models/base"), "http://localhost:1", chosen, VllmServerOptions(engine={"killed": True})
+    )
+    with pytest.raises(OptionError, match="was killed by signal 9"):
+        killed.wait(lambda: False)
+    killed.stop()
     with pytest.raises(OptionError, match=r"url is http://localhost:PORT"):
         ServerProcess(Path("/models/base"), "http://elsewhere:8000", chosen, broken)

@@ -46,6 +46,10 @@ OLDEST = (0, 31)
 """The first version whose calls are used here."""
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _CONTROL_SECONDS = 120.0
+_LAST_SECONDS = 5.0
+"""A server that is killed stops answering before its keeper notices."""
+_SIGNALLED = 128
+"""Added by the keeper to the number of the signal that ended its program."""
 _PROBE = 8
 _MOST_MISMATCH = 0.25
 """Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
@@ -175,10 +179,7 @@ class VllmServerEngine:
         for attempt in range(self._options.retries + 1):
             if attempt:
                 time.sleep(min(self._options.pause * 2 ** (attempt - 1), 30.0))
-            if self._server is not None and self._server.ended:
-                raise ProcessUnusableError(
-                    f"{self._server.explain()}; resume the run: its present round is played again"
-                )
+            self._check_server()
             try:
                 with open_answer(url + path, seconds=seconds, body=data, headers=self._headers) as answer:
                     status, content = answer.status, answer.read()
@@ -188,10 +189,16 @@ class VllmServerEngine:
             if status not in _RETRIED or (status == 500 and path.endswith("lora_adapter")):
                 return status, content
             fault = f"status {status}: {_read_reason(content)}"
+        self._check_server(_LAST_SECONDS)
         raise ProcessUnusableError(
             f"the vLLM server {url} gave no answer after {self._options.retries + 1} attempts ({fault}): start it again and"
             " resume the run, whose present round is played again"
         )
+
+    def _check_server(self, patience: float = 0.0) -> None:
+        """End the run if the server that was started here has ended, or ends within these seconds."""
+        if self._server is not None and self._server.has_ended(patience):
+            raise ProcessUnusableError(f"{self._server.explain()}; resume the run: its present round is played again")
 
     def _ask(self, url: str, path: str) -> Mapping[str, Any]:
         status, content = self._exchange(url, path, None, _CONTROL_SECONDS)
@@ -383,21 +390,26 @@ class ServerProcess:
         self._patience = options.start_seconds
         atexit.register(self.stop)
 
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
+    def has_ended(self, patience: float = 0.0) -> bool:
+        """Whether it has ended, or ends within these seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self._process.returncode is not None
 
     def explain(self) -> str:
-        """Why it ended, by the last line that it printed."""
+        """Why it ended: by a signal, or by the last line that it printed."""
+        status = self._process.returncode
+        if status is not None and status > _SIGNALLED:
+            return f"`vllm serve` was killed by signal {status - _SIGNALLED}"
         lines = Path(self._log.name).read_text("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        return f"`vllm serve` ended with status {self._process.returncode}: {show_invisible_characters(last)[:300]}"
+        return f"`vllm serve` ended with status {status}: {show_invisible_characters(last)[:300]}"
 
     def wait(self, healthy: Callable[[], bool]) -> None:
         """Wait until it answers."""
         deadline = time.monotonic() + self._patience
         while not healthy():
-            if self.ended:
+            if self.has_ended():
                 raise OptionError(self.explain())
             if time.monotonic() > deadline:
                 self.stop()
