@@ -345,7 +345,7 @@ class Handler(BaseHTTPRequestHandler):
 def main():
     from importlib import metadata
 
-    assert metadata.version("vllm") == "0.32.0+cpu" and metadata.version("numpy")
+    assert metadata.version("vllm") and metadata.version("numpy")
     if "--broken" in sys.argv:
         print("Traceback ...")
         sys.exit("ValueError: no such model")

@@ -10,7 +10,7 @@ policy does, whatever type is stored; its LoRA kernels exist for powers of two f
 One vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU
 (``cuda:1``), several (``options.parallel``) and ``options.batch_invariant`` need processes of their own, and those read weights
 from files. vLLM's calls for weight transfer (``update_weights`` and its companions) are not used: their backends move weights
-between processes through NCCL or CUDA's IPC, so none of them works within one process or without a GPU.
+from one process to another through NCCL or CUDA's IPC, neither of which a CPU has.
 """
 
 from __future__ import annotations
