@@ -19,7 +19,7 @@ MODELS = ("tiny", "transformers", "vllm", *DEFAULT_MODELS)
 """Agents that are loaded from a model folder."""
 SAFE_AGENTS = (*MODELS, "untrained-tiny", "expert", "random")
 """Of the agents that come with this package, those that others may name."""
-SAFE_OPTIONS = ("noise", "memory", "parallel", "sleep", "eager")
+SAFE_OPTIONS = ("noise", "memory", "parallel", "sleep", "eager", "batch_invariant")
 """Options of agents that others may set: how an expert is handicapped, and how vLLM uses its GPUs."""
 
 

@@ -228,6 +228,11 @@ class VllmOptions(Settings):
         default=False, description="release the GPU's memory between rollouts, for training on the same GPU"
     )
     eager: bool = Field(default=False, description="no CUDA graphs: slower, starts sooner")
+    batch_invariant: bool = Field(
+        default=False,
+        description="kernels whose results do not depend on who else is in a batch: slower, in a process of their own; GPUs of"
+        " compute capability 9.0 or newer",
+    )
     adapters: int = Field(
         default=1, ge=1, le=64, description="adapters in one batch; a run sets it from federation.together"
     )

@@ -1,8 +1,8 @@
 """A process that keeps a program: `python keeper.py DESCRIPTOR COMMAND ...`. The program ends with whoever holds the other end.
 
 A program of others cannot watch for the end of its parent, and a killed parent cannot end it. This one waits for both: at the end
-of the pipe it kills the program's whole process group, and when the program ends, it ends with the same status. This file imports
-nothing of the package, so that it starts fast.
+of the pipe it kills the program's whole process group, and when the program ends, it ends with the same status. It passes SIGTERM
+on, so that the program can end in order. This file imports nothing of the package, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def main(descriptor: int, command: list[str]) -> int:
         kill_group(program.pid)
 
     threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     status = program.wait()
     kill_group(program.pid)  # what the program has left behind
     return status if status >= 0 else 128 - status

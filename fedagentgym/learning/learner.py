@@ -67,7 +67,7 @@ from fedagentgym.learning.losses import Tokens, clip_value_loss
 from fedagentgym.learning.memory import PassLimits, map_large_tensors
 from fedagentgym.learning.passes import Passes, clip_gradients, get_passes, split_minibatches, token_losses, weigh_rows
 from fedagentgym.learning.penalties import Penalty, make_kl
-from fedagentgym.learning.rollouts import Rollouts, collect
+from fedagentgym.learning.rollouts import Mismatch, Rollouts, collect
 from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import (
     AfterStep,
@@ -257,7 +257,9 @@ class LocalTraining:
             for old, new in zip(before.segments, after.segments, strict=True)
         ]
         every = np.concatenate([np.zeros(0), *gaps])
-        return played._replace(groups=groups, mismatch=float(every.mean()) if every.size else 0.0)
+        every = every if every.size else np.zeros(1)
+        mismatch = Mismatch(float(every.mean()), float(np.quantile(every, 0.999, method="higher")))
+        return played._replace(groups=groups, mismatch=mismatch)
 
     def collect_groups(
         self, seed: int, *, tasks: Sequence[str] | None = None, group_size: int | None = None

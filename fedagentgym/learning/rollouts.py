@@ -57,14 +57,21 @@ class RolloutStats:
 _NO_COUNTS: Mapping[str, float] = {}
 
 
+class Mismatch(NamedTuple):
+    """Absolute differences between the log-probs that play recorded and those of the pass that learns: their mean, and the number
+    that 99.9 % of them do not exceed."""
+
+    mean: float
+    most: float
+
+
 class Rollouts(NamedTuple):
     """The episodes, grouped by drawn task in the given order, and their statistics. If their tokens were scored again, `mismatch`
-    is the mean absolute difference between the log-probs that play recorded and those. If a program played them, `program` counts
-    its calls and what became of them."""
+    compares. If a program played them, `program` counts its calls and what became of them."""
 
     groups: tuple[Group, ...]
     stats: RolloutStats
-    mismatch: float | None = None
+    mismatch: Mismatch | None = None
     program: Mapping[str, float] = _NO_COUNTS
 
     @property
@@ -88,7 +95,9 @@ class Rollouts(NamedTuple):
         }
         seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
         told = {f"program/{name}": value for name, value in self.program.items()}
-        return means | seconds | told | ({} if self.mismatch is None else {"mismatch": self.mismatch})
+        if self.mismatch is None:
+            return means | seconds | told
+        return means | seconds | told | {"mismatch": self.mismatch.mean, "mismatch/most": self.mismatch.most}
 
 
 @dataclass(slots=True)

