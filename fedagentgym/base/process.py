@@ -141,7 +141,7 @@ class Ability(NamedTuple):
 
 
 def check_bfloat16() -> Ability:
-    """Return whether products of bfloat16 are fast on this processor."""
+    """Return the processor's ability to multiply fast in bfloat16, as far as the system says."""
     flags = _read_cpu_field("flags", "Features")
     if flags is None:
         return Ability(False, f"unknown: {_CPU_FILE} cannot be read")

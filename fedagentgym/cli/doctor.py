@@ -88,7 +88,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
-    """A line whose first word may be coloured; continuation lines are indented."""
+    """Print a line whose first word may be coloured; continuation lines are indented."""
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent
     begin, further = " " * indent, " " * (indent + 4)

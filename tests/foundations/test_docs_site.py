@@ -84,15 +84,6 @@ def test_pages_are_short() -> None:
             assert len(page.read_text("utf-8").split()) <= 2500, page
 
 
-def test_pages_that_the_sources_name_exist() -> None:
-    folders = [ROOT / name for name in ("fedagentgym", "benchmarks", "tests", "leaderboard", ".github")]
-    files = [ROOT / "Makefile", ROOT / "constraints.txt", *ROOT.glob("*.md")]
-    files += [file for folder in folders for kind in ("py", "yaml", "yml") for file in folder.rglob(f"*.{kind}")]
-    for file in files:
-        for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)\b", file.read_text("utf-8")):
-            assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}"
-
-
 def test_the_page_of_commands_is_made_anew() -> None:
     assert (DOCS / "reference" / "commands.md").read_text("utf-8") == reference.write_reference(), MAKE_COMMANDS
 
