@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import fedagentgym
+from benchmarks.__main__ import BENCHMARKS
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
@@ -32,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 """A block of Python, with what it prints if a block of text follows at once."""
 CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-ALL_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAPERS = sorted((ROOT / "papers").glob("*/README.md"))
+ALL_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *PAPERS)
 PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *``` *$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^ *>>> (?!.*doctest: \+SKIP)", re.MULTILINE)
@@ -73,7 +75,7 @@ def load_block(plain: dict[str, Any]) -> None:
         load_config(merge(least, part))
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_that_are_shown_are_understood(
     page: Path, application: click.Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,28 @@ def test_commands_that_are_shown_are_understood(
         except (click.ClickException, FedAgentGymError) as error:
             faults.append(f"{line}: {error}")
     assert not faults, page.name
+
+
+def test_each_paper_has_commands_seeds_and_differences() -> None:
+    index = (ROOT / "papers" / "README.md").read_text()
+    assert [page for page in PAPERS if f"({page.parent.name}/README.md)" not in index] == []
+    for page in PAPERS:
+        text = page.read_text()
+        assert re.findall(r"^## (.+)", text, re.MULTILINE) == ["Commands", "Seeds", "Differences"], page
+        presets = re.findall(r"^fedagentgym train ([\w-]+)", text, re.MULTILINE)
+        assert set(presets) <= set(list_presets()) and any(name.startswith("paper-") for name in presets)
+        assert list_benchmarks(text)
+
+
+def list_benchmarks(text: str) -> list[str]:
+    lines = re.findall(r"python -m benchmarks((?: (?!as\b|and\b)[a-z][\w-]+)+)", text)
+    return [name for line in lines for name in line.split()]
+
+
+def test_benchmarks_that_pages_name_exist() -> None:
+    pages = [*ALL_PAGES, *ROOT.glob("*.md")]
+    assert len(named := {name for page in pages for name in list_benchmarks(page.read_text())}) > 30
+    assert named <= set(BENCHMARKS.names())
 
 
 def check_command(application: click.Group, line: str, monkeypatch: pytest.MonkeyPatch) -> None:

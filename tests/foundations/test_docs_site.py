@@ -19,6 +19,7 @@ from fedagentgym.cli import reference
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+README, PAPERS = ROOT / "README.md", sorted((ROOT / "papers").rglob("*.md"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
@@ -59,7 +60,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(named) == [page.relative_to(DOCS).as_posix() for page in PAGES]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [README, *PAPERS, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     for link in list_links(page):
         target, _, anchor = link.partition("#")
