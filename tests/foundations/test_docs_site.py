@@ -76,13 +76,37 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
 
 
-def test_pages_are_short() -> None:
-    """At most 250 lines without the rows of tables; a tutorial or guide is read in ten minutes, at 250 words a minute."""
-    generated = {DOCS / "reference" / name for name in ("commands.md", "options.md", "settings.md")}
-    for page in set(PAGES) - generated:
-        assert sum(not line.startswith("|") for line in page.read_text("utf-8").splitlines()) <= 250, page
-        if page.parent.name in ("how-to", "tutorials"):
-            assert len(page.read_text("utf-8").split()) <= 2500, page
+GENERATED = re.compile(r"<!-- ([\w -]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_a_page_is_short_and_leads_to_the_next(page: Path) -> None:
+    """At most 150 lines without tables and generated parts; a tutorial or guide is read in ten minutes."""
+    text = page.read_text("utf-8")
+    if page not in {DOCS / "reference" / name for name in ("commands.md", "options.md", "settings.md")}:
+        assert sum(not line.startswith("|") for line in GENERATED.sub("", text).splitlines()) <= 150
+    if page.parent.name in ("how-to", "tutorials", "explanation"):
+        assert len(text.split()) <= 2500
+        last = re.search(r"^Next: \[[^\]]+\]\(([^)#]+)[^)]*\)", text[-800:], re.MULTILINE)
+        assert last is not None, f"{page.name} ends without `Next: [...](...)`"
+        assert (page.parent / last[1]).resolve() != page
+
+
+def test_the_guides_stand_in_the_same_groups_in_the_navigation_and_on_their_page() -> None:
+    (guides,) = (
+        entry["How-to guides"]
+        for entry in yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+        if "How-to guides" in entry
+    )
+    shown = {name: list(list_nav(pages)) for entry in guides[1:] for name, pages in entry.items()}
+    sections = (DOCS / "how-to" / "index.md").read_text("utf-8").split("\n## ")[1:]
+    listed = {
+        section.partition("\n")[0]: [
+            f"how-to/{page}" for page in re.findall(r"^\| \[[^\]]+\]\((.+?)\)", section, re.MULTILINE)
+        ]
+        for section in sections
+    }
+    assert listed == shown and list(shown) == ["Use", "Extend", "Train", "Run elsewhere", "Publish"]
 
 
 def test_the_page_of_commands_is_made_anew() -> None:
