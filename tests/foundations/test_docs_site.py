@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from fedagentgym.cli import reference
 
@@ -21,6 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 README, PAPERS = ROOT / "README.md", sorted((ROOT / "papers").rglob("*.md"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
+RAW = "https://raw.githubusercontent.com/fedagentgym/fedagentgym/main/"
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
 MAKE_COMMANDS = "run: python -m fedagentgym.cli.reference > docs/reference/commands.md"
@@ -64,8 +67,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     for link in list_links(page):
         target, _, anchor = link.partition("#")
-        if link.startswith(SOURCE):
-            assert (ROOT / target.removeprefix(SOURCE)).exists(), f"{link} is not in the repository"
+        if link.startswith((SOURCE, RAW)):
+            path = ROOT / target.removeprefix(SOURCE).removeprefix(RAW)
+            assert path.exists(), f"{link} is not in the repository"
+            assert not anchor or anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
         if "://" in link or link.startswith("mailto:"):
             continue
         path = (page.parent / target).resolve() if target else page
@@ -74,6 +79,21 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert path.is_relative_to(DOCS), f"{link} leads out of docs/: write it as {SOURCE}..."
         if anchor:
             assert anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
+
+
+def test_the_long_description_has_no_relative_link() -> None:
+    """README as a package index renders it: there are no files beside it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    html = MarkdownIt("commonmark").enable("table").render((ROOT / project["readme"]).read_text("utf-8"))
+    targets = re.findall(r'(?:href|src)="([^"]*)"', html)
+    assert len(targets) > 40
+    assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def test_readme_says_what_it_is_and_for_whom_before_any_number() -> None:
+    first, _, _ = README.read_text("utf-8").partition("```")
+    assert "**For whom.**" in first and "**Why beside Flower and TRL.**" in first
+    assert not re.search(r"\d|\bnever\b|\blimits?\b", first)
 
 
 GENERATED = re.compile(r"<!-- ([\w -]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
