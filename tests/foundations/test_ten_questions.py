@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ QUESTIONS = {
     "How do I start?": (["README.md"], "make demo"),
     "What is a client split?": (["README.md", "docs/tutorials/first-split.md"], "client split"),
     "How do I train an agent of my own on it?": (["README.md", "docs/tutorials/own-loop.md"], "gym.make("),
-    "How do I write a method?": (["README.md", "docs/tutorials/own-method.md"], "subclass"),
+    "How do I write a method?": (["README.md", "docs/tutorials/own-method.md"], "Averaging"),
     "How do I rank my method?": (
         ["README.md", "docs/how-to/submit-a-result.md"],
         'fedagentgym bench run smoke --name mine --set "algorithm=',
@@ -42,7 +43,7 @@ def list_targets(page: Path) -> set[Path]:
 def test_the_answer_is_at_most_two_links_away(question: str) -> None:
     path, words = QUESTIONS[question]
     assert path[0] == "README.md" and len(path) <= 3
-    for page, following in zip(path, path[1:], strict=False):
+    for page, following in itertools.pairwise(path):
         assert ROOT / following in list_targets(ROOT / page), f"{page} has no link to {following}"
     assert words in (ROOT / path[-1]).read_text("utf-8")
 
