@@ -23,7 +23,9 @@ GENERATED = {"commands.md", "options.md", "settings.md"}
 def list_sentences(text: str) -> Iterator[str]:
     """The sentences of a text of Markdown, without blocks, tables and headings."""
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", NO_PROSE.sub("\n\n", text)):
-        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split())).lstrip("-* ")
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)|\*\*", r"\1", " ".join(paragraph.split())).lstrip("- ")
+        if plain.startswith("Next: "):
+            continue
         for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\"])", plain):
             if len(sentence.split()) >= 5 and sentence[-1] in ".!?:":
                 yield sentence

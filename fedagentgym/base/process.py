@@ -152,7 +152,7 @@ def check_bfloat16() -> Ability:
 
 
 def read_processor_name() -> str:
-    """Return what the system calls this kind of processor; where it has no name for it, the architecture."""
+    """Return the system's name for this kind of processor, or the architecture if it has none."""
     return (_read_cpu_field("model name") or "").strip() or platform.machine()
 
 

@@ -168,8 +168,8 @@ class GiGPO(GRPO):
 class GAE(AdvantageEstimator):
     """The return after a token beyond what a value head expected (arXiv:1506.02438): PPO, together with a clipped loss.
 
-    Episodes are not compared with each other, so that a group may have one. `estimate` knows no values: it gives what an
-    estimator would whose values are all 0, with a turn as one choice. A step computes the values and the advantages of tokens.
+    Episodes are not compared with each other, so a group may have a single episode. A training step computes the values and the
+    advantages of tokens. `estimate` has no value head: it returns the advantages of turns, with 0 for every value.
     """
 
     name: Literal["gae"] = "gae"
