@@ -149,8 +149,8 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def find_misfits() -> list[dict[str, str]]:
-    """Installed packages, such as torchvision, whose metadata require another version of torch. This package does not use them, but
-    transformers and vLLM import them, and an import that fails says little of its cause."""
+    """Installed packages, such as torchvision, whose metadata require another version of torch. This package does not use
+    them, but transformers and vLLM import them, and an import that fails says little of its cause."""
     try:
         torch, _, build = metadata.version("torch").partition("+")
     except metadata.PackageNotFoundError:
