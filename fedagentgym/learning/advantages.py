@@ -5,7 +5,7 @@ The learned reward is a weighted sum of objectives. The name of an objective is 
 1. `reward`: what the environment's step paid; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
 3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
-   phrases), `format` (where the environment pays none of that name), or one's own.
+   phrases), `format` (where the environment pays none of that name), or your own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns. The advantages
 are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
