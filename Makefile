@@ -13,7 +13,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # images of containers set it, and every process of the tests would compile all sources again
 DEMO := demo-report
-PROSE := docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
+PROSE := docs papers README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md leaderboard/README.md fedagentgym/pages fedagentgym/experiment/presets fedagentgym/learning/recipes
 CODE := fedagentgym tests benchmarks examples baselines
 SPEED := speed-core speed-records webshop alfworld alfworld-houses speed-verifiers speed-partitions speed-agents speed-federation speed-gateway
 

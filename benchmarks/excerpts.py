@@ -2,8 +2,9 @@
 
     python -m benchmarks.excerpts build/leaderboard README.md docs/experiments/suites.md
 
-`<!-- leaderboard: begin -->`    the overview of all suites
-`<!-- SUITE: begin -->`          what a suite shows in each scenario, with its differences
+`<!-- methods: begin -->`   the best method of every suite beside its baselines
+`<!-- agents: begin -->`    the agents that were evaluated, and those that can be
+`<!-- SUITE: begin -->`     what a suite shows in each scenario, with its differences
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import write_atomic
 from fedagentgym.leaderboard.page.tables import FINDINGS
 
-BEST = "leaderboard"
+OVERVIEWS = ("methods", "agents")
+"""The tables of `overview.md`, in this order."""
 
 
 def fill_page(text: str, site: Path) -> str:
     """The page with what the site has between each two of its markers."""
     for name in re.findall(r"^<!-- ([\w-]+): begin -->$", text, re.MULTILINE):
-        if name == BEST:
-            text = fill_place(text, name, (site / "overview.md").read_text("utf-8"))
+        if name in OVERVIEWS:
+            tables = (site / "overview.md").read_text("utf-8").strip().split("\n\n")
+            text = fill_place(text, name, tables[OVERVIEWS.index(name)])
         elif (table := site / f"{name}.md").is_file():
             text = fill_place(text, name, table.read_text("utf-8").partition(f"{FINDINGS}\n")[2])
     return text

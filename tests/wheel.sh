@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the sdist and the wheel of it, installs that into an environment of its own, and runs the command away from the checkout.
+# Builds wheel and sdist, installs each into an environment of its own, and runs the installed command away from the checkout.
+# The sdist has every file of the repository, and its tests run in an empty folder.
 set -eu
 root=$(pwd)
 box=$(mktemp -d)
@@ -42,3 +43,18 @@ PYTHON
     )
     echo "installed and run: $(basename "$package")"
 done
+
+mkdir "$box/unpacked"
+tar -xzf "$box"/dist/*.tar.gz -C "$box/unpacked" --strip-components 1
+if git rev-parse --verify -q HEAD > /dev/null; then  # without the three links that stand for folders of the package
+    git ls-files -s | grep -v '^120000' | cut -f 2 | while read -r file; do
+        test -f "$box/unpacked/$file" || { echo "not in the sdist: $file"; exit 1; }
+    done
+fi
+case $BIN in /*) python=$BIN/python ;; *) python=$root/$BIN/python ;; esac
+cd "$box/unpacked"
+export PYTHONPATH="$box/unpacked"
+"$python" -m pytest -q -p no:cacheprovider --collect-only > "$box/collected" || { tail "$box/collected"; exit 1; }
+tail -1 "$box/collected"
+"$python" -m pytest -q -p no:cacheprovider tests/foundations/test_release.py tests/foundations/test_docs_site.py \
+    tests/foundations/test_surface.py tests/envs/test_core.py tests/leaderboard/test_export.py tests/cli/test_json.py

@@ -244,7 +244,7 @@ class OnPublicTasks(BaseAlgorithm[S]):
         return [pool.ids[int(position)] for position in draw.choice(len(pool), wanted)]
 
     def check_held(self, site: Site) -> None:
-        """The public tasks are part of the run's environment, which must be there."""
+        """Refuse a run whose public tasks cannot be opened on this machine."""
         if not self.card.roles:
             return
         try:
@@ -266,9 +266,7 @@ def get_algorithm_class(section: Mapping[str, Any]) -> type[BaseAlgorithm[Any]]:
     name = str(section["name"])
     cls = ALGORITHMS.get(name)
     if not (isinstance(cls, type) and issubclass(cls, BaseAlgorithm)):
-        raise OptionError(
-            f"the algorithm {name!r} is not a class derived from fedagentgym.algorithms.base.BaseAlgorithm"
-        )
+        raise OptionError(f"the algorithm {name!r} is not a class derived from fedagentgym.algorithms.BaseAlgorithm")
     return cls
 
 

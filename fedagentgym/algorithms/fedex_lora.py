@@ -1,4 +1,4 @@
-"""FedEx-LoRA: the means of the factors; what they leave of the mean product goes into the base (Singhal et al. 2025).
+"""FedEx-LoRA: the factors are averaged; what their product lacks of the mean product goes into the base (Singhal et al. 2025).
 
     server   send (A, B) and D to every k in S
     client   train (A_k, B_k) on W + D + s B_k A_k; return them

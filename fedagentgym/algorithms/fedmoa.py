@@ -264,7 +264,7 @@ class FedMOA(Averaging[FedMOASettings]):
         return replace(card, sent=(*card.sent, objectives), needs_counts=counts, value_refusal=refusal)
 
     def check_held(self, site: Site) -> None:
-        """The tasks must pay the client's objectives."""
+        """Check that the client's tasks have rewards for its objectives."""
         try:
             self.resolve_objectives(site)
         except FedAgentGymError:

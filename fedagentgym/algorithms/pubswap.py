@@ -332,7 +332,7 @@ def swap_metrics(
     groups: Mapping[int, tuple[Group, ...]], donations: Mapping[int, Sequence[Donation]], alive: Sequence[int]
 ) -> dict[str, float]:
     """Counts of a public step: right answers before the swap, swapped answers, those of donors that failed in the step
-    itself, and tasks that nobody answered correctly."""
+    itself, and tasks without a right answer."""
     answers = [trajectory for own in groups.values() for group in own for trajectory in group]
     tasks = range(max((len(own) for own in groups.values()), default=0))
     hopeless = sum(not any(t.success for own in groups.values() for t in own[index]) for index in tasks)

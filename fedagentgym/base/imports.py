@@ -141,7 +141,7 @@ def load_plugins(plugins: Iterable[str]) -> None:
 def module_name(path: Path) -> str:
     """The name under which a plugin file is imported.
 
-    It contains a digest of the contents: two files called `mine.py` do not replace each other, and copies of one file on several
+    It contains a digest of the contents: two files of one name do not replace each other, and copies of one file on several
     machines have the same name.
     """
     return f"fedagentgym_plugin_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"

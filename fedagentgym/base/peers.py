@@ -1,8 +1,8 @@
-"""Other machines, which may be wrong, endless or hostile. Answers are read within one clock for all of an answer and a limit
-on its bytes after unpacking; its JSON is plain and finite. What goes wrong is one sentence. Servers here answer no foreign pages.
+"""Requests to other machines, whose answers may be wrong, endless or hostile. An answer has one time limit as a whole and a limit
+on its unpacked bytes; its JSON is plain and finite. Every failure is one sentence. Servers of this package refuse foreign pages.
 
-A socket's own time-out is one for each read, so a server that sends a byte now and then holds its caller for ever; and a packed
-answer of some kilobytes can unpack to gigabytes. Here each read waits for what is left of the whole, and unpacks one part.
+The time-out of a socket applies to each read, so a server that sends a byte now and then would block its caller for ever; and a
+packed answer of some kilobytes can unpack to gigabytes. Here each read waits for what is left of the time, and unpacks one part.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Ability(NamedTuple):
 
 
 def check_bfloat16() -> Ability:
-    """Return whether products of bfloat16 are fast on this processor."""
+    """Return the processor's ability to multiply fast in bfloat16, as far as the system says."""
     flags = _read_cpu_field("flags", "Features")
     if flags is None:
         return Ability(False, f"unknown: {_CPU_FILE} cannot be read")
@@ -152,7 +152,7 @@ def check_bfloat16() -> Ability:
 
 
 def read_processor_name() -> str:
-    """Return what the system calls this kind of processor; where it has no name for it, the architecture."""
+    """Return the system's name for this kind of processor, or the architecture if it has none."""
     return (_read_cpu_field("model name") or "").strip() or platform.machine()
 
 

@@ -130,7 +130,7 @@ def _describe_run(suite: Suite) -> str:
 
 
 def _print_entry(name: str, description: str) -> None:
-    """A name and its description, which continues under itself in a narrow terminal."""
+    """Print a name and its description, which continues under itself in a narrow terminal."""
     width = get_console().width
     text = fill(f"  {name:28s} {description}", width, subsequent_indent=" " * 31, break_on_hyphens=False)
     print_result(text)
@@ -540,7 +540,7 @@ def _play(
 
 
 def _tell_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
-    """The results, and the next command."""
+    """Print the results and the next command."""
     from fedagentgym.leaderboard.results import Result
 
     found = [(one, Result(one.folder)) for one in entries]

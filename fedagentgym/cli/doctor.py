@@ -88,7 +88,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
-    """A line whose first word may be coloured; continuation lines are indented."""
+    """Print a line whose first word may be coloured; continuation lines are indented."""
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent
     begin, further = " " * indent, " " * (indent + 4)
@@ -149,8 +149,8 @@ def examine_sandbox(left_out: Collection[str] = ()) -> dict[str, Any]:
 
 
 def find_misfits() -> list[dict[str, str]]:
-    """Companions of torch that do not fit it, by their metadata. Nothing here uses them, but transformers imports them with a
-    model, and vLLM does: an import that fails then says little of its cause."""
+    """Installed packages, such as torchvision, whose metadata require another version of torch. This package does not use
+    them, but transformers and vLLM import them, and an import that fails says little of its cause."""
     try:
         torch, _, build = metadata.version("torch").partition("+")
     except metadata.PackageNotFoundError:

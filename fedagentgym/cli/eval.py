@@ -182,7 +182,7 @@ def _check(place: Path, env: str | None, options: dict[str, Any], split: str | N
 
 
 def _show(found: SetsEvaluation, opened: OpenedEvaluation, beliefs: Mapping[str, Belief]) -> None:
-    """A line for each category, or for each of several sets, and one for all; the shares of episodes that followed their
+    """Print a line for each category, or for each of several sets, and one for all; the shares of episodes that followed their
     category's own procedure and another one, where another was followed; then the intervals."""
     if list(found.sets) == [""]:
         counts = Counter(group[0].category for group in found.sets[""].groups)

@@ -138,7 +138,7 @@ def prepare(path: Path, folder: Path, name: str, licence: str = LICENCE) -> tupl
 
 
 def _prepare_split(path: Path, folder: Path, name: str, licence: str) -> None:
-    """The split, its card and Croissant metadata; its figure if matplotlib is installed and its pool can be opened here."""
+    """Write the split, its card and Croissant metadata; its figure if matplotlib is installed and its pool can be opened here."""
     from fedagentgym.partitions.client_split import open_client_split
 
     folder.mkdir()

@@ -165,12 +165,20 @@ package-dir = { "${name}_env" = ".", "${name}_env.server" = "server" }
 "${name}_env" = ["*.json"]
 ${source}""",
     "README.md": """\
+---
+title: ${title}
+sdk: docker
+app_port: 8000
+tags: [openenv, fedagentgym]
+---
+
 # ${env}${whose}
 
 ${role}
 
     uv run server                     # the server on port 8000
     openenv validate --url http://127.0.0.1:8000
+    openenv push --repo-id OWNER/NAME --no-interface    # a Space of the Hugging Face Hub
 
 Every observation has a `prompt`, the next message to a chat model; score, success and category come with the last one.
 """,

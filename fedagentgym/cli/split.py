@@ -484,7 +484,7 @@ def _print_rows(
     record: SplitRecord,
     statistics: Mapping[str, Any] | None = None,
 ) -> None:
-    """A report as a table, or the record with its statistics (null if the pool is not here) as JSON."""
+    """Print a report as a table, or the record with its statistics (null if the pool is not here) as JSON."""
     if as_json:
         about = {"file": where, "digest": record.digest, **record.to_header()}
         about["roles"] = {name: len(ids) for name, ids in record.roles.items()}

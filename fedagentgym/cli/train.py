@@ -75,7 +75,7 @@ def _parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _print_sweep(found: Mapping[tuple[str, ...], RunResult], as_json: bool) -> None:
-    """A line for each combination, the best last evaluation first."""
+    """Print a line for each combination, the best last evaluation first."""
     if as_json:
         plain = [
             {"changes": list(given), "folder": str(one.folder), "record": one.record} for given, one in found.items()
@@ -398,7 +398,7 @@ _GROUPS = (
 
 
 def _list_presets(as_json: bool) -> None:
-    """The presets in groups, each with its first sentence and its variants."""
+    """Print the presets in groups, each with its first sentence and its variants."""
     from fedagentgym.experiment.config import list_presets, list_variants, read_preset
 
     if as_json:

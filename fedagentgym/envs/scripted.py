@@ -62,9 +62,9 @@ class Choice(NamedTuple):
 class NoisyExpert:
     """An expert for one episode whose actions are replaced by random ones with probability `noise`.
 
-    Without an expert every action is random, and no draw decides that. With `watching` the expert is queried at every turn,
-    even if its action is not played, so it knows what it would have done; without, it decides from the episode as it finds
-    it. All draws come from `draws`, in the order in which they are needed.
+    Without an expert every action is random, and no random number is used up to decide that. With `watching` the expert is
+    queried at every turn, even if its action is not played, so it can keep track of what it would have done; otherwise it decides
+    from the episode as it is. All random numbers come from `draws`, in the order in which they are needed.
     """
 
     def __init__(

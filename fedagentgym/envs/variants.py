@@ -176,7 +176,7 @@ def register_variant(env_id: str, variant: type[Variant], *, replace: bool = Fal
         OptionError: If this is no such class, or the environment has a variant of this kind already.
     """
     if not (isinstance(variant, type) and issubclass(variant, Variant)):
-        raise OptionError(f"a variant is a class derived from fedagentgym.envs.variants.Variant, got {variant!r}")
+        raise OptionError(f"a variant is a class derived from fedagentgym.envs.Variant, got {variant!r}")
     for name in ("kind", "client_variant"):
         if not hasattr(variant, name):
             raise OptionError(f"the variant {variant.__name__} lacks the class attribute {name!r}")

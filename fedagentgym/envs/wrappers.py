@@ -8,7 +8,7 @@ import gymnasium
 
 
 class ShowPrompt(gymnasium.Wrapper[str, str, str, str]):
-    """Shows `info["prompt"]` in place of every observation, for agents that read observations alone.
+    """Shows `info["prompt"]` in place of every observation, for agents that read only observations.
 
     Args:
         env: An environment of this package, wrapped or not.

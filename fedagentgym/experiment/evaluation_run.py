@@ -103,8 +103,8 @@ def read_progress(run: RunFolder) -> Progress:
 
 
 def prepare_folder(folder: Path, config: EvaluationConfig) -> RunFolder:
-    """The folder of an evaluation: one that was stopped goes on, another evaluation in its place is replaced. Anything else that
-    lies there is kept, and refused."""
+    """The folder of an evaluation: the same evaluation is continued, and another one in the folder is replaced. A folder with
+    anything else in it is kept, and refused."""
     run = RunFolder(folder)
     if folder.exists() and not (folder.is_dir() and (run.is_run or not any(folder.iterdir()))):
         raise OptionError(f"{format_path(folder)} holds other files than an evaluation's: name another folder (--out)")

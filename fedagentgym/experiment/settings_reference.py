@@ -78,7 +78,7 @@ def find_settings(key: str) -> list[SettingEntry]:
 
 
 def describe_names(entry: SettingEntry, entries: Sequence[SettingEntry]) -> str:
-    """The choices to which a key belongs, in short: those of the key above it are not said again, nor are most of one registry.
+    """The choices to which a key belongs, in short: those of the key above it and those of nearly a whole registry are left out.
 
     Args:
         entry: A key.

@@ -29,14 +29,14 @@ class Tracker(Protocol):
     """
 
     def start(self, config: Mapping[str, Any]) -> None:
-        """The run begins or is resumed.
+        """Called when the run begins or is resumed.
 
         Args:
             config: All settings, resolved; `config["output"]["folder"]` is the run's folder.
         """
 
     def log(self, round_number: int, metrics: Mapping[str, float]) -> None:
-        """A round is committed.
+        """Called after every round that is committed.
 
         Args:
             round_number: Its number; 0 is the start.
@@ -45,7 +45,7 @@ class Tracker(Protocol):
         """
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """The run is over; its folder holds `config.yaml`, `result.json` and, if asked for, `report.html`.
+        """Called when the run is over; its folder holds `config.yaml`, `result.json` and, if asked for, `report.html`.
 
         Args:
             result: What is written to `result.json`.

@@ -1,7 +1,7 @@
 """Bounds on the effect of one client: checks of its update, clipping, and differential privacy.
 
-Dtype, shape and finiteness are checked when the reply is decoded. Here: the distance that the parameters moved, against a fixed
-bound and against the other clients of the round; clipping, which shortens an update instead of refusing it; and noise.
+Dtype, shape and finiteness are checked when a reply is decoded. This module compares the size of an update with a fixed bound and
+with the updates of the other clients; it clips updates, which shortens them instead of refusing them; and it adds noise.
 """
 
 from __future__ import annotations

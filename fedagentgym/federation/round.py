@@ -323,7 +323,7 @@ def _check_newest(run: OpenRun, chain: Chain) -> Commit:
 
 
 def check_finite(state: ServerState, round_number: int) -> None:
-    """The last check before a commit: a global state with a NaN is never committed."""
+    """Check for the last time before a commit: a global state with a NaN is never committed."""
     for name, array in state.message.get_arrays().items():
         if not is_finite(array):
             raise DataError(

@@ -175,7 +175,7 @@ class Choice(Settings):
 
 
 def choose_trial(trials: Sequence[Trial], measure: str) -> int:
-    """The number of the trial with the best mean, of equals the first."""
+    """The number of the trial with the best mean; the first, if several are equal."""
     sign = -1 if find_metric(measure).better == "lower" else 1
     best = max(sign * trial.mean for trial in trials)
     return next(number for number, trial in enumerate(trials) if sign * trial.mean >= best - SAME)

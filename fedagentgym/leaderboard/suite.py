@@ -21,10 +21,10 @@ the server does; the environment, the division, the agent, the seeds and the eva
 Settings of its rows may be searched in other worlds (`tuning`, `leaderboard.grid`). They belong to the rows, as `baselines` do:
 a suite stays the same when a search is added or repeated, and results of rows that do not change stay valid.
 
-A secret twin is the same suite under a seed of its generators that only the maintainers know: tasks that nobody has seen or tuned
-on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen after
-results are known; the next version of the suite publishes both. A twin's tasks are new in every split, so a method trains there
-again; a model plays tasks that were in no training set.
+A secret twin is the same suite with a seed of its generators that only the maintainers know, so its tasks cannot have been seen
+or tuned on. The package contains a digest of the seed with a long random salt, so that the seed can neither be guessed nor chosen
+after results are known; the next version of the suite publishes both. All splits of a twin are new, so a method is trained again
+on the twin; a model is evaluated on tasks that were in no training set.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The learned reward is a weighted sum of objectives. The name of an objective is 
 1. `reward`: what the environment's step paid; `score`: the environment's final score;
 2. a component of the environment's `info["rewards"]`;
 3. a group objective, registered in `OBJECTIVES`: `length` (shorter than its siblings), `repetition` (penalty for repeated
-   phrases), `format` (where the environment pays none of that name), or one's own.
+   phrases), `format` (where the environment pays none of that name), or your own.
 
 Every value is kept per turn, so that step-level methods can use it; an episode's value is the sum over its turns. The advantages
 are those of grpo, dr_grpo, gigpo, gae, or a registered estimator:
@@ -168,8 +168,8 @@ class GiGPO(GRPO):
 class GAE(AdvantageEstimator):
     """The return after a token beyond what a value head expected (arXiv:1506.02438): PPO, together with a clipped loss.
 
-    Episodes are not compared with each other, so that a group may have one. `estimate` knows no values: it gives what an
-    estimator would whose values are all 0, with a turn as one choice. A step computes the values and the advantages of tokens.
+    Episodes are not compared with each other, so a group may have a single episode. A training step computes the values and the
+    advantages of tokens. `estimate` has no value head: it returns the advantages of turns, with 0 for every value.
     """
 
     name: Literal["gae"] = "gae"

@@ -365,7 +365,7 @@ class _Distinct(NamedTuple):
         return cls(distinct, keys % base, np.append(starts, len(keys)), owners)
 
     def to_chunk(self, first: int, stop: int, device: torch.device) -> _Chunk:
-        """The choices after some of the states."""
+        """Put the choices of the states from `first` to `stop` into one padded table on a device."""
         starts = self.starts[first : stop + 1]
         counts = np.diff(starts)
         filled = np.arange(counts.max()) < counts[:, None]

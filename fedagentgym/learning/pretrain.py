@@ -201,8 +201,8 @@ class _Imitation(NamedTuple):
     seed: int
 
     def compute_digest(self, made_from: Mapping[str, str] | None) -> str:
-        """The digest of the result. A model is identified by its files, not by their path; options that change no task, such as
-        the wording of questions, change what is imitated."""
+        """The digest of the result. A model is identified by its files, not by their path; options that change no task are
+        part of it too, because they can change what is imitated, such as the wording of questions."""
         plain = self.player.model_dump(mode="json", exclude={"harness"})
         parts = [VERSION, self.env.id, self.env.pool.digest, self.settings.model_dump(mode="json")]
         marks = self.env.options.get_marks()

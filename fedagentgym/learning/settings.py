@@ -415,9 +415,7 @@ class MisconceptionSettings(Settings):
 class WarmStartSettings(SupervisedSettings):
     """The settings of a warm start: the number of demonstrations, their noise, and their imitation."""
 
-    size: str = Field(
-        default="0.1m", description="named size of a tiny model made from scratch (agents/model/loading.py)"
-    )
+    size: str = Field(default="0.1m", description="named size of a tiny model made from scratch")
     context_length: int = Field(default=1024, ge=16, description="maximum context of a tiny model made from scratch")
     episodes: int = Field(default=2000, ge=1, description="number of demonstrations, over the pool's tasks in turn")
     noise: float = Field(default=0.1, ge=0, lt=1, description="share of the expert's actions replaced by random ones")

@@ -261,7 +261,7 @@ class ShardedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Every rank computes the step of the whole matrix and keeps its part."""
+        """Take a step: every rank computes that of the whole matrix and keeps its part."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:

@@ -116,7 +116,7 @@ def style_axes(axes: Any, *, grid: bool = True) -> None:
 
 
 def add_legend(owner: Any, handles: Sequence[Any], labels: Sequence[str], **place: Any) -> None:
-    """A row of square colour samples above a panel or a figure."""
+    """Draw a row of square colour samples above a panel or a figure."""
     owner.legend(
         handles,
         labels,

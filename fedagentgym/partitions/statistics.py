@@ -192,7 +192,7 @@ def jaccard(assignment: Assignment, items: int) -> tuple[float, float]:
 
 
 def compare_with_chance(assignment: Assignment, labels: Ints, strata: Ints) -> ChanceComparison:
-    """Test whether the clients' labels vary more than chance would have it, given how many tasks of each stratum they hold.
+    """Compare the variation of labels between clients with that of random draws, given each client's tasks per stratum.
 
     Pearson's sum over clients, strata and labels, with its mean and variance under drawing without replacement.
     """

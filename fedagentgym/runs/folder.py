@@ -132,7 +132,7 @@ class RunFolder:
             yield from (line._replace(about={**line.about, **more}) for line in read_lines(file))
 
     def publish(self) -> dict[str, bytes]:
-        """The files of the run as they go into an archive, what is read most often first.
+        """The files of the run in the order of an archive: those that are read most often come first.
 
         Episodes of the learning curve and of clients' own worlds are brief: a replay gives back what they leave out.
         """

@@ -92,7 +92,7 @@ def played_moves(agent: Player, env: TextEnv, parallel: int) -> list[list[Move]]
 
 
 def check_moves(name: str, moves: Sequence[Move], rows: Sequence[int]) -> None:
-    """One well-formed move per row."""
+    """Check that there is one well-formed move per row."""
     assert len(moves) == len(rows), f"{name}: act gives {len(moves)} moves for {len(rows)} rows"
     for move in moves:
         assert isinstance(move, Move), f"{name}: act gives a {type(move).__name__} in place of a Move"

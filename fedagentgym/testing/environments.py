@@ -245,7 +245,7 @@ def _check_description(env: TextEnv) -> None:
 
 
 def _check_pools(env: TextEnv) -> None:
-    """Every split has tasks of its own, the same whenever it is loaded."""
+    """Check that every split has tasks of its own, the same whenever it is loaded."""
     pools: dict[str, TaskPool] = {}
     known: dict[str, str] = {}
     for split in env.splits:
@@ -289,7 +289,7 @@ def _represent(payload: Any) -> str | None:
 
 
 def _check_views(env: TextEnv) -> None:
-    """Every value of a view is of its type and in its range, from the first to the last."""
+    """Check that every value of a view is of its type and in its range, from the first to the last."""
     for number in range(PLAYED):
         task = env.pool[number % len(env.pool)]
         before = _represent(task.payload)
@@ -349,7 +349,7 @@ def _check_view(env: TextEnv, method: str, episode: Episode, lists: bool) -> Non
 
 
 def _check_expert(env: TextEnv) -> None:
-    """The expert acts as the environment says that one may, and comes to an end."""
+    """Check that the expert's actions are admissible and that its episodes end."""
     solved, ended = 0, 0
     for number in range(PLAYED):
         expert = env.expert()

@@ -50,7 +50,7 @@ def check_aggregation(name: str, **settings: object) -> None:
     with errors_as_failures():
         found = AGGREGATION_RULES.get(name)
         assert isinstance(found, type) and issubclass(found, AggregationRule), (
-            f"{name} is not a class derived from fedagentgym.federation.aggregation.AggregationRule"
+            f"{name} is not a class derived from fedagentgym.federation.AggregationRule"
         )
         rule = _load({"name": name, **settings})
         assert _load(rule.model_dump(mode="json")) == rule, f"the settings of {name} do not survive a file"

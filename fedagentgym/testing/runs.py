@@ -114,7 +114,7 @@ def _run_with_a_stop(plain: Mapping[str, Any], folder: Path) -> RunResult:
 
 
 def _check_states(name: str, first: RunResult, other: RunResult) -> None:
-    """The states that clients keep, such as parameters of their own, must be the same too."""
+    """Check that the states that clients keep, such as parameters of their own, are equal too."""
     from fedagentgym.federation.commits import CommitStore
 
     kept = [CommitStore(run.folder / "rounds").read_note(run.record["rounds"]).links.states for run in (first, other)]

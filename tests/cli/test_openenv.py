@@ -28,6 +28,11 @@ def test_a_package_of_an_environment(tmp_path: Path) -> None:
     assert project["tool"]["uv"]["sources"]["fedagentgym"]["path"] == f"wheels/{wheel.name}"
     assert (folder / "wheels" / wheel.name).read_bytes() == b"wheel"
     assert "open_env(\"fedagentgym/WebShop-v0\", size='tiny', split='val')" in (folder / "server/app.py").read_text()
+    head = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+    assert (head["sdk"], head["app_port"]) == (
+        "docker",
+        manifest["port"],
+    )  # a Space, once its Dockerfile is at the root
     for file in folder.rglob("*.py"):
         ast.parse(file.read_text())
     assert not [file for file in folder.rglob("*") if file.is_file() and "${" in file.read_text()]

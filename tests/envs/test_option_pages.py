@@ -1,4 +1,4 @@
-"""The page of the environments' options is what their classes say."""
+"""The pages of the environments and of their options agree with the classes."""
 
 from __future__ import annotations
 
@@ -119,3 +119,37 @@ A longer tunnel. And those of [LongTunnel, Tunnel](#longtunnel-tunnel).
 def test_the_command_lists_those_of_one_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "guess", "--markdown"]) == 0
     assert list(read_rows(capsys.readouterr().out)) == ["Every environment", "Guess"]
+
+
+ROWS = ("actions", "observations", "rewards", "episode end", "options", "versions")
+TABLE = re.compile(r"^\|(.*`fedagentgym/.*)\|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+
+
+def read_columns() -> dict[str, dict[str, str]]:
+    """Environment id -> what the table on its page says of it, row by row; the id heads a column, or the whole table."""
+    found: dict[str, dict[str, str]] = {}
+    for page in sorted((ROOT / "docs" / "reference" / "environments").glob("*.md")):
+        for head, body in TABLE.findall(page.read_text("utf-8")):
+            rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
+            for number, cell in enumerate(head.split("|")):
+                if env_id := cell.strip(" `"):
+                    assert env_id not in found, f"{env_id} has two tables"
+                    found[env_id] = {row[0]: row[number or 1] for row in rows}
+    return found
+
+
+@pytest.mark.parametrize("env_id", OWN)
+def test_the_page_of_an_environment_says_what_one_needs_to_play_it(env_id: str) -> None:
+    column, cls = read_columns()[env_id], env_class(env_id)
+    assert [row for row in ROWS if not column.get(row)] == []
+    assert f"{env_id.rpartition('-')[2]}:" in column["versions"], "every version has a line"
+    if env_id not in ("fedagentgym/Own-v0", "fedagentgym/Mixture-v0"):  # others decide what they pay
+        named = re.findall(r"`([\w/]+)`", column["rewards"])
+        assert sorted(named) == sorted(cls.reward_names)
+    if (turns := re.search(r"\b(\d+) turn", column["episode end"])) is not None:
+        assert int(turns[1]) == cls.Options.read(env_id, {}).count_turns(cls.default_max_turns)
+
+
+def test_every_page_of_an_environment_has_its_best_fixed_reply() -> None:
+    pages = set((ROOT / "docs" / "reference" / "environments").glob("*.md"))
+    assert len(pages) >= 6 and all("<!-- fixed-replies: begin -->" in page.read_text("utf-8") for page in pages)

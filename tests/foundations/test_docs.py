@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import fedagentgym
+from benchmarks.__main__ import BENCHMARKS
 from fedagentgym.base.errors import FedAgentGymError
 from fedagentgym.base.settings import merge
 from fedagentgym.cli.application import load_application
@@ -32,9 +33,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 """A block of Python, with what it prints if a block of text follows at once."""
 CONFIGURATION = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PAPERS = sorted((ROOT / "papers").glob("*/README.md"))
 ALL_PAGES = (
     ROOT / "README.md",
     *(page for part in ("docs", "baselines") for page in sorted((ROOT / part).rglob("*.md"))),
+    *PAPERS,
 )
 PAGES = [page for page in ALL_PAGES if BLOCK.search(page.read_text()) or CONFIGURATION.search(page.read_text())]
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *``` *$", re.MULTILINE | re.DOTALL)
@@ -48,16 +51,22 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
     monkeypatch.chdir(tmp_path)
     for registry in find_registries():  # what a page registers is gone after it
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    module = None
+    module = make_module(page, monkeypatch)
     for number, (block, prints) in enumerate(BLOCK.findall(page.read_text()), start=1):
-        if module is None or page.name == "README.md":  # whose blocks stand alone
-            module = ModuleType(f"page_{page.stem.replace('-', '_')}")  # a real one: a page's classes can be pickled
-            monkeypatch.setitem(sys.modules, module.__name__, module)
+        if page.name == "README.md":  # its blocks stand alone
+            module = make_module(page, monkeypatch)
         capsys.readouterr()
         exec(compile(block, f"{page.name}, block {number}", "exec"), vars(module))
         assert not prints or capsys.readouterr().out == prints, f"{page.name}, block {number}"
     for block in CONFIGURATION.findall(page.read_text()):
         load_block(yaml.safe_load(block))
+
+
+def make_module(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A real module, so that classes defined on a page can be pickled."""
+    module = ModuleType(f"page_{page.stem.replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
 
 
 def load_block(plain: dict[str, Any]) -> None:
@@ -76,7 +85,7 @@ def load_block(plain: dict[str, Any]) -> None:
         load_config(merge(least, part))
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_that_are_shown_are_understood(
     page: Path, application: click.Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +130,28 @@ def test_pages_that_install_torch_name_its_small_build() -> None:
     assert [
         page.name for page in pages if "--extra-index-url https://download.pytorch.org/whl/cpu" not in page.read_text()
     ] == []
+
+
+def test_each_paper_has_commands_seeds_and_differences() -> None:
+    index = (ROOT / "papers" / "README.md").read_text()
+    assert [page for page in PAPERS if f"({page.parent.name}/README.md)" not in index] == []
+    for page in PAPERS:
+        text = page.read_text()
+        assert re.findall(r"^## (.+)", text, re.MULTILINE) == ["Commands", "Seeds", "Differences"], page
+        presets = re.findall(r"^fedagentgym train ([\w-]+)", text, re.MULTILINE)
+        assert set(presets) <= set(list_presets()) and any(name.startswith("paper-") for name in presets)
+        assert list_benchmarks(text)
+
+
+def list_benchmarks(text: str) -> list[str]:
+    lines = re.findall(r"python -m benchmarks((?: (?!as\b|and\b)[a-z][\w-]+)+)", text)
+    return [name for line in lines for name in line.split()]
+
+
+def test_benchmarks_that_pages_name_exist() -> None:
+    pages = [*ALL_PAGES, *ROOT.glob("*.md")]
+    assert len(named := {name for page in pages for name in list_benchmarks(page.read_text())}) > 30
+    assert named <= set(BENCHMARKS.names())
 
 
 def check_command(application: click.Group, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,12 +243,6 @@ def list_modules_with_examples() -> list[str]:
 def test_doctests(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0 and result.failed == 0
-
-
-def test_a_docstring_says_what_a_thing_is_or_does() -> None:
-    begins = re.compile(r'^ *"""(?:How|Whether|What(?! is the remainder))\b.*', re.MULTILINE)
-    files = [*(ROOT / "fedagentgym").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
-    assert len(files) > 300 and not [line for file in files for line in begins.findall(file.read_text("utf-8"))]
 
 
 def test_every_row_of_the_security_table_names_tests_that_exist() -> None:

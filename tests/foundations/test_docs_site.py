@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,16 @@ from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from fedagentgym.cli import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+README, PAPERS = ROOT / "README.md", sorted((ROOT / "papers").rglob("*.md"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
+RAW = "https://raw.githubusercontent.com/fedagentgym/fedagentgym/main/"
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
 MAKE_COMMANDS = "run: python -m fedagentgym.cli.reference > docs/reference/commands.md"
@@ -59,12 +63,14 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(named) == [page.relative_to(DOCS).as_posix() for page in PAGES]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [README, *PAPERS, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     for link in list_links(page):
         target, _, anchor = link.partition("#")
-        if link.startswith(SOURCE):
-            assert (ROOT / target.removeprefix(SOURCE)).exists(), f"{link} is not in the repository"
+        if link.startswith((SOURCE, RAW)):
+            path = ROOT / target.removeprefix(SOURCE).removeprefix(RAW)
+            assert path.exists(), f"{link} is not in the repository"
+            assert not anchor or anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
         if "://" in link or link.startswith("mailto:"):
             continue
         path = (page.parent / target).resolve() if target else page
@@ -75,22 +81,55 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in list_anchors(path), f"{path.name} has no heading #{anchor}"
 
 
-def test_pages_are_short() -> None:
-    """At most 250 lines without the rows of tables; a tutorial or guide is read in ten minutes, at 250 words a minute."""
-    generated = {DOCS / "reference" / name for name in ("commands.md", "options.md", "settings.md")}
-    for page in set(PAGES) - generated:
-        assert sum(not line.startswith("|") for line in page.read_text("utf-8").splitlines()) <= 250, page
-        if page.parent.name in ("how-to", "tutorials"):
-            assert len(page.read_text("utf-8").split()) <= 2500, page
+def test_the_long_description_has_no_relative_link() -> None:
+    """README as a package index renders it: there are no files beside it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    html = MarkdownIt("commonmark").enable("table").render((ROOT / project["readme"]).read_text("utf-8"))
+    targets = re.findall(r'(?:href|src)="([^"]*)"', html)
+    assert len(targets) > 40
+    assert [target for target in targets if not target.startswith("https://")] == []
 
 
-def test_pages_that_the_sources_name_exist() -> None:
-    folders = [ROOT / name for name in ("fedagentgym", "benchmarks", "tests", "leaderboard", ".github")]
-    files = [ROOT / "Makefile", ROOT / "constraints.txt", *ROOT.glob("*.md")]
-    files += [file for folder in folders for kind in ("py", "yaml", "yml") for file in folder.rglob(f"*.{kind}")]
-    for file in files:
-        for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)\b", file.read_text("utf-8")):
-            assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}"
+def test_readme_says_what_it_is_and_for_whom_before_any_number() -> None:
+    first, _, _ = README.read_text("utf-8").partition("```")
+    assert "**For whom.**" in first and "**Why beside Flower and TRL.**" in first
+    assert not re.search(r"\d|\bnever\b|\blimits?\b", first)
+
+
+WITHOUT_NEXT = {"use-vllm.md", "train-on-gpus.md", "deploy-with-flower.md"}
+GENERATED = re.compile(r"<!-- ([\w -]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_a_page_is_short_and_leads_to_the_next(page: Path) -> None:
+    """At most 150 lines without tables and generated parts; a tutorial or guide is read in ten minutes."""
+    text = page.read_text("utf-8")
+    if page not in {DOCS / "reference" / name for name in ("commands.md", "options.md", "settings.md")}:
+        assert sum(not line.startswith("|") for line in GENERATED.sub("", text).splitlines()) <= 150
+    if page.parent.name in ("how-to", "tutorials", "explanation"):
+        assert len(text.split()) <= 2500
+        if page.name in WITHOUT_NEXT:
+            return
+        last = re.search(r"^Next: \[[^\]]+\]\(([^)#]+)[^)]*\)", text[-800:], re.MULTILINE)
+        assert last is not None, f"{page.name} ends without `Next: [...](...)`"
+        assert (page.parent / last[1]).resolve() != page
+
+
+def test_the_guides_stand_in_the_same_groups_in_the_navigation_and_on_their_page() -> None:
+    (guides,) = (
+        entry["How-to guides"]
+        for entry in yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+        if "How-to guides" in entry
+    )
+    shown = {name: list(list_nav(pages)) for entry in guides[1:] for name, pages in entry.items()}
+    sections = (DOCS / "how-to" / "index.md").read_text("utf-8").split("\n## ")[1:]
+    listed = {
+        section.partition("\n")[0]: [
+            f"how-to/{page}" for page in re.findall(r"^\| \[[^\]]+\]\((.+?)\)", section, re.MULTILINE)
+        ]
+        for section in sections
+    }
+    assert listed == shown and list(shown) == ["Use", "Extend", "Train", "Run elsewhere", "Publish"]
 
 
 def test_the_page_of_commands_is_made_anew() -> None:

@@ -159,7 +159,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_plain_method_learns_in_a_way_of_its_own_but_zero_shot(tmp_path: Path) -> None:
-    """One round of each: no two end alike, so each does what the others do not. The others run in `test_methods.py`."""
+    """One round of each: no two end alike. The other methods run in `tests/algorithms/test_methods.py`."""
     pytest.importorskip("torch")
     from fedagentgym.experiment.run import train
 

@@ -43,6 +43,23 @@ def test_the_tests_lie_as_the_package_does() -> None:
         assert folders - packages == apart
 
 
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("a" * 72, False),
+        ("a" * 73, True),
+        ("a" * 72 + "\n\n" + "b" * 200, False),
+        ("a" * 200 + "\n", True),
+        ("", False),
+    ],
+)
+def test_the_hook_refuses_a_long_subject(message: str, refused: bool) -> None:
+    """The hook searches as pre-commit's `pygrep` does with `--multiline`."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][-1]["hooks"]
+    assert (hook["language"], hook["args"], hook["stages"]) == ("pygrep", ["--multiline"], ["commit-msg"])
+    assert (re.search(hook["entry"].encode(), message.encode(), re.MULTILINE | re.DOTALL) is not None) == refused
+
+
 def test_ruff_is_one_version() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), flags=re.M)

@@ -92,6 +92,7 @@ def test_the_same_results_make_the_same_bytes(results: Path, site: Path, tmp_pat
     shutil.copytree(results, moved)
     build(moved, tmp_path / "again", "methods", "agents")
     assert read_all(tmp_path / "again") == read_all(site)
+    assert "\nsdk: static\n" in (site / "README.md").read_text().split("---\n")[1]
 
 
 def test_the_page_needs_no_network_and_holds_what_it_links_to(site: Path) -> None:
@@ -209,7 +210,7 @@ def test_results_can_be_linked_to_and_an_older_page_is_replaced(results: Path, t
         and '"../results/sample-agents-v1/expert.zip"' in (out / "index.html").read_text()
     )
     assert main(["leaderboard", "build", str(results / "methods"), "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.glob("*.md")) == ["overview.md", f"{METHODS}.md"]
+    assert sorted(path.name for path in out.glob("*.md")) == ["README.md", "overview.md", f"{METHODS}.md"]
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------------------

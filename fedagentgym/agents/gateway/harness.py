@@ -165,7 +165,7 @@ class Harness:
         return None if play is None else play.by_key.get(key)
 
     def tell_once(self, name: str, message: str) -> None:
-        """Warn, once in the life of the harness."""
+        """Warn once per harness."""
         if name not in self._told:
             self._told.add(name)
             log.warning(message)

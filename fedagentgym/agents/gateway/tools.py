@@ -1,4 +1,4 @@
-"""Calls of tools in a reply: each form is read by one function of `PARSERS`. What is no whole call stays text.
+"""Calls of tools in a reply: each form is read by one function of `PARSERS`. An incomplete call stays text.
 
 A call is never repaired by guessing: a reply with a broken one is given back as the text that it is, and the program
 answers it as it answers any text.

@@ -1,6 +1,6 @@
 """The language model.
 
-* `architectures`, `decoder`: the configuration and the weights of the models that are written out here (Llama's family), and
+* `architectures`, `decoder`: the configuration and the weights of the models that this package implements (Llama's family), and
   their folder; `tiny`: a small one from nothing; `shapes`: sizes of models without loading them;
 * `layer`: one layer; `packed`: all layers over whole rows with gradients; `cached`, `cache`: all layers over new tokens of rows
   whose keys and values are kept;

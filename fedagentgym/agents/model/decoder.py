@@ -196,7 +196,7 @@ class Decoder(nn.Module):
 
 
 def read_config(folder: Path) -> DecoderConfig | None:
-    """Return the configuration of a model folder; None if the model is not one of those that are written out here.
+    """Return the configuration of a model folder; None if this package does not implement the model.
 
     The tokens that end a reply are those of `generation_config.json`, if there is one.
     """

@@ -138,7 +138,7 @@ def find_model(named: str) -> StoredModel | None:
 
 
 def remove_model(name: str) -> StoredModel:
-    """Remove a model from the store; it disappears at once, even if this is interrupted."""
+    """Remove a model from the store; an interrupted removal leaves no half of it under its name."""
     found = find_model(name)
     if found is None:
         raise unknown_name_error("model", name, [one.name for one in list_models()])

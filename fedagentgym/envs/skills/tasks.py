@@ -187,7 +187,7 @@ def _make_task(town: str, procedure: str, *surface: Any) -> SkillTask:
 
 
 def strip_task(payload: Any) -> SkillTask:
-    """The task without the town's procedure."""
+    """The task without the category's procedure."""
     return parse_task(payload)._replace(procedure="", answers=())
 
 

@@ -82,7 +82,7 @@ class WorkerPool:
             parent.wait()
 
     def _forget(self) -> None:
-        """A forked process must not use its parent's workers; it starts its own at its first comparison."""
+        """Forget the parent's workers in a forked process, which starts its own at its first comparison."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle, self._control, self._parent = [], None, None

@@ -130,7 +130,7 @@ def plan_gpu(
 
 
 def find_lengths(config: RunConfig) -> tuple[EpisodeLengths | None, bool]:
-    """The lengths of the run's episodes as the expert plays them; of generated tasks (True) if the data are not here."""
+    """The lengths of the run's episodes when the expert plays; True if generated tasks replace data that are not installed."""
     try:
         return measure_lengths(config), False
     except FedAgentGymError:
@@ -194,7 +194,7 @@ PARTS = ("playing", "evaluating", "reading", "learning", "total")
 
 
 def make_plain_gpu(found: GpuPlan) -> dict[str, Any]:
-    """The plan as plain values; the first of two is as the expert plays, null if nothing tells."""
+    """The plan as plain values. The first of each pair assumes the expert's episodes; it is null if their length is not known."""
     hours = [None if one is None else {name: getattr(one, name) for name in PARTS} for one in found.hours]
     price = None if found.price is None else [None if one is None else one["total"] * found.price for one in hours]
     return {

@@ -70,7 +70,7 @@ def measure_gain(before: Sequence[ShownEpisode], after: Sequence[ShownEpisode]) 
 
 
 def _group_outcomes(episodes: Sequence[ShownEpisode]) -> dict[str, dict[tuple[str, int], list[float]]]:
-    """Return whether each episode was solved, by set and task."""
+    """Return the outcomes, 1 for solved and 0 for not, by evaluation set and by task with its seed."""
     found: dict[str, dict[tuple[str, int], list[float]]] = {}
     for shown in episodes:
         one = shown.trajectory

@@ -138,7 +138,7 @@ def print_comparison(found: AloneAndTogether) -> None:
 
 
 def print_summary(folder: Path) -> None:
-    """The summary at the end of a run."""
+    """Print the summary at the end of a run."""
     out = get_console()
     record = RunFolder(folder).record
     lines = []

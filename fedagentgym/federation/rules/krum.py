@@ -33,7 +33,7 @@ class Krum(AggregationRule):
         return 2 * self.byzantine + 3 if self.byzantine else 1
 
     def count_chosen(self, updates: int) -> int:
-        """The number of updates that are averaged, of this many."""
+        """Return how many of so many updates are averaged."""
         return 1
 
     def begin(self, state: ServerState) -> KrumStep:

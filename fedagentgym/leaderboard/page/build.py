@@ -1,6 +1,7 @@
 """A folder of static files from results: the same results give the same bytes.
 
 index.html                      the page; opens from disk and needs no network
+README.md                       what a static Space of the Hugging Face Hub reads
 overview.md                     every suite: the best federated method beside its baselines, and the agents
 SUITE.md, SUITE.csv             the tables
 episodes/SUITE/ENTRY.js         episodes for the page's browser, compressed and loaded on demand
@@ -37,6 +38,15 @@ from fedagentgym.runs.folder import RANKED
 MARK = ".fedagentgym-leaderboard"
 """Marks a folder as such a page, so that a newer one may replace it."""
 MARK_TEXT = "This folder was written by `fedagentgym leaderboard build` and is replaced by it.\n"
+README = """\
+---
+title: fedagentgym leaderboard
+sdk: static
+tags: [leaderboard, fedagentgym]
+---
+
+Results of the suites of fedagentgym, as static files: open `index.html`.
+"""
 MOST_EPISODE_CHARACTERS = 400_000
 
 
@@ -74,6 +84,7 @@ def build_site(
         }
         page = render("leaderboard.html", groups=groups, overview=overview, papers=papers, cautions=cautions)
         write_atomic(place / "index.html", page)
+        write_atomic(place / "README.md", README)
         write_atomic(place / MARK, MARK_TEXT)
     if out.exists():
         shutil.rmtree(out)

@@ -306,7 +306,7 @@ def _compare_roles(found: SuiteEntries, places: Mapping[str, Place]) -> tuple[st
 
 
 def write_overview(methods: Sequence[Sequence[str]], agents: Sequence[Sequence[str]]) -> str:
-    """Both tables as Markdown; titles are others' texts, all else is ours."""
+    """Both tables as Markdown. Titles are written by others and escaped; all other cells are written by this package."""
     lines = []
     for heads, rows in ((METHOD_HEADS, methods), (AGENT_HEADS, agents)):
         if rows:

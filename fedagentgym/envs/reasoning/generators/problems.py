@@ -145,8 +145,8 @@ def split_words(text: str) -> tuple[str, ...]:
 class Form(NamedTuple, Generic[P]):
     """One kind of problem: the ranges of its parameters, and the problem that they make.
 
-    Where some parameters make none, each problem has at least `spare` sets of them for itself, and is that of the first set
-    that makes one.
+    If some parameters make no problem, each number has at least `spare` sets of parameters to itself; its problem is made from
+    the first set that works.
     """
 
     ranges: tuple[Sequence[Any], ...]

@@ -123,7 +123,7 @@ def mount_run_folder(user: int, group: int) -> str:
 
 
 def unmount_run_folder() -> None:
-    """The folder is removed with its content."""
+    """Unmount and remove the folder with its content."""
     kernel.unmount(RUN_FOLDER, _DETACH)
 
 
