@@ -22,6 +22,7 @@ SAFE = {
     ("cli/hub.py", "name"),  # a name of the hub, checked by its pattern
     ("cli/bench.py", "option"),  # the name of an option
     ("envs/reasoning/sources/loading.py", "name"),  # a name of the catalogue
+    ("experiment/gpu.py", "PAPER_MODEL"),  # a constant
     ("base/files.py", "number"),  # no command: "this version of fedagentgym reads format 1"
     *(
         ("leaderboard/suite.py", f"self.{name}") for name in ("suite", "salt", "seed")
