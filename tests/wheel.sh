@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds wheel and sdist, installs each into an environment of its own, and runs the installed command away from the checkout.
+# Builds the sdist and the wheel of it, installs that into an environment of its own, and runs the command away from the checkout.
 # The sdist has every file of the repository, and its tests run in an empty folder.
 set -eu
 root=$(pwd)

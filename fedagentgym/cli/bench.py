@@ -688,11 +688,9 @@ def verify(
     if rerun and (len(folders) > 1 or to is None):
         raise OptionError("--rerun is about one result, and is written down: name one, and --out")
     for folder in folders:
-        if folder.is_dir() and not (folder / ENTRY).is_file():
-            inside = find_results(folder)
-            raise OptionError(
-                f"{folder} is no result, but holds {count_things(len(inside), 'result')}: name each, such as {inside[0]}"
-            )
+        if not (folder / ENTRY).is_file() and (inside := find_results(folder)) != [folder]:
+            named = f": name each, such as {inside[0]}" if inside else ""
+            raise OptionError(f"{folder} is no result, and holds {count_things(len(inside), 'result')}{named}")
         again = describe_rerun(folder, rerun, by) if rerun else None
         found = verify_result(folder, suite=own, models=agents, plugins=plugins)
         if to is not None:

@@ -22,6 +22,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedagentgym.base.errors import DataError
+from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import find_below, format_path, read_text
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.statistics import Values
@@ -287,7 +288,9 @@ def read_suites(places: Iterable[Path], verified: Sequence[Path] = ()) -> list[S
     reader found about them."""
     for folder in verified:
         if not folder.is_dir():
-            raise DataError(f"there is no folder {folder}: `fedagentgym bench verify RESULT --out {folder}` makes one")
+            raise DataError(
+                f"there is no folder {folder}: `fedagentgym bench verify RESULT --out {quote_word(folder)}` makes one"
+            )
     groups: dict[str, list[Result]] = {}
     for path in dict.fromkeys(path.resolve() for place in places for path in find_results(place)):
         entry = Result(path, verified)

@@ -35,9 +35,9 @@ from fedagentgym.testing.conditions import global_generators_untouched
 
 GOLDEN_STEPS = 20
 PLAYED = 6
+"""Episodes that are played to their end."""
 MOST_COMPARED = 2000
 """Tasks of each split that are compared with those of another."""
-"""Episodes that are played to their end."""
 HINTS = {
     "load_pool": ": it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
     "begin": ': it returns `return state, View(observation="...")`',

@@ -96,7 +96,6 @@ def test_readme_says_what_it_is_and_for_whom_before_any_number() -> None:
     assert not re.search(r"\d|\bnever\b|\blimits?\b", first)
 
 
-WITHOUT_NEXT = {"use-vllm.md", "train-on-gpus.md", "deploy-with-flower.md"}
 GENERATED = re.compile(r"<!-- ([\w -]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 
 
@@ -108,8 +107,6 @@ def test_a_page_is_short_and_leads_to_the_next(page: Path) -> None:
         assert sum(not line.startswith("|") for line in GENERATED.sub("", text).splitlines()) <= 150
     if page.parent.name in ("how-to", "tutorials", "explanation"):
         assert len(text.split()) <= 2500
-        if page.name in WITHOUT_NEXT:
-            return
         last = re.search(r"^Next: \[[^\]]+\]\(([^)#]+)[^)]*\)", text[-800:], re.MULTILINE)
         assert last is not None, f"{page.name} ends without `Next: [...](...)`"
         assert (page.parent / last[1]).resolve() != page

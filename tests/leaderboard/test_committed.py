@@ -30,6 +30,23 @@ def test_whatever_is_said_to_be_verified_is_about_a_result() -> None:
     assert written == set((PLACE / "verified").rglob("*.json"))
 
 
+def test_what_is_verified_is_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file.zip").write_text("no archive")
+    suite = PLACE / "results" / "agents-tiny-v1"
+    for place, told in (
+        (suite, f"results: name each, such as {suite}"),
+        (tmp_path / "gone", "neither a result nor a folder of results"),
+        (tmp_path / "file.zip", "file.zip"),
+        (tmp_path, "file.zip"),
+    ):
+        assert main(["bench", "verify", str(place)]) == 2
+        said = capsys.readouterr().err
+        assert told in said and said.count("\n") == 1
+    (tmp_path / "file.zip").unlink()
+    assert main(["bench", "verify", str(tmp_path)]) == 2
+    assert "is no result, and holds 0 results" in capsys.readouterr().err
+
+
 @pytest.mark.by_day(8)
 @pytest.mark.parametrize(
     "archive", [path for path in RESULTS if "methods" in path.parent.name], ids=lambda path: path.stem
