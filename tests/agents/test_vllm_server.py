@@ -433,7 +433,7 @@ time.sleep(600)
 
 
 @pytest.mark.usefixtures("fake_vllm")
-@pytest.mark.parametrize("how", ["its user", "the server"])
+@pytest.mark.parametrize("how", ["its user", pytest.param("the server", marks=pytest.mark.slow)])
 def test_a_server_and_its_engine_end_whatever_ends_first(how: str) -> None:
     """No process stays that would keep a GPU's memory."""
     with socket.socket() as free:

@@ -201,7 +201,7 @@ def make_room(rank: int) -> int:
 
 
 class CpuWorker:
-    """What vLLM's workers on a CPU can be asked for besides: they are classes of vLLM, which adds this one to their bases."""
+    """A method more for vLLM's workers on a CPU: they are classes of vLLM, which adds this one to their bases."""
 
     model_runner: Any
 

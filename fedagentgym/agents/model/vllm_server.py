@@ -391,7 +391,7 @@ class ServerProcess:
         atexit.register(self.stop)
 
     def has_ended(self, patience: float = 0.0) -> bool:
-        """Whether it has ended, or ends within these seconds."""
+        """Return True if it has ended, or ends within these seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         return self._process.returncode is not None
