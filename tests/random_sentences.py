@@ -26,7 +26,7 @@ def list_sentences(text: str) -> Iterator[str]:
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)|\*\*", r"\1", " ".join(paragraph.split())).lstrip("- ")
         if plain.startswith("Next: "):
             continue
-        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\"])", plain):
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`*\"])", plain):
             if len(sentence.split()) >= 5 and sentence[-1] in ".!?:":
                 yield sentence
 

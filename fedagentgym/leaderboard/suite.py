@@ -11,8 +11,8 @@ shows. A suite may rank the round that does best on `val` instead, as papers do:
 and one that only does harm has its untrained round ranked.
 
 Each comparison that is planned (`pairs`, `expected`) is tested, with one correction for all. What a suite expects has to be large
-enough for its seeds: `spread` says how much the difference of two runs varies, and what is smaller than what the seeds decide in
-four of five experiments is refused. `control` names one method twice, under two streams: the two must show no difference.
+enough for its seeds: `spread` says how much the difference of two runs varies, and a difference that so many seeds would not find
+in four of five experiments is refused. `control` names one method twice, under two streams: the two must show no difference.
 
 A definition contains the digests of the pools, of the ranked tasks and of the divisions. A suite whose tasks differ from the
 published ones refuses to start, so that a name always refers to the same tasks. A method may change how clients learn and what
