@@ -16,7 +16,7 @@ from fedagentgym.experiment.config import load_config
 PRESET = "tiny-skills:skills-32,fedavg-grpo,tau-5x16"
 TOGETHER = "FedAgent, tau = 5"
 ROWS = {
-    "centralized": ("all tasks in one place", "green"),
+    "all tasks in one place": ("all tasks in one place", "green"),
     TOGETHER: ("federated", "blue"),
     "a client alone": ("one client alone", "red"),
     "zero-shot": ("before training", "muted"),
