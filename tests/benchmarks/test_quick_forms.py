@@ -15,15 +15,14 @@ import pytest
 from benchmarks import partitions, skills_tables, small_model, tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.communication import RANK, SHAPES, count_fedgrpo_bytes, count_payload_bytes, make_adapter_message
-from benchmarks.skills_results import compare_pairs
-from benchmarks.skills_tables import FEDAGENT, load_kept_results
 from benchmarks.small_model import PAGE, TABLES, describe, load_kept
-from benchmarks.tables import half_width, mean
+from benchmarks.tables import mean
 from fedagentgym.base.rounding import format_fixed
 from fedagentgym.base.statistics import estimate_replicates
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.plan import plan_run
-from fedagentgym.leaderboard.results import Result
+from fedagentgym.leaderboard.rank import compare_suite
+from fedagentgym.leaderboard.results import Result, read_suites
 
 Values = Mapping[str, float]
 MAY_BE_ZERO = (
@@ -296,16 +295,26 @@ def test_figure_2_is_that_of_the_presets_plans() -> None:
     assert adapters.count_bytes_up(adapters.total) == 320 * 8 * one
 
 
-def test_readme_states_the_kept_results(root: Path) -> None:
-    text = (root / "README.md").read_text("utf-8")
-    results = load_kept_results(FEDAGENT)
-    assert results is not None
-    column, together, central = "held-out success", "FedAgent, tau = 5", "centralized"
-    for row in ("a client alone", together, central):
-        assert f"{mean(results.get(row).row.values[column]):.2f}" in text
-    (found,) = compare_pairs(results, [(together, central)], column)
-    assert f" {format_fixed(found.mean, 2)} ± {half_width(found.values):.2f}" in text
-    assert f"over {len(results.get(together).seeds)} seeds" in text
+def test_readme_states_the_suite_of_fedagent(root: Path) -> None:
+    text = (root / "README.md").read_text("utf-8").replace("\n", " ")
+    place = root / "leaderboard" / "results" / "skills-fedagent-v1"
+    for name, words in (
+        ("zero-shot", "and solves {} % of the held-out tasks"),
+        ("local-0", "a client alone solves {} %,"),
+        ("fedagent-5", "the federation {} %,"),
+        ("centralized", "in one place {} %."),
+    ):
+        runs = Result(place / f"{name}.zip").numbers.runs["misled"]
+        assert words.format(format_fixed(100 * mean([run.means["success"] for run in runs.values()]))) in text
+    (found,) = read_suites([place])
+    compared = compare_suite(found.suite, found.tabulate())
+    shown = {(one.first, one.second): one.difference for one in compared if one.scenario == "misled"}
+    alone, central = shown["fedagent-5", "local-0"], shown["fedagent-5", "centralized"]
+    assert alone.ends is not None and central.ends is not None and alone.is_decided and not central.is_decided
+    points = [format_fixed(100 * value, 1) for value in (alone.mean, *alone.ends)]
+    assert "by {} points (95 % interval {} to {})".format(*points) in text
+    low, high = (format_fixed(100 * end, 1, "+") for end in central.ends)
+    assert f"by {len(central.values)} worlds: {format_fixed(100 * central.mean, 1)} points ({low} to {high})" in text
 
 
 def test_the_page_of_the_real_model_states_its_kept_results() -> None:
