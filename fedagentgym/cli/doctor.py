@@ -33,15 +33,17 @@ CORE = ("gymnasium", "numpy", "scipy", "pydantic", "rich", "click", "math-verify
 
 @command(epilog="Example: fedagentgym doctor --gpu --json")
 @option("--gpu", is_flag=True, help="Check a GPU as well, in ten steps of some minutes; exit code 1 if one fails.")
-@option("--device", default="cuda", show_default=True, help="With --gpu: the device; cpu rehearses the checks.")
+@option("--device", help="With --gpu: the device, by default cuda; cpu rehearses the checks.")
 @JSON
-def doctor(gpu: bool, device: str, as_json: bool) -> None:
+def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
     """Report versions, extras, data, GPU and disk, and what to install for missing parts.
 
     With `--gpu`, what the card computes is compared with a processor: products, log-probs, two policy steps and the same steps
     again, the memory of two rounds at the size of a paper beside the plan, vLLM, and a paper's first batch. What is not
     installed is left out. `--json` is what to attach to an issue.
     """
+    if device is not None and not gpu:
+        raise click.UsageError("--device says where --gpu checks: give both")
     report = examine()
     if not as_json:
         print_report(report)
@@ -52,7 +54,7 @@ def doctor(gpu: bool, device: str, as_json: bool) -> None:
     from fedagentgym.experiment.gpu import check_gpu
 
     checks = []
-    for check in check_gpu(device):
+    for check in check_gpu("cuda" if device is None else device):
         checks.append(check)
         if not as_json:
             word, colour = _VERDICTS[check.passed]

@@ -150,6 +150,11 @@ def test_a_device_that_is_not_here_is_one_sentence(device: str, capsys: Any) -> 
     assert "device" in said and len(said.strip().splitlines()) == 1
 
 
+def test_a_device_without_the_checks_is_refused(capsys: Any) -> None:
+    assert main(["doctor", "--device", "cpu"]) == 2
+    assert "give both" in capsys.readouterr().err
+
+
 def test_a_random_model_has_the_stated_size(tmp_path: Path, bench: gpu.Bench) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -97,9 +97,8 @@ class VllmEngine:
         kind, _, index = settings.device.partition(":")
         default = "0" if settings.device in _FIRST_DEVICES and options.parallel == 1 else "1"
         variables = {_OWN_PROCESS: os.environ.get(_OWN_PROCESS, default)}
-        if (
-            options.batch_invariant
-        ):  # its kernels replace torch's in the whole process: they must not compute what learns
+        # these kernels replace torch's in the whole process, and must not compute what learns
+        if options.batch_invariant:
             variables |= {_OWN_PROCESS: "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_BATCH_INVARIANT": "1"}
         if kind == "cuda" and index:  # of the GPUs that this process has, vLLM would take the first
             if options.parallel > 1:

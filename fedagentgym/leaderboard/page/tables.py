@@ -467,7 +467,7 @@ def describe_control(found: SuiteEntries, differences: Sequence[Compared]) -> li
             sentences.append(f"{counted}; by chance {len(p) / 20:g} would.")
     each = [find_decided(one.difference, len(differences)) for one in differences if one.planned]
     if known := [one for one in each if one is not None]:
-        stated = "" if suite.power is None else f"; {format_fixed(100 * suite.power, 1)} were promised"
+        stated = "" if suite.power is None else f"; {format_fixed(100 * suite.power, 1)} were planned for"
         sentences.append(
             f"By the spread of its own runs, a planned comparison decides {format_fixed(100 * min(known), 1)} to"
             f" {format_fixed(100 * max(known), 1)} points in four of five experiments{stated}."
