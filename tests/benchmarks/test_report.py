@@ -1,0 +1,92 @@
+"""The report: its numbers are those of the committed pages and results, and its LaTeX is its text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import report
+from benchmarks.excerpts import make_marks
+from benchmarks.latex import SPECIAL, escape_latex, write_latex
+from fedagentgym.base.errors import DataError, FedAgentGymError
+
+TEXT = report.PAGE.read_text("utf-8")
+
+
+def test_the_report_is_what_its_command_writes() -> None:
+    assert report.fill_report(TEXT) == TEXT, "run: python -m benchmarks report"
+    assert report.LATEX.read_text("utf-8") == write_latex(TEXT), "run: python -m benchmarks report"
+
+
+def test_no_number_of_a_result_is_typed() -> None:
+    """Between the numbers that are filled in there is no percentage, no interval and no difference; and none begins a line,
+    where Markdown would take it for HTML."""
+    text = report.NUMBER.sub("", TEXT)
+    for name in report.PLACES:
+        begin, end = make_marks(name)
+        before, _, rest = text.partition(begin)
+        text = before + rest.partition(end)[2]
+    _, _, results = text.partition("## 6. Results")
+    assert not re.search(r"\d %(?! intervals)|[-+]\d+\.\d|\d\.\d+ points", results.partition("## 7.")[0])
+    assert not [line for line in text.splitlines() if line.startswith("<!--")]
+    assert not re.search(r"^<!-- [^>]* / ", TEXT, re.MULTILINE)
+
+
+def test_the_report_has_some_eight_pages() -> None:
+    words = write_latex(TEXT).split()
+    assert 2500 < len(words) < 5000
+
+
+def test_a_changed_number_is_written_again() -> None:
+    (name, *_) = re.findall(r"<!-- (experiments/[^>]+ misled) -->", TEXT)
+    changed = re.sub(rf"(<!-- {re.escape(name)} -->\[)[^\]]*", r"\g<1>12.3 %", TEXT)
+    assert changed != TEXT and report.fill_report(changed) == TEXT
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "count / towns",
+        "experiments/fedagent / skills-fedagent-v1 / Success / FedAgent, tau = 6 / misled",
+        "experiments/fedagent / skills-fedagent-v1 / Planned differences / zero-shot - nothing / misled",
+        "experiments/fedagent / skills-fedagent-v1 / Success / zero-shot",
+        "experiments/fedagent / no-such-place / Success / zero-shot / misled",
+    ],
+)
+def test_a_number_that_is_nowhere_is_refused(name: str) -> None:
+    with pytest.raises(FedAgentGymError):
+        report.show_number(name)
+
+
+def test_a_missing_place_of_the_page_is_refused() -> None:
+    with pytest.raises(DataError):
+        report.fill_report(TEXT.replace(make_marks("verdicts")[1], ""))
+
+
+def test_the_latex_closes_what_it_opens_and_has_every_number() -> None:
+    text = write_latex(TEXT)
+    opened, closed = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
+    assert sorted(opened) == sorted(closed) and {"document", "tabularx", "itemize", "enumerate", "verbatim"} <= set(
+        opened
+    )
+    plain = re.sub(r"\\begin{verbatim}.*?\\end{verbatim}", "", text, flags=re.DOTALL)
+    groups = re.sub(r"\\[{}]", "", plain)
+    assert groups.count("{") == groups.count("}")
+    for rows in re.findall(r"\\begin{tabularx}.*?\\end{tabularx}", plain, re.DOTALL):
+        columns = rows.count("Y")
+        lines = [row for row in rows.split("\\toprule")[1].split("\\\\") if "&" in row]
+        assert lines and all(len(re.findall(r"(?<!\\)&", row)) == columns - 1 for row in lines)
+    shown = re.findall(r"-->\[([^\]]+)\]", TEXT)
+    assert len(shown) > 40 and all(f"{{{escape_latex(number)}}}" in text for number in shown)
+    assert "../" not in text and "<!--" not in text
+
+
+@given(st.text(st.sampled_from([*SPECIAL, "a", " ", "-"])))
+def test_no_sign_of_a_text_is_a_command(text: str) -> None:
+    left = escape_latex(text)
+    for written in sorted(SPECIAL.values(), key=len, reverse=True):
+        left = left.replace(written, "")
+    assert set(left) <= {"a", " ", "-"}
