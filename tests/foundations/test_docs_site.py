@@ -101,8 +101,8 @@ GENERATED = re.compile(r"<!-- ([\w -]+): begin -->.*?<!-- \1: end -->", re.DOTAL
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_a_page_is_short_and_leads_to_the_next(page: Path) -> None:
-    """At most 150 lines without tables and generated parts; a tutorial or guide is read in ten minutes. The report is as long as a
-    paper."""
+    """At most 150 lines without tables and generated parts; a tutorial or guide is read in ten minutes. The report is as long
+    as a paper."""
     text = page.read_text("utf-8")
     long = {DOCS / "reference" / name for name in ("commands.md", "options.md", "settings.md")}
     if page not in {*long, DOCS / "report" / "index.md"}:
