@@ -40,7 +40,7 @@ from fedagentgym.federation.algorithm import FederationSettings
 from fedagentgym.federation.round import ServerConfig, run_rounds
 
 CLIENTS = 10
-MOST_RATIO = 4
+MAX_RATIO = 4
 FEW_REPLIES = 20
 
 
@@ -80,7 +80,7 @@ def _measure_ratios(rounds: int) -> list[Measurement]:
             found += [
                 Measurement(f"{CLIENTS} clients, 5 MB, {name}: round", 1000 * spent, "ms"),
                 Measurement(f"{name}: memcpy + sha256 of the {5 * arrived} MB that arrive", 1000 * least, "ms"),
-                Measurement(f"{name}: round over memcpy + sha256", ratio, "times", f"at most {MOST_RATIO}"),
+                Measurement(f"{name}: round over memcpy + sha256", ratio, "times", f"at most {MAX_RATIO}"),
             ]
             bar.advance()
     return found

@@ -48,9 +48,9 @@ OWN_PAGES = {
 TEST, TRAIN = "test", "train"
 ANSWERS, PROGRAMS = 20, 1
 """So many of the most frequent answers are played, and of those for which programs are run."""
-MOST_TASKS, MOST_GAMES = 1_000, 200
+MAX_TASKS, MAX_GAMES = 1_000, 200
 """So many tasks of a split are played at most, and where each of them makes a script that is played in all others."""
-LONGEST_SHOWN = 40
+MAX_SHOWN_LENGTH = 40
 
 
 class Earned(NamedTuple):
@@ -67,7 +67,7 @@ def find_all(quick: bool = False) -> Findings:
     rows: dict[str, tuple[float | str, ...]] = {}
     for env_id in list_audited():
         for size in list_sizes(env_id):
-            earned = {split: find_best(env_id, size, split, 10 if quick else MOST_TASKS) for split in (TEST, TRAIN)}
+            earned = {split: find_best(env_id, size, split, 10 if quick else MAX_TASKS) for split in (TEST, TRAIN)}
             test, train = earned[TEST], earned[TRAIN]
             rows[f"{name_env(env_id)}{f', {size}' if size else ''}"] = (
                 100 * test.solved / test.tasks,
@@ -117,7 +117,7 @@ def find_best(env_id: str, size: str, split: str, most: int) -> Earned:
     tasks are drawn."""
     env = open_env(env_id, split=split, **({"size": size} if size else {}))
     if env.takes != "reply":
-        most = min(most, MOST_GAMES)
+        most = min(most, MAX_GAMES)
     tasks = stream(0, PLACE, env_id, size, split).shuffled(list(env.pool.ids))[:most]
     starts = env.reset_many(tasks, [0] * len(tasks))
     played = [play(env, starts, script) for script in list_scripts(env, starts)]
@@ -139,7 +139,7 @@ def play(env: TextEnv, starts: Sequence[Episode], script: Script) -> Earned:
 def shorten_script(script: Script) -> str:
     """A script in a cell of a table."""
     text = " ; ".join(script).replace("\n", " ").replace("|", "/").replace("`", "'")
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3].rstrip()}..."
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 3].rstrip()}..."
 
 
 # ---- the scripts of an environment ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from fedagentgym.base.errors import DataError
 
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WHOLE_FILE = re.compile(r".*# the whole of (\S+)$")
-LONGEST = 900
+MAX_SECONDS = 900
 """Seconds after which a newcomer gives up."""
 
 
@@ -129,7 +129,7 @@ def run_script(script: str, folder: Path) -> str:
             start_new_session=True,
         )
         try:
-            code = shell.wait(LONGEST)
+            code = shell.wait(MAX_SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):  # nothing was left running
                 os.killpg(shell.pid, signal.SIGTERM)

@@ -17,9 +17,9 @@ from benchmarks.measurement import Measurement
 from benchmarks.skills_results import RowResults, list_present
 from benchmarks.skills_tables import EXPERIMENTS, load_kept_results
 from benchmarks.tables import mean
-from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL
+from fedagentgym.base.statistics import LEVEL, MIN_REPLICATES
 
-DIFFERENCE, POWER, MOST_RUNS = 0.05, 0.8, 400
+DIFFERENCE, POWER, MAX_RUNS = 0.05, 0.8, 400
 DESIGNS: dict[str, Callable[[Sequence[Point]], float]] = {
     "last evaluation": lambda curve: curve[-1].success,
     "mean of the last three": lambda curve: mean([point.success for point in curve[-3:]]),
@@ -27,18 +27,18 @@ DESIGNS: dict[str, Callable[[Sequence[Point]], float]] = {
 
 
 def count_runs(spread: float) -> int:
-    """The runs with which the difference is found at this power; at most `MOST_RUNS`.
+    """The runs with which the difference is found at this power; at most `MAX_RUNS`.
 
     >>> count_runs(0.05)
     10
     """
     from scipy.stats import nct, t
 
-    for runs in range(2, MOST_RUNS):
+    for runs in range(2, MAX_RUNS):
         quantile = t.ppf(1 - LEVEL / 2, runs - 1)
         if nct.sf(quantile, runs - 1, DIFFERENCE / spread * runs**0.5) >= POWER:
             return runs
-    return MOST_RUNS
+    return MAX_RUNS
 
 
 def run(quick: bool = False) -> list[Measurement]:
@@ -65,7 +65,7 @@ def run(quick: bool = False) -> list[Measurement]:
 def measure_pair(first: RowResults, second: RowResults) -> dict[str, tuple[float, float]]:
     """By design, the spread and the mean of the differences; nothing for pairs of few runs, few evaluations, or equal runs."""
     curves = [*first.curves, *second.curves]
-    if len(first.curves) != len(second.curves) or len(first.curves) < FEWEST_REPLICATES or min(map(len, curves)) < 4:
+    if len(first.curves) != len(second.curves) or len(first.curves) < MIN_REPLICATES or min(map(len, curves)) < 4:
         return {}
     found = {}
     for name, read in DESIGNS.items():

@@ -34,7 +34,7 @@ from fedagentgym.base.encoding import canonical_json
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.files import read_json, write_atomic
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, correct, find_quartiles
+from fedagentgym.base.statistics import MIN_REPLICATES, Difference, correct, find_quartiles
 from fedagentgym.federation.records import read_metrics_log
 from fedagentgym.leaderboard.compare import RUN_HEADS, RunSpread
 from fedagentgym.leaderboard.rank import find_decided, read_planned
@@ -296,7 +296,7 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
             f"| {one.row.env_steps:,.0f} | {one.row.megabytes:.1f} |"
         )
     main = columns[0]
-    if all(len(one.seeds) >= FEWEST_REPLICATES for one in results.rows):
+    if all(len(one.seeds) >= MIN_REPLICATES for one in results.rows):
         lines += [
             "",
             f"Runs, of {main}; collapsed are those whose success ended no higher than it started:",
@@ -330,7 +330,7 @@ def describe_results(results: TableResults, pairs: Sequence[tuple[str, str]], ma
 
 def _format_spread(values: Sequence[float]) -> str:
     """The mean with its interval, or with the number of every seed."""
-    if len(values) >= FEWEST_REPLICATES:
+    if len(values) >= MIN_REPLICATES:
         return format_interval(values)
     return f"{mean(values):.3f} ({format_per_seed(values)})"
 

@@ -31,7 +31,7 @@ from fedagentgym.base.files import write_atomic
 from fedagentgym.base.process import count_usable_cores
 from fedagentgym.base.progress import set_verbosity, show_progress
 from fedagentgym.base.statistics import (
-    FEWEST_REPLICATES,
+    MIN_REPLICATES,
     Difference,
     compare_replicates,
     compute_log_odds,
@@ -102,8 +102,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean over seeds (Student's t); infinite for fewer than `FEWEST_REPLICATES`."""
-    return find_half_width(values) if len(values) >= FEWEST_REPLICATES else math.inf
+    """Half of the 95 % interval of the mean over seeds (Student's t); infinite for fewer than `MIN_REPLICATES`."""
+    return find_half_width(values) if len(values) >= MIN_REPLICATES else math.inf
 
 
 def difference(rows: Sequence[Row], row: str, base: str) -> dict[str, tuple[float, ...]]:

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 from fedagentgym.algorithms.base import BaseAlgorithm
 from fedagentgym.algorithms.card import Scale, Work
 from fedagentgym.algorithms.reports import (
-    MOST_COUNTED,
+    MAX_COUNTED,
     evaluate_local_model,
     is_idle,
     read_report,
@@ -287,7 +287,7 @@ class AveragingSteps(BaseAlgorithm[L]):
         """
         card = self.describe(self.settings, Scale(self.runtime.learning, rows_per_episode=self.runtime.env.max_turns))
         examples = message.control.get("examples", None if card.needs_counts else 1)
-        if type(examples) is not int or not 1 <= examples < MOST_COUNTED:
+        if type(examples) is not int or not 1 <= examples < MAX_COUNTED:
             return Failure(client, "refused", f"no number of examples: {str(examples)[:40]!r}")
         report = read_report(client, message, card.round, self.runtime.spec.sampled_episodes)
         if isinstance(report, Failure):

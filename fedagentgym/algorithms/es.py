@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.algorithms.base import CONTROL_BYTES, BaseAlgorithm
 from fedagentgym.algorithms.card import METRICS, Card, Scale, Sent, Work
-from fedagentgym.algorithms.reports import MOST_COUNTED, Report, read_report
+from fedagentgym.algorithms.reports import MAX_COUNTED, Report, read_report
 from fedagentgym.algorithms.runtime import Runtime, Site, copy_arrays
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.settings import NamedSettings, Settings
@@ -52,7 +52,7 @@ POLICY = "policy"
 """The set of a client's state that holds its copy of the policy."""
 APPLIED = "applied"
 """The number of rows that a copy of the policy has: in a client's state, and by client in the server's memory."""
-MOST_ROWS = 1 << 20
+MAX_ROWS = 1 << 20
 ROW_NUMBERS = 6
 """A row has two whole numbers and a weight, of eight bytes each, besides its scores, of four."""
 
@@ -96,7 +96,7 @@ class Rows(NamedTuple):
     @classmethod
     def make_forms(cls, population: int) -> dict[str, ArrayForm]:
         """The forms of the arrays, with any number of rows."""
-        most = AtMost(MOST_ROWS)
+        most = AtMost(MAX_ROWS)
         plain = {"round": "int64", "client": "int64", "weight": "float64"}
         forms = {name: ArrayForm(dtype, (most,)) for name, dtype in plain.items()}
         return {**forms, "score": ArrayForm("float32", (most, population))}
@@ -153,7 +153,7 @@ class EvolutionStrategies(BaseAlgorithm[ESSettings]):
             count = reply.control.get("examples", None if self.card.needs_counts else 1)
             if isinstance(report, Failure):
                 refused.append(report)
-            elif type(count) is not int or not 1 <= count < MOST_COUNTED:
+            elif type(count) is not int or not 1 <= count < MAX_COUNTED:
                 refused.append(Failure(client, "refused", f"no number of examples: {str(count)[:40]!r}"))
             else:
                 scores[client], examples[client], reports[client] = reply.scores["score"], count, report

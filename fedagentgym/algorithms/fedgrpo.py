@@ -80,7 +80,7 @@ EXPERT = "expert"
 NOT_ANSWERED = 2
 SERVER_ID = -1
 ID_BYTES = 256
-LONGEST_CONTEXT = 1 << 15
+MAX_CONTEXT = 1 << 15
 """Assumed tokens of the server's model, to bound a candidate's text if experts do not load that model."""
 
 WITH_GOLD = ("reward", "accuracy", "f1")
@@ -415,7 +415,7 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         if self.settings.expert_agent is None:
             candidate = self.episode_bytes
         else:  # a client with a model of its own does not load the server's
-            candidate = EPISODE_BYTES + TOKEN_BYTES * (self.runtime.spec.agent.context_length or LONGEST_CONTEXT)
+            candidate = EPISODE_BYTES + TOKEN_BYTES * (self.runtime.spec.agent.context_length or MAX_CONTEXT)
         asked = questions * (TASK_BYTES + self.candidates * candidate)
         forms = {"right": _bits(examples)}
         known = 0

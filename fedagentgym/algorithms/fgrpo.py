@@ -27,7 +27,7 @@ from fedagentgym.base.settings import Settings
 from fedagentgym.federation.algorithm import Round, RoundResult, ServerState
 
 REWARD, HISTORY = "reward", "history"
-MOST_REWARD = 1e6
+MAX_REWARD = 1e6
 
 
 class FGRPOSettings(AveragingSettings):
@@ -59,7 +59,7 @@ class FGRPO(Averaging[FGRPOSettings]):
 
     settings_class: ClassVar[type[Settings]] = FGRPOSettings
 
-    deciding_metrics = MappingProxyType({REWARD: (-MOST_REWARD, MOST_REWARD)})
+    deciding_metrics = MappingProxyType({REWARD: (-MAX_REWARD, MAX_REWARD)})
 
     def run_round(self, state: ServerState, this_round: Round) -> RoundResult:
         """Average by gain, and renew the histories of the clients that are used."""

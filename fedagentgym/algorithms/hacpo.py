@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedagentgym.learning.learner import LocalTraining
 
 EPSILON = 1e-6
-LEAST = 1e-8
+MIN_CAPABILITY = 1e-8
 """The capability of a client without a right answer."""
 CAPABILITY = "capability"
 """The shares of right answers by client, in the server's memory."""
@@ -118,7 +118,7 @@ class HACPO(Sharing[HACPOSettings]):
             right = float(np.mean([one.graded.success for group in own for one in group]))
             known[str(client)] = [*known.get(str(client), []), right][-self.settings.window :]
         memory[CAPABILITY] = known
-        able = {client: max(float(np.mean(known[str(client)])), LEAST) for client in answers}
+        able = {client: max(float(np.mean(known[str(client)])), MIN_CAPABILITY) for client in answers}
         chosen = {
             client: [
                 Chosen(number, author, one)

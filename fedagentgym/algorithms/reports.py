@@ -114,10 +114,10 @@ def count_categories(client_split: ClientSplit) -> NDArray[np.float64]:
     return counts.reshape(clients, categories)
 
 
-MOST_METRICS = 256
-LONGEST_NAME = 100
-LARGEST = 1e300
-MOST_COUNTED = 1 << 53
+MAX_METRICS = 256
+MAX_NAME_LENGTH = 100
+MAX_VALUE = 1e300
+MAX_COUNTED = 1 << 53
 RESERVED = "privacy/"
 """Prefix of numbers that follow from the configuration, which no client can report."""
 REFUSED = "report/refused"
@@ -147,11 +147,11 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
         (episodes if isinstance(episodes, list) else []),
     )
     for name in SUMMED_METRICS & metrics.keys():
-        value, most = metrics[name], getattr(asked, name, MOST_COUNTED)
+        value, most = metrics[name], getattr(asked, name, MAX_COUNTED)
         if not (_is_metric(name, value) and 0 <= value <= most and value == int(value)):
             problem = f"{name!r} is {str(value)[:40]!r}, it can be a whole number from 0 to {most:,}"
             return Failure(client, "refused", f"its report: {problem}")
-    named = islice(metrics.items(), MOST_METRICS)
+    named = islice(metrics.items(), MAX_METRICS)
     kept = Metrics({name: float(value) for name, value in named if _is_metric(name, value)})
     shown = []
     for one in episodes[:samples]:  # as lines; what is no episode, or could not be read again, is left out
@@ -167,9 +167,9 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
 
 def _is_metric(name: object, value: object) -> bool:
     """Return whether a client can report this: no number that follows from the configuration, such as an epsilon."""
-    if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+    if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return False
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_VALUE:
         return False
     return not name.startswith(RESERVED) and name != REFUSED
 

@@ -33,7 +33,7 @@ TEXT_BYTES = 4096
 """Maximum size of the text of one candidate in a message."""
 ATTEMPTS = 16
 """Maximum number of replies per requested task."""
-SHOWN, MOST_SHOWN, LONGEST_SHOWN = 3, 100, 800
+SHOWN, MAX_SHOWN, MAX_SHOWN_LENGTH = 3, 100, 800
 """Number of example tasks in a prompt, the number they are drawn from, and their maximum length in characters."""
 _BEGIN = "<problem>"
 _TASK = re.compile(r"<problem>(.*?)</problem>(.*?)<answer>(.*?)</answer>", re.DOTALL)
@@ -111,11 +111,11 @@ class WrittenTasks:
             public = runtime.open_role_env("public")
         except OptionError:
             public = open_env(self._env.id, split="warmup")
-        ids = list(public.pool.ids[:MOST_SHOWN])
+        ids = list(public.pool.ids[:MAX_SHOWN])
         episodes, expert = public.reset_many(ids, [0] * len(ids)), public.expert()
         solved = [f"<problem> {each.view.observation} </problem>\n{expert.act(each)}" for each in episodes]
         self.examples = [
-            text for text in solved if len(text) <= LONGEST_SHOWN
+            text for text in solved if len(text) <= MAX_SHOWN_LENGTH
         ]  # public tasks in the form that is asked for
         self._written: list[str] = []
         self._calls = 0

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-MOST_LISTED = 30
+MAX_LISTED = 30
 """Maximum number of names that a message lists besides the nearest one; a pool has thousands of tasks."""
 
 
@@ -65,7 +65,7 @@ def unknown_name_error(kind: str, name: object, known: Iterable[str]) -> Unknown
     what = f"unknown {kind} {repr(text) if text else show_value(name)}"
     if guess is None:
         return UnknownNameError(f"{what}: known are {join_names(names) or 'none'}")
-    rest = f" (known are {join_names(names, MOST_LISTED)})" if len(names) <= MOST_LISTED else ""
+    rest = f" (known are {join_names(names, MAX_LISTED)})" if len(names) <= MAX_LISTED else ""
     return UnknownNameError(f"{what}: did you mean {guess!r}?{rest}")
 
 
@@ -96,7 +96,7 @@ def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
     return value
 
 
-MOST_TOLD = 300
+MAX_ERROR_LENGTH = 300
 """Maximum number of characters of another library's error that a message repeats."""
 
 
@@ -111,8 +111,8 @@ def describe_error(error: BaseException, *, named: bool = True) -> str:
         text = " ".join(str(error).split())
     except Exception:
         text = ""
-    if len(text) > MOST_TOLD:
-        text = text[:MOST_TOLD] + "..."
+    if len(text) > MAX_ERROR_LENGTH:
+        text = text[:MAX_ERROR_LENGTH] + "..."
     if not text:
         return name
     return f"{name}: {text}" if named else text

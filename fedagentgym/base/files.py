@@ -149,9 +149,9 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-MOST_IN_LINE = 200_000
+MAX_CONTAINERS_IN_LINE = 200_000
 """Maximum number of lists and mappings in a line; an episode of a thousand turns has some thousands."""
-MOST_FOLDERS = 10_000
+MAX_FOLDERS = 10_000
 """Maximum number of folders that a search goes through."""
 
 
@@ -162,9 +162,9 @@ def find_below(folder: Path, name: str, depth: int, skipped: str = "") -> Iterat
     while waiting:
         place, levels = waiting.pop()
         searched += 1
-        if searched > MOST_FOLDERS:
+        if searched > MAX_FOLDERS:
             raise DataError(
-                f"{format_path(folder)} holds more than {MOST_FOLDERS:,} folders: name the one that is meant"
+                f"{format_path(folder)} holds more than {MAX_FOLDERS:,} folders: name the one that is meant"
             )
         if (place / name).is_file():
             yield place
@@ -257,8 +257,8 @@ def check_line(line: bytes, where: str) -> None:
     """Refuse a line that is too long, or has more lists and mappings than an honest one, before it is parsed."""
     if len(line) > MAX_LINE:
         raise DataError(f"{where}: longer than the {MAX_LINE:,} bytes that a line may have")
-    if line.count(b"[") + line.count(b"{") > MOST_IN_LINE:  # an empty list of two bytes takes fifty of memory
-        raise DataError(f"{where}: more than the {MOST_IN_LINE:,} lists and mappings that are read")
+    if line.count(b"[") + line.count(b"{") > MAX_CONTAINERS_IN_LINE:  # an empty list of two bytes takes fifty of memory
+        raise DataError(f"{where}: more than the {MAX_CONTAINERS_IN_LINE:,} lists and mappings that are read")
 
 
 def unpack_parts(file: IO[bytes], where: str) -> Iterator[bytes]:
@@ -340,27 +340,27 @@ def stamp_file(path: str | Path) -> tuple[int, int, int]:
 
 # ---- reading YAML and JSON within limits ----------------------------------------------------------------------------
 
-MOST_CONTAINERS = 1 << 22
+MAX_CONTAINERS = 1 << 22
 """Maximum number of lists and mappings in a JSON text: an empty one of two bytes takes sixty of memory."""
-MOST_DEEP = 100
+MAX_DEPTH = 100
 """Maximum nesting of lists and mappings; what this package writes has about ten levels."""
-MOST_CHARACTERS = 1 << 16
+MAX_CHARACTERS = 1 << 16
 """Maximum length of a YAML text: it is written by hand, and the parser needs seconds for much more."""
-MOST_VALUES = 20_000
+MAX_VALUES = 20_000
 """Maximum number of values in a YAML text; the values behind an alias are counted each time."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 
 
-def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MOST_DEEP) -> Any:
+def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: int = MAX_DEPTH) -> Any:
     """The value of a JSON text with unique keys and finite numbers only, nested at most `deepest` levels deep, and without
     `halves` of characters (lone surrogates), which UTF-8 cannot hold; an error begins with `where`."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
         containers = text.count("[") + text.count("{")
-        if containers > MOST_CONTAINERS:
-            raise DataError(f"{where}: not usable JSON: more than {MOST_CONTAINERS:,} lists and mappings")
+        if containers > MAX_CONTAINERS:
+            raise DataError(f"{where}: not usable JSON: more than {MAX_CONTAINERS:,} lists and mappings")
         value = _DECODER.decode(text)
         if not halves and _SURROGATE.search(text) is not None:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -382,8 +382,8 @@ def parse_json(text: str | bytes, where: str, *, halves: bool = False, deepest: 
 
 def parse_yaml(text: str, where: str) -> Any:
     """The plain value of a YAML text, in which a date is a text; an error begins with `where`."""
-    if len(text) > MOST_CHARACTERS:
-        raise DataError(f"{where}: not usable YAML: {len(text):,} characters, at most {MOST_CHARACTERS:,} are admitted")
+    if len(text) > MAX_CHARACTERS:
+        raise DataError(f"{where}: not usable YAML: {len(text):,} characters, at most {MAX_CHARACTERS:,} are admitted")
     try:
         loader = _PlainLoader(text)
         node = loader.get_single_node()
@@ -398,9 +398,9 @@ def parse_yaml(text: str, where: str) -> Any:
     except RecursionError:
         value = None
     else:
-        if not _is_too_deep(value, MOST_DEEP):
+        if not _is_too_deep(value, MAX_DEPTH):
             return value
-    raise DataError(f"{where}: not usable YAML: it is nested more than {MOST_DEEP} levels deep")
+    raise DataError(f"{where}: not usable YAML: it is nested more than {MAX_DEPTH} levels deep")
 
 
 def format_yaml(value: Mapping[str, Any] | Sequence[Any]) -> str:
@@ -467,7 +467,7 @@ def _count_values(node: Node, counted: dict[int, int | None]) -> int:
         total += sum(_count_values(child, counted) for child in node.value)
     elif isinstance(node, MappingNode):
         total += sum(_count_values(key, counted) + _count_values(child, counted) for key, child in node.value)
-    if total > MOST_VALUES:
-        raise ValueError(f"it expands to more than {MOST_VALUES:,} values")
+    if total > MAX_VALUES:
+        raise ValueError(f"it expands to more than {MAX_VALUES:,} values")
     counted[id(node)] = total
     return total

@@ -25,11 +25,11 @@ T = TypeVar("T")
 Kind = Literal["dataset", "model"]
 HUB_NAME = re.compile(r"\A\w[\w.-]*/\w[\w.-]*", re.ASCII)
 """An owner and a name, as the hub has it."""
-MOST_FILES = 5_000
+MAX_FILES = 5_000
 """Maximum number of files in a repository that is pulled."""
-MOST_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
+MAX_BYTES: dict[Kind, int] = {"dataset": 4 << 30, "model": 64 << 30}
 """Maximum size of the files that are pulled."""
-MOST_TOLD = 1 << 26
+MAX_ANSWER_BYTES = 1 << 26
 """Maximum size of an answer about a repository."""
 ASKING_SECONDS, TRANSFER_SECONDS, IDLE_SECONDS = 120.0, 6 * 3600.0, 60.0
 """The time for a question, for a transfer, and for a pause in an answer."""
@@ -97,8 +97,8 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
             except missing:
                 kind, about = "model", call_within(ASKING_SECONDS, lambda: api.model_info(name, **asked))
             sizes = {file.rfilename: file.size or 0 for file in about.siblings or () if _is_taken(file.rfilename)}
-            if not sizes or len(sizes) > MOST_FILES:
-                raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MOST_FILES:,}")
+            if not sizes or len(sizes) > MAX_FILES:
+                raise DataError(f"{name} holds {len(sizes):,} files that are pulled, of 1 to {MAX_FILES:,}")
             check_sizes(name, kind, sizes)
 
             def fetch() -> None:
@@ -115,8 +115,8 @@ def pull_folder(name: str, folder: Path, check: Callable[[Path], object], *, rev
 
 def check_sizes(name: str, kind: Kind, sizes: dict[str, int]) -> None:
     """Refuse a repository that is larger than what is pulled."""
-    if sum(sizes.values()) > MOST_BYTES[kind]:
-        raise DataError(f"{name} holds more than {MOST_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
+    if sum(sizes.values()) > MAX_BYTES[kind]:
+        raise DataError(f"{name} holds more than {MAX_BYTES[kind]:,} bytes, the most that is pulled of a {kind}")
 
 
 def _is_taken(path: str) -> bool:
@@ -196,7 +196,7 @@ def _limit_answer(answer: Any) -> None:
     if coding not in ("", "identity"):
         raise PeerError(f"an answer is packed by {show_value(coding)}, which was not asked for")
     body = answer.stream
-    most = MOST_TOLD if "/api/" in answer.url.path else max(MOST_BYTES.values())
+    most = MAX_ANSWER_BYTES if "/api/" in answer.url.path else max(MAX_BYTES.values())
     stream: Any = next(base for base in type(body).__mro__ if base.__name__ == "SyncByteStream")
 
     class Limited(stream):  # type: ignore[misc]

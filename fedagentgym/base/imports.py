@@ -118,7 +118,7 @@ def _describe_missing(module: str, extra: str) -> str:
 # ---- plugins --------------------------------------------------------------------------------------------------------
 
 GROUP = "fedagentgym.plugins"
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 """Maximum size of a plugin file."""
 
 log = logging.getLogger(__name__)
@@ -157,8 +157,8 @@ class _SourceLoader(SourceFileLoader):
 def _load_file(path: Path) -> None:
     if not path.is_file():
         raise DataError("there is no such file")
-    if path.stat().st_size > MOST_BYTES:
-        raise DataError(f"it has more than {MOST_BYTES:,} bytes")
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(f"it has more than {MAX_BYTES:,} bytes")
     name = module_name(path)
     if name in sys.modules:
         return

@@ -27,11 +27,11 @@ from fedagentgym.base.errors import DataError, OptionError, describe_error, show
 from fedagentgym.base.files import parse_json
 from fedagentgym.version import __version__
 
-MOST_ANSWERED = 1 << 22
+MAX_ANSWER_BYTES = 1 << 22
 """The largest answer that is read at once, in bytes after unpacking: a reply of a million tokens."""
-MOST_VALUES = 200_000
+MAX_VALUES = 200_000
 """Maximum number of commas, colons and brackets in such an answer: an empty list of two bytes takes sixty of memory."""
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 _PART = 1 << 16
 
 
@@ -96,7 +96,7 @@ class Answer:
         self.headers = response.headers
         self._response, self._clock = response, clock
 
-    def read(self, limit: int = MOST_ANSWERED) -> bytes:
+    def read(self, limit: int = MAX_ANSWER_BYTES) -> bytes:
         """The whole body."""
         return b"".join(self.iter_parts(limit))
 
@@ -172,7 +172,7 @@ def open_answer(
     with contextlib.ExitStack() as stack:
         with clock.tell():
             response = _open(opener, request, clock)
-            for _ in range(MOST_REDIRECTS if follow else 0):
+            for _ in range(MAX_REDIRECTS if follow else 0):
                 if response.status not in (301, 302, 303, 307, 308):
                     break
                 with response:
@@ -202,8 +202,8 @@ def _open(
 def read_json_answer(body: bytes) -> Any:
     """The value of a JSON text that another machine sent: plain, finite, not too deep, and not too much of it. A text in it may
     hold half of a character, as where a model's reply was cut."""
-    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
-        raise PeerError(f"the answer holds more than the {MOST_VALUES:,} values that are read")
+    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
+        raise PeerError(f"the answer holds more than the {MAX_VALUES:,} values that are read")
     return parse_json(body, "the answer", halves=True)
 
 

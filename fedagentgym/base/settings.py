@@ -46,11 +46,11 @@ from fedagentgym.base.errors import (
 )
 from fedagentgym.base.imports import Registry
 
-MOST_BITS = 64
+MAX_BITS = 64
 """Maximum size of a whole number in settings: they are counted and drawn with 64-bit numbers."""
-LEAST_SIZE, GREATEST_SIZE = sys.float_info.min, 1e150
+MIN_SIZE, MAX_NUMBER = sys.float_info.min, 1e150
 """Numbers in settings other than 0 lie between these in size: smaller ones lose digits, greater ones have no square."""
-MOST_KEYS = 30
+MAX_KEYS = 30
 """Maximum number of keys in an assignment such as `federation.rounds=5`."""
 _PARSED = object()
 """The context of a validation whose data were parsed from JSON."""
@@ -115,10 +115,10 @@ def _check_numbers(key: object, value: Any, field: FieldInfo | None) -> None:
         kinds = set() if field is None else _list_types(field.annotation)
         if kinds & {int, float} and not kinds & {bool, Any, object}:
             raise ValueError(f"{key} is a number, not {value}")
-    elif isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise ValueError(f"{key} is a number of more than {MOST_BITS} bits")
-    elif isinstance(value, float) and value and math.isfinite(value) and not LEAST_SIZE <= abs(value) <= GREATEST_SIZE:
-        raise ValueError(f"{key} is 0 or between {LEAST_SIZE:g} and {GREATEST_SIZE:g} in size, not {value:g}")
+    elif isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ValueError(f"{key} is a number of more than {MAX_BITS} bits")
+    elif isinstance(value, float) and value and math.isfinite(value) and not MIN_SIZE <= abs(value) <= MAX_NUMBER:
+        raise ValueError(f"{key} is 0 or between {MIN_SIZE:g} and {MAX_NUMBER:g} in size, not {value:g}")
 
 
 def _list_types(annotation: Any) -> set[Any]:
@@ -224,7 +224,7 @@ def _parse_assignment(assignment: str) -> tuple[Sequence[str], Any]:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise OptionError(f"cannot read {assignment[:80]!r}: write it as key.key=value")
-    if len(keys) > MOST_KEYS:
+    if len(keys) > MAX_KEYS:
         raise OptionError(f"cannot read {assignment[:80]!r}: {len(keys)} nested keys")
     try:
         return keys, parse_yaml(text, f"the value of {assignment[:80]!r}")

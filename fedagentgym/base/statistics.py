@@ -4,7 +4,7 @@ The unit is what another experiment would draw anew.
 
 * An agent that is not trained: the task. `estimate_tasks` and `compare_tasks` need one evaluation.
 * A method: the training run. A replicate is a world, a warm start and a random stream, drawn together and the same for every
-  row; differences are taken within replicates, and Student's t applies to them. Below `FEWEST_REPLICATES` there is no interval
+  row; differences are taken within replicates, and Student's t applies to them. Below `MIN_REPLICATES` there is no interval
   and no p (`estimate_replicates`, `compare_replicates`): two or three runs do not show how much runs vary. Shares differ if they
   do so in points and in log odds: where the success of worlds differs much, differences are skewed on one of the two scales.
 
@@ -27,14 +27,14 @@ from fedagentgym.base.errors import DataError, OptionError
 CONFIDENCE = 0.95
 LEVEL = 0.05
 """Comparisons are decided at this level, after correction."""
-FEWEST_REPLICATES = 5
+MIN_REPLICATES = 5
 POWER = 0.8
 """A suite can decide a difference if it would find it this often."""
 HALF_A_TASK = 0.005
 """Added to both sides of odds, so that shares of 0 and 1 have some: half a task of a hundred."""
 PRIOR_TASKS = 4
 """Tasks that are added to the variance of a share, each varying as much as a task can (Agresti and Coull)."""
-LARGEST = 1e70
+MAX_VALUE = 1e70
 """Values are described up to this size: the squares of their variances are still numbers."""
 Values = NDArray[np.float64]
 
@@ -47,10 +47,10 @@ def check_size(values: Sequence[float] | Values) -> None:
     fedagentgym.base.errors.DataError: means and differences are of numbers up to 1e+70 in size, got 1e+308
     """
     array = np.asarray(values, np.float64)
-    fits = np.abs(array) <= LARGEST  # False for NaN
+    fits = np.abs(array) <= MAX_VALUE  # False for NaN
     if not fits.all():
         odd = float(array[~fits].flat[0])
-        raise DataError(f"means and differences are of numbers up to {LARGEST:g} in size, got {odd:g}")
+        raise DataError(f"means and differences are of numbers up to {MAX_VALUE:g} in size, got {odd:g}")
 
 
 class Estimate(NamedTuple):
@@ -210,7 +210,7 @@ def estimate_replicates(values: Sequence[float]) -> Spread:
     """
     check_size(values)
     mean = math.fsum(values) / len(values)
-    if len(values) < FEWEST_REPLICATES:
+    if len(values) < MIN_REPLICATES:
         return Spread(mean, None, None)
     half = find_half_width(values)
     return Spread(mean, mean - half, mean + half)
@@ -234,7 +234,7 @@ def compare_replicates(values: Sequence[float], margin: float = 0.0, log_odds: S
     """
     check_size(values)
     mean = math.fsum(values) / len(values)
-    if len(values) < FEWEST_REPLICATES:
+    if len(values) < MIN_REPLICATES:
         return Difference(mean, values=tuple(values))
     found = _describe_difference(mean, _find_error(values), len(values) - 1.0, margin)
     if log_odds:
@@ -308,13 +308,13 @@ def find_decidable(spread: float, replicates: int, comparisons: int = 1) -> floa
 
     Args:
         spread: standard deviation of a difference between two runs of a replicate.
-        replicates: how many there are; below `FEWEST_REPLICATES` nothing is decided, however large.
+        replicates: how many there are; below `MIN_REPLICATES` nothing is decided, however large.
         comparisons: how many are corrected together; each of them alone must pass the strictest level of the correction.
 
     >>> round(find_decidable(0.05, 12), 2), find_decidable(0.05, 4)
     (0.04, inf)
     """
-    if replicates < FEWEST_REPLICATES:
+    if replicates < MIN_REPLICATES:
         return math.inf
     from scipy.special import nctdtrinc, stdtrit
 
@@ -331,7 +331,7 @@ def count_replicates(spread: float, difference: float, comparisons: int = 1) -> 
     """
     if difference <= 0:
         raise OptionError(f"a difference to be decided is above 0, got {difference:g}")
-    low, high = FEWEST_REPLICATES, FEWEST_REPLICATES
+    low, high = MIN_REPLICATES, MIN_REPLICATES
     while find_decidable(spread, high, comparisons) > difference:
         low, high = high + 1, 2 * high
     while low < high:

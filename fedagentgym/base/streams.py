@@ -24,7 +24,7 @@ T = TypeVar("T")
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GRID = 1 << 40
-MOST_BITS = 256
+MAX_BITS = 256
 """Maximum size of a seed; a longer one would only be slow to read."""
 _WORDS = 1 << 64
 _BUFFER = 64
@@ -34,8 +34,8 @@ def path_bytes(seed: int, path: tuple[int | str, ...]) -> bytes:
     """The text that is hashed to the key of a stream; a type mark distinguishes the path (1,) from ("1",)."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"a seed is an integer, got {show_value(seed)}")
-    if int(seed).bit_length() > MOST_BITS:
-        raise OptionError(f"a seed has at most {MOST_BITS} bits, got one of {int(seed).bit_length():,}")
+    if int(seed).bit_length() > MAX_BITS:
+        raise OptionError(f"a seed has at most {MAX_BITS} bits, got one of {int(seed).bit_length():,}")
     marked = [f"i{int(part)}" if isinstance(part, int | np.integer) else f"s{part}" for part in (seed, *path)]
     return b"".join(len(raw).to_bytes(4, "little") + raw for raw in (mark.encode() for mark in marked))
 

@@ -29,7 +29,7 @@ from fedagentgym.envs.view import View
 
 __all__ = ["GymnasiumTextEnv"]
 
-MOST_LIVE = 512
+MAX_LIVE = 512
 _OVER = "This episode is over."
 _NO_ACTION = "That is not an action here."
 
@@ -206,7 +206,7 @@ class GymnasiumTextEnv(TextEnv[GymnasiumTextOptions]):
 
     def _keep(self, state: State, env: gymnasium.Env[Any, Any]) -> None:
         self._live[state] = env
-        if len(self._live) > MOST_LIVE:
+        if len(self._live) > MAX_LIVE:
             self._live.popitem(last=False)[1].close()
 
     def close(self) -> None:

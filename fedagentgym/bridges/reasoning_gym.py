@@ -58,7 +58,7 @@ _HARMLESS: dict[str, re.Pattern[str]] = {
 """The characters of an answer that the library evaluates as Python."""
 _NO_NUMBER = re.compile(r"[eE][+-]?\d{4}|\b(nan|inf|infinity)\b", re.IGNORECASE)
 """Numbers that take for ever to compute with, or that compare with none: some verifiers take the latter for right."""
-_LONGEST_ANSWER = 10_000
+_MAX_ANSWER_LENGTH = 10_000
 _OVER = "This task is over."
 
 
@@ -194,7 +194,7 @@ def list_generators() -> list[str]:
 def grade(problem: Problem, answer: str) -> float:
     """The library's score of an answer, between 0 and 1; 0 if its verifier raises."""
     harmless = _HARMLESS.get(problem.generator)
-    if len(answer) > _LONGEST_ANSWER or (harmless is not None and not harmless.fullmatch(answer)):
+    if len(answer) > _MAX_ANSWER_LENGTH or (harmless is not None and not harmless.fullmatch(answer)):
         return 0.0
     if _NO_NUMBER.search(answer) and answer != _make_entry(problem)["answer"]:
         return 0.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Row = tuple["ShownEpisode", ...]
 """The episodes of one task, one for each source."""
 SOURCE_HELP = "A run (its last evaluation), a file of episodes, or a result of a suite."
-LONGEST = 4000
+MAX_LENGTH = 4000
 """Characters of an observation or a reply that are printed."""
 
 
@@ -175,7 +175,7 @@ def _format_line(row: Row) -> str:
 def _format(shown: ShownEpisode, actions: bool) -> str:
     from fedagentgym.learning.export import format_episode
 
-    return show_invisible_characters(format_episode(shown.trajectory, actions=actions, longest=LONGEST))
+    return show_invisible_characters(format_episode(shown.trajectory, actions=actions, longest=MAX_LENGTH))
 
 
 # ---- conversations --------------------------------------------------------------------------------------------------

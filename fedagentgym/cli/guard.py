@@ -34,7 +34,7 @@ from fedagentgym.base.process import WorkInterrupted
 USER_ERROR = 2
 UNEXPECTED = 70
 INTERRUPTED = 130
-MOST_SAID = 2000
+MAX_MESSAGE_LENGTH = 2000
 """Maximum length of a sentence on standard error."""
 NOTHING_SAVED = "nothing was saved; run the command again"
 
@@ -95,7 +95,7 @@ def _tell(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
     """Print a sentence, on one line, or a whole page of help."""
     if not whole:  # blanks within a line stay: a command that is quoted in it may need them
         message = f"fedagentgym: {' '.join(filter(None, map(str.strip, message.splitlines())))}"
-        message = message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}..."
+        message = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."
     try:
         click.echo(escape_terminal(message), err=True)
     except (OSError, ValueError):

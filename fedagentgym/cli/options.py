@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
     from fedagentgym.experiment.evaluation import NamedClient
 
-LARGEST = (1 << 63) - 1
+MAX_NUMBER = (1 << 63) - 1
 HELP = ("-h", "--help")
 ASSIGNMENT = "KEY=VALUE"
 GPU_NAMES = ("h100", "h200", "a100", "l40s", "l4")
@@ -83,7 +83,7 @@ class Option(click.Option):
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         found = super().type_cast_value(ctx, value)
-        if isinstance(found, int | float) and not -LARGEST <= found <= LARGEST:
+        if isinstance(found, int | float) and not -MAX_NUMBER <= found <= MAX_NUMBER:
             raise click.BadParameter(f"{str(value)[:40]!r} is not a number of at most 64 bits.", ctx, self)
         return found
 

@@ -24,7 +24,7 @@ from fedagentgym.envs.registry import ENVIRONMENTS, find_env_id
 from fedagentgym.envs.tasks import TaskSet
 from fedagentgym.envs.variants import load_variant
 
-MOST_POOLS = 16
+MAX_POOLS = 16
 """Maximum number of pools that the environments of a process share."""
 _pools: OrderedDict[tuple[type, str, str], TaskPool] = OrderedDict()
 _lock = threading.RLock()
@@ -233,7 +233,7 @@ def open_pool(env: TextEnv, split: str) -> TaskPool:
     with _lock:
         if key not in _pools:
             _pools[key] = _load_pool(env, split, origin)
-            if len(_pools) > MOST_POOLS:
+            if len(_pools) > MAX_POOLS:
                 _pools.popitem(last=False)
         _pools.move_to_end(key)
         return _pools[key]

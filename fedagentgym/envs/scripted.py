@@ -49,7 +49,7 @@ def fill_slot(action: str, words: str) -> str:
 # ---- players ----------------------------------------------------------------------------------------------------------
 
 
-MOST_QUERY_WORDS = 3
+MAX_QUERY_WORDS = 3
 
 
 class Choice(NamedTuple):
@@ -98,7 +98,7 @@ def random_action(episode: Episode, opening: str, draws: Stream) -> str:
     action = draws.pick(episode.view.admissible)
     if SLOT.search(action) is None:
         return action
-    return fill_slot(action, " ".join(draws.pick(words) for _ in range(1 + draws.integers(MOST_QUERY_WORDS))))
+    return fill_slot(action, " ".join(draws.pick(words) for _ in range(1 + draws.integers(MAX_QUERY_WORDS))))
 
 
 # ---- the words of an environment that does not list them --------------------------------------------------------------

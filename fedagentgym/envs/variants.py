@@ -26,7 +26,7 @@ Plain = Mapping[str, Any]
 """A variant as written in configurations and split files: its kind, with its fields next to it."""
 
 
-MOST_DRAWS = 1000
+MAX_DRAWS = 1000
 """Draws of a newcomer's variant before a request for further ones is refused."""
 
 
@@ -250,7 +250,7 @@ def draw_newcomers(
     wide = {name: value for name, value in parameters.items() if name not in ("degree", "choices")}
     settings = cls.load(wide, f"variant {cls.kind}")
     fresh: list[Plain] = []
-    for client in range(len(known), len(known) + MOST_DRAWS):
+    for client in range(len(known), len(known) + MAX_DRAWS):
         drawn = settings.assign(seed, client)
         one = None if drawn is None else {"kind": cls.kind, **drawn.model_dump(mode="json", exclude_unset=True)}
         if one is not None and one not in fresh and one not in known:

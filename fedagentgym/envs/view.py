@@ -113,7 +113,7 @@ def make_info(env: Any, before: Episode | None) -> dict[str, Any]:
     }
 
 
-MOST_CHOICES = 40
+MAX_CHOICES = 40
 
 
 class Step(NamedTuple):
@@ -139,15 +139,15 @@ def render_episode(task: Task, goal: str, steps: Sequence[Step]) -> str:
     elif not view.admissible:
         lines.append("Choices: any text.")
     else:
-        more = len(view.admissible) - MOST_CHOICES
-        shown = " | ".join(view.admissible[:MOST_CHOICES])
+        more = len(view.admissible) - MAX_CHOICES
+        shown = " | ".join(view.admissible[:MAX_CHOICES])
         lines.append(f"Choices: {shown}" + (f" | ... {more} more" if more > 0 else ""))
     return "\n".join(lines)
 
 
 # ---- the prompt -------------------------------------------------------------------------------------------------------
 
-SHORTEST_RUN = 10
+MIN_RUN = 10
 """Actions that count up and are this many or more are shown by the first two and the last."""
 ONE_ACTION = "Answer with exactly one action between <action> and </action>, and nothing else."
 THINK_FIRST = "Think first, between <think> and </think>. Then give exactly one action between <action> and </action>."
@@ -202,7 +202,7 @@ def _shorten_list(actions: tuple[str, ...]) -> Sequence[str]:
     >>> _shorten_list(("look", *(f"guess {number}" for number in range(1, 31))))
     ['look', 'guess 1, guess 2 and so on, up to guess 30']
     """
-    step = SHORTEST_RUN - 1  # a run has a pair at one of these places
+    step = MIN_RUN - 1  # a run has a pair at one of these places
     if not any(_counts_up(actions[place], actions[place + 1]) for place in range(0, len(actions) - 1, step)):
         return actions
     lines: list[str] = []
@@ -211,7 +211,7 @@ def _shorten_list(actions: tuple[str, ...]) -> Sequence[str]:
         if end < len(actions) and _counts_up(actions[end - 1], actions[end]):
             continue
         run = actions[begin:end]
-        lines += [f"{run[0]}, {run[1]} and so on, up to {run[-1]}"] if len(run) >= SHORTEST_RUN else run
+        lines += [f"{run[0]}, {run[1]} and so on, up to {run[-1]}"] if len(run) >= MIN_RUN else run
         begin = end
     return lines
 

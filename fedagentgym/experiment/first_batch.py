@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedagentgym.algorithms.runtime import Runtime
     from fedagentgym.envs.core import TextEnv
 
-MOST_CONSTANT, LEAST_ROOM, LEAST_FORM = 0.2, 0.3, 0.9
+MAX_CONSTANT, MIN_ROOM, MIN_FORM = 0.2, 0.3, 0.9
 ATTEMPTS = 8
 """Episodes of a task, unless the run's groups have more."""
 
@@ -129,7 +129,7 @@ class FirstBatch:
         groups = Gate(
             "groups whose episodes earn the same",
             constant,
-            MOST_CONSTANT,
+            MAX_CONSTANT,
             True,
             "these teach nothing; choose tasks of middle difficulty, a higher temperature or larger groups",
         )
@@ -138,7 +138,7 @@ class FirstBatch:
             Gate(
                 f"pass@{size} - pass@1 ({format_fixed(ever, 2)} - {format_fixed(once, 2)})",
                 subtract_shown(ever, once, 2),
-                LEAST_ROOM,
+                MIN_ROOM,
                 False,
                 "the agent does nearly always what it does once, so practice has little to choose from; "
                 + ("it can do these tasks" if once > 0.5 else "it cannot do these tasks: let it imitate more"),
@@ -146,7 +146,7 @@ class FirstBatch:
             Gate(
                 "replies that can be read",
                 self.parsed,
-                LEAST_FORM,
+                MIN_FORM,
                 False,
                 "imitate more, ask for shorter replies, or raise decoding.max_new_tokens",
             ),

@@ -50,13 +50,13 @@ SHOP = "{data: null, goal_order: webshop, size: tiny, reward: success10, max_tur
 """The generated shop in place of the original's data."""
 MEMORY_TOLERANCE = 1.25
 """The share of the planned memory that a round may take: the allocator keeps blocks, and CUDA a context."""
-MOST_FLOAT32, MOST_BFLOAT16 = 1e-5, 1e-2
+MAX_FLOAT32, MAX_BFLOAT16 = 1e-5, 1e-2
 """Relative errors of products: those of float32 are not rounded to TF32, which gives 1e-3."""
-MOST_PLAIN = 1e-3
+MAX_PLAIN = 1e-3
 """Largest difference of a log-prob in float32."""
-MOST_ROUNDED, MOST_ROUNDED_TAIL = 0.03, 0.3
+MAX_ROUNDED, MAX_ROUNDED_TAIL = 0.03, 0.3
 """Differences of log-probs in bfloat16: the mean, and that which one token of a thousand exceeds."""
-MOST_NORM, LEAST_COSINE = 0.05, 0.95
+MAX_NORM, MIN_COSINE = 0.05, 0.95
 """A policy step on the card beside one on the processor: relative difference of the gradients' lengths, and the cosine between
 the changes of the weights."""
 
@@ -210,10 +210,12 @@ def check_kernels(bench: Bench) -> Found:
     narrow = [one.to(bench.device, torch.bfloat16) for one in (queries, keys, values)]
     found = attend(*narrow, attn_mask=mask.to(bench.device)).double().cpu()
     numbers["attention"] = float((found - whole).norm() / whole.norm())
-    passed = numbers["float32"] <= MOST_FLOAT32 and max(numbers["bfloat16"], numbers["attention"]) <= MOST_BFLOAT16
+    passed = numbers["float32"] <= MAX_FLOAT32 and max(numbers["bfloat16"], numbers["attention"]) <= MAX_BFLOAT16
     words = ", ".join(f"{name} {value:.1e}" for name, value in numbers.items())
     return Found(
-        passed, f"relative errors: {words} (at most {MOST_FLOAT32:g}, {MOST_BFLOAT16:g}, {MOST_BFLOAT16:g})", numbers
+        passed,
+        f"relative errors: {words} (at most {MAX_FLOAT32:g}, {MAX_BFLOAT16:g}, {MAX_BFLOAT16:g})",
+        numbers,
     )
 
 
@@ -221,7 +223,11 @@ def check_float32(bench: Bench) -> Found:
     """The small model's log-probs in float32, on the card and on the processor."""
     found = score_plainly(get_trainable_policy(bench.make_agent(str(bench.device))), bench.rows)
     most = float(np.abs(found - bench.plain).max())
-    return Found(most <= MOST_PLAIN, f"largest difference {most:.1e} (at most {MOST_PLAIN:g})", {"most": most})
+    return Found(
+        most <= MAX_PLAIN,
+        f"largest difference {most:.1e} (at most {MAX_PLAIN:g})",
+        {"most": most},
+    )
 
 
 def check_bfloat16(bench: Bench) -> Found:
@@ -232,7 +238,7 @@ def check_bfloat16(bench: Bench) -> Found:
     words = f"training beside float32 {describe(trained)}, play beside training {describe(played)}"
     return Found(
         is_near(trained) and is_near(played),
-        f"{words} (at most {MOST_ROUNDED:g} and {MOST_ROUNDED_TAIL:g})",
+        f"{words} (at most {MAX_ROUNDED:g} and {MAX_ROUNDED_TAIL:g})",
         {f"training_{name}": value for name, value in trained.items()}
         | {f"play_{name}": value for name, value in played.items()},
     )
@@ -245,9 +251,9 @@ def check_step(bench: Bench) -> Found:
     one, other = (np.concatenate([part[name].ravel() for name in change]) for part in (change, found))
     cosine = float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
     numbers = {"gradient_norm": norm, "cosine": cosine}
-    lengths = f"gradients differ in length by {format_share(norm, 1)} (at most {format_share(MOST_NORM)})"
+    lengths = f"gradients differ in length by {format_share(norm, 1)} (at most {format_share(MAX_NORM)})"
     words = f"{lengths}, cosine of the changes {format_fixed(cosine, 4)}"
-    return Found(norm <= MOST_NORM and cosine >= LEAST_COSINE, f"{words} (at least {LEAST_COSINE:g})", numbers)
+    return Found(norm <= MAX_NORM and cosine >= MIN_COSINE, f"{words} (at least {MIN_COSINE:g})", numbers)
 
 
 def check_repeated(bench: Bench) -> Found:
@@ -298,7 +304,7 @@ def check_vllm(bench: Bench) -> Found:
     words = f"play beside training {describe(before)}, with an adapter {describe(after)}, {handing}"
     return Found(
         is_near(before) and is_near(after),
-        f"{words} (at most {MOST_ROUNDED:g} and {MOST_ROUNDED_TAIL:g})",
+        f"{words} (at most {MAX_ROUNDED:g} and {MAX_ROUNDED_TAIL:g})",
         {f"before_{name}": value for name, value in before.items()}
         | {f"after_{name}": value for name, value in after.items()}
         | {"handed_over_seconds": handed},
@@ -445,7 +451,7 @@ def compare(some: NDArray[np.float64], others: NDArray[np.float64]) -> dict[str,
 
 
 def is_near(found: Mapping[str, float]) -> bool:
-    return found["mean"] <= MOST_ROUNDED and found["tail"] <= MOST_ROUNDED_TAIL
+    return found["mean"] <= MAX_ROUNDED and found["tail"] <= MAX_ROUNDED_TAIL
 
 
 def describe(found: Mapping[str, float]) -> str:

@@ -45,7 +45,7 @@ from fedagentgym.federation.progress import ProgressCallback
 from fedagentgym.federation.round import Observer, ServerConfig, run_rounds
 from fedagentgym.runs.folder import CONFIG, RECORD, RunFolder
 
-MOST_SWEPT, LONGEST_FOLDER = 1_000, 100
+MAX_SWEPT, MAX_FOLDER_LENGTH = 1_000, 100
 """The runs of a sweep, and the characters of one's folder."""
 
 
@@ -164,14 +164,14 @@ def sweep(
             ) from None
         if not tried or len(set(written[key])) < len(tried):
             raise OptionError(f"the values of {key} are different ones, at least one, got {list(tried)}")
-    if (count := math.prod(map(len, written.values()))) > MOST_SWEPT:
-        raise OptionError(f"a sweep has at most {MOST_SWEPT:,} runs, these are {count:,}")
+    if (count := math.prod(map(len, written.values()))) > MAX_SWEPT:
+        raise OptionError(f"a sweep has at most {MAX_SWEPT:,} runs, these are {count:,}")
     named: dict[str, tuple[str, ...]] = {}
     for combination in product(*written.values()):
         given = tuple(f"{key}={text}" for key, text in zip(written, combination, strict=True))
         name = re.sub(r"[^\w.]+", "-", "-".join(given)).strip("-")
         # the folder of a combination does not depend on the others, so a sweep with more values goes on from this one
-        named[name if len(name) <= LONGEST_FOLDER else f"{name[:LONGEST_FOLDER]}-{digest(given)[7:19]}"] = given
+        named[name if len(name) <= MAX_FOLDER_LENGTH else f"{name[:MAX_FOLDER_LENGTH]}-{digest(given)[7:19]}"] = given
     if len(named) < count:
         raise OptionError("two of these combinations have the same name of a folder: sweep over fewer values at once")
     configs = {name: load_config(chosen, given) for name, given in named.items()}

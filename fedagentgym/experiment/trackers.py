@@ -16,7 +16,7 @@ from fedagentgym.base.imports import Registry, require
 from fedagentgym.base.process import get_logger
 from fedagentgym.federation.records import headline_bytes
 
-MOST_CLIENTS = 32
+MAX_CLIENTS = 32
 """Trackers get the numbers of single clients in rounds of at most this many."""
 
 log = get_logger(__name__)
@@ -181,7 +181,7 @@ NO_SPREAD = "frac_reward_zero_std"
 def flatten_round(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a round's record by name."""
     evaluated = record.get("evaluation", {}).get("overall", {})
-    clients = record["clients"] if len(record["clients"]) <= MOST_CLIENTS else {}
+    clients = record["clients"] if len(record["clients"]) <= MAX_CLIENTS else {}
     return {
         **{f"train/{name}": value for name, value in _rename(record["metrics"]).items()},
         **{f"eval/{name}": float(estimate["mean"]) for name, estimate in evaluated.items()},

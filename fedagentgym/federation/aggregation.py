@@ -27,7 +27,7 @@ from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import Registry
 from fedagentgym.base.settings import Choice, NamedSettings
 from fedagentgym.federation.algorithm import ServerState
-from fedagentgym.federation.message import LONGEST_BLOCK, Array, Parameters, blocks
+from fedagentgym.federation.message import MAX_BLOCK, Array, Parameters, blocks
 
 HELD_MODELS = 10
 """Updates that are summed in one pass."""
@@ -285,7 +285,7 @@ class _TrimmedStep:
         for name, current in self._state.parameters.items():
             rows = [update[name].reshape(-1) for update in self._updates]
             combined = np.empty(current.size, dtype=current.dtype)
-            for block in blocks(current.size, LONGEST_BLOCK // len(rows)):
+            for block in blocks(current.size, MAX_BLOCK // len(rows)):
                 ordered = np.stack([row[block] for row in rows])
                 ordered.sort(axis=0)
                 combined[block] = np.mean(ordered[cut : len(rows) - cut], axis=0, dtype=np.float64)

@@ -26,7 +26,7 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError, sh
 from fedagentgym.base.settings import Settings
 from fedagentgym.base.streams import Stream, derive, generator, stream
 from fedagentgym.federation.backends import Backend
-from fedagentgym.federation.exchange import LONGEST_ERROR, Application, Operation, Request, StateName, clean_text
+from fedagentgym.federation.exchange import MAX_ERROR_LENGTH, Application, Operation, Request, StateName, clean_text
 from fedagentgym.federation.message import Array, Message, Parameters
 from fedagentgym.federation.progress import ProgressTracker
 from fedagentgym.federation.records import Meter
@@ -192,7 +192,7 @@ def draw_participants(seed: int, round_number: int, ids: Sequence[int], count: i
 
 # ---- the clients of a round -------------------------------------------------------------------------------------------
 
-MOST_TOGETHER = 16
+MAX_TOGETHER = 16
 """Clients that roll out in one batch at most: every adapter adds work to each token of all others."""
 
 Reason = Literal["error", "timeout", "dead", "refused"]
@@ -233,7 +233,7 @@ class FederationSettings(Settings):
         default=None,
         exclude_if=not_,
         ge=2,
-        le=MOST_TOGETHER,
+        le=MAX_TOGETHER,
         description="clients that roll out in one batch, each with its adapter, while the others wait for their turn; null: one"
         " after the other",
     )
@@ -360,7 +360,7 @@ class Clients:
                     if reply.state is not None:
                         self.heads[expected] = name
                 except DataError as error:
-                    answer = Failure(expected, "refused", clean_text(error, LONGEST_ERROR))
+                    answer = Failure(expected, "refused", clean_text(error, MAX_ERROR_LENGTH))
             else:
                 answer = Failure(expected, reply.status, reply.error, reply.detail)
             if self.progress is not None:

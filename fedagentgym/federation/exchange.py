@@ -138,15 +138,15 @@ class ApplicationSpec:
 
 
 Status = Literal["ok", "error", "timeout", "dead", "refused"]
-LONGEST_ERROR = 500
-LONGEST_DETAIL = 4000
-MOST_ROUNDS = 1 << 31
-MOST_CLIENTS = 1 << 31
-MOST_KEPT = 100_000
-_LONGEST_NAME = 200
-_MOST_BYTES = 1 << 62
-_MOST_SEEDS = 1 << MAX_BITS
-_LONGEST_CALL = 1e9
+MAX_ERROR_LENGTH = 500
+MAX_DETAIL_LENGTH = 4000
+MAX_ROUNDS = 1 << 31
+MAX_CLIENTS = 1 << 31
+MAX_KEPT = 100_000
+_MAX_NAME_LENGTH = 200
+_MAX_BYTES = 1 << 62
+_MAX_SEEDS = 1 << MAX_BITS
+_MAX_CALL_SECONDS = 1e9
 
 
 class StateName(NamedTuple):
@@ -211,20 +211,20 @@ class Request:
             if started is not None and started >= name:
                 raise ValueError(f"the call {name} cannot start from the state of {started}")
             operation, kept = header["operation"], header["kept"]
-            if not isinstance(kept, list | tuple) or len(kept) > MOST_KEPT:
+            if not isinstance(kept, list | tuple) or len(kept) > MAX_KEPT:
                 raise ValueError(f"{ascii(kept)[:40]} in place of the states that are kept")
-            if not isinstance(operation, str) or len(operation) > _LONGEST_NAME:
+            if not isinstance(operation, str) or len(operation) > _MAX_NAME_LENGTH:
                 raise ValueError(f"{ascii(operation)[:40]} in place of a name")
             return cls(
-                _read_number(header["client"], MOST_CLIENTS),
+                _read_number(header["client"], MAX_CLIENTS),
                 name,
                 operation,
                 message,
                 started,
-                _read_number(header["seed"], _MOST_SEEDS),
-                _read_number(header["stream"], MOST_CLIENTS),
-                _read_number(reply_limit, _MOST_BYTES),
-                _read_number(state_limit, _MOST_BYTES),
+                _read_number(header["seed"], _MAX_SEEDS),
+                _read_number(header["stream"], MAX_CLIENTS),
+                _read_number(reply_limit, _MAX_BYTES),
+                _read_number(state_limit, _MAX_BYTES),
                 tuple(map(_read_name, kept)),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -259,14 +259,16 @@ class Reply:
             status, seconds = header["status"], header["seconds"]
             if status not in get_args(Status):
                 raise ValueError("an unknown status")
-            if type(seconds) not in (int, float) or not (math.isfinite(seconds) and 0.0 <= seconds <= _LONGEST_CALL):
+            if type(seconds) not in (int, float) or not (
+                math.isfinite(seconds) and 0.0 <= seconds <= _MAX_CALL_SECONDS
+            ):
                 raise ValueError("an impossible number of seconds")
             error, detail = header["error"], header["detail"]
             if not isinstance(error, str) or not isinstance(detail, str):
                 raise TypeError("an error that is no text")
         except (KeyError, TypeError, ValueError) as fault:
             raise DataError(f"malformed reply: {clean_text(fault, 200)}") from None
-        cut = clean_text(error, LONGEST_ERROR), clean_text(detail, LONGEST_DETAIL, lines=True)
+        cut = clean_text(error, MAX_ERROR_LENGTH), clean_text(detail, MAX_DETAIL_LENGTH, lines=True)
         if status != "ok":
             message, state = b"", None
         return cls(client, status, message, state, *cut, float(seconds))
@@ -299,8 +301,10 @@ def perform(application: Application[Any], request: Request, data: bytes | None)
     except Exception as error:
         here().check_alike(error)
         blame = find_blame(error)
-        text = clean_text(f"{type(error).__name__}: {error}" if blame is None else blame.describe(error), LONGEST_ERROR)
-        detail = clean_text(traceback.format_exc()[-LONGEST_DETAIL:], LONGEST_DETAIL, lines=True)
+        text = clean_text(
+            f"{type(error).__name__}: {error}" if blame is None else blame.describe(error), MAX_ERROR_LENGTH
+        )
+        detail = clean_text(traceback.format_exc()[-MAX_DETAIL_LENGTH:], MAX_DETAIL_LENGTH, lines=True)
         return Reply(request.client, "error", error=text, detail=detail, seconds=own_time() - started)
 
 
@@ -328,4 +332,4 @@ def _read_number(value: Any, end: int) -> int:
 def _read_name(value: Any) -> StateName:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError(f"{ascii(value)[:40]} in place of a round and a call")
-    return StateName(*(_read_number(part, MOST_ROUNDS) for part in value))
+    return StateName(*(_read_number(part, MAX_ROUNDS) for part in value))

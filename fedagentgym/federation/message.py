@@ -32,14 +32,14 @@ from fedagentgym.base.errors import DataError
 
 Array = NDArray[Any]
 Parameters = Mapping[str, Array]
-LONGEST_BLOCK = 1 << 17
-_SHORTEST_BLOCK = 1 << 10
+MAX_BLOCK = 1 << 17
+_MIN_BLOCK = 1 << 10
 _ROW = 1 << 13
 
 
 def blocks(size: int, longest: int | None = None) -> Iterator[slice]:
     """Blocks of a long vector that stay in a processor's cache during several passes."""
-    step = LONGEST_BLOCK if longest is None else max(longest, _SHORTEST_BLOCK)
+    step = MAX_BLOCK if longest is None else max(longest, _MIN_BLOCK)
     for start in range(0, size, step):
         yield slice(start, min(size, start + step))
 
@@ -54,7 +54,7 @@ def squared_length(vector: Array) -> float:
 def squared_distance(start: Array, end: Array) -> float:
     """Sum of the squares of `end - start`, two arrays of one shape; not finite if either of them is not."""
     first, second = start.reshape(-1), end.reshape(-1)
-    change = np.empty(min(first.size, LONGEST_BLOCK), dtype=np.promote_types(first.dtype, np.float32))
+    change = np.empty(min(first.size, MAX_BLOCK), dtype=np.promote_types(first.dtype, np.float32))
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in blocks(first.size):

@@ -2,7 +2,7 @@
 
 It compares episodes: the ranked ones of a run, or those of its last evaluation; of the runs of several seeds (`train --seeds`),
 of a result, of an evaluation, or of a file. Agents that were not trained are compared over tasks. Methods are compared over their
-runs, paired by seed: from `FEWEST_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks,
+runs, paired by seed: from `MIN_REPLICATES` seeds on with intervals and tests; a single run each has intervals over tasks,
 which are about these two policies only. p-values are corrected for the number of comparisons (Holm).
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.base.files import format_path
 from fedagentgym.base.rounding import format_fixed, subtract_shown
-from fedagentgym.base.statistics import FEWEST_REPLICATES, Difference, Values, correct, find_quartiles, mean
+from fedagentgym.base.statistics import MIN_REPLICATES, Difference, Values, correct, find_quartiles, mean
 from fedagentgym.leaderboard.metrics import METRICS, Interval
 from fedagentgym.leaderboard.rank import (
     Scenarios,
@@ -207,13 +207,13 @@ def compare(played: Sequence[Played], measure: str = "success") -> Comparison:
         about = "intervals are about other tasks"
     elif runs == 1:
         about = "one run each: intervals are about these policies on other tasks, not about other runs"
-    elif runs < FEWEST_REPLICATES:
-        about = f"{runs} runs each, paired by seed: fewer than {FEWEST_REPLICATES} have no interval and no p"
+    elif runs < MIN_REPLICATES:
+        about = f"{runs} runs each, paired by seed: fewer than {MIN_REPLICATES} have no interval and no p"
     else:
         about = f"{runs} runs each, paired by seed: intervals are about other runs"
     reached = {name: tuple(average_runs(table)) for name, table in zip(names, picked, strict=True)} if runs else {}
     spreads = {}
-    for name, one in zip(names, played, strict=True) if runs >= FEWEST_REPLICATES else ():
+    for name, one in zip(names, played, strict=True) if runs >= MIN_REPLICATES else ():
         ends = [has_collapsed(curve) for curves in one.curves.values() for curve in curves]
         known = [end for end in ends if end is not None]
         spreads[name] = RunSpread(find_quartiles(reached[name]), sum(known), len(known))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedagentgym.base.escape import quote_word
 from fedagentgym.base.rounding import format_fixed
-from fedagentgym.base.statistics import FEWEST_REPLICATES, LEVEL, Difference, Estimate
+from fedagentgym.base.statistics import LEVEL, MIN_REPLICATES, Difference, Estimate
 from fedagentgym.experiment.report.results import describe_run, read_finished
 from fedagentgym.leaderboard.compare import (
     RUN_HEADS,
@@ -105,7 +105,7 @@ def describe_best(found: Comparison) -> list[str]:
         ends = f" [{low},\u00a0{high}]"
     if difference.adjusted is None:
         doubt = "One run of each does not show" if found.runs == 1 else f"{found.runs} runs of each are too few to show"
-        significance = f"{doubt} whether other runs would differ; {FEWEST_REPLICATES} are needed."
+        significance = f"{doubt} whether other runs would differ; {MIN_REPLICATES} are needed."
     else:
         p = "p < 0.001" if difference.adjusted < 0.001 else f"p = {difference.adjusted:.2g}"
         corrected = f", corrected for {len(found.differences)} comparisons" if len(found.differences) > 1 else ""

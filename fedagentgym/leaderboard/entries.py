@@ -18,7 +18,7 @@ from fedagentgym.base.encoding import file_digest
 from fedagentgym.base.errors import OptionError, unknown_name_error
 from fedagentgym.base.settings import Settings, merge
 from fedagentgym.leaderboard.suite import Suite
-from fedagentgym.runs.record import ENDPOINT, MOST_VALUES, Count, Digest, Name, Text, publish_settings
+from fedagentgym.runs.record import ENDPOINT, MAX_VALUES, Count, Digest, Name, Text, publish_settings
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -50,7 +50,7 @@ class Entry(Settings):
     title: Text = ""
     baseline: bool = False
     agent: dict[str, Any] | None = None
-    changes: tuple[Text, ...] = Field(default=(), max_length=MOST_VALUES)
+    changes: tuple[Text, ...] = Field(default=(), max_length=MAX_VALUES)
     plugins: tuple[PluginRecord, ...] = ()
     stream: Count = Field(default=0, description="of the suite's control: number of the random stream")
     scenarios: tuple[Name, ...] = ()

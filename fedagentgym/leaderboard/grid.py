@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 
 from fedagentgym.base.settings import Settings
 from fedagentgym.leaderboard.metrics import Interval, find_metric
-from fedagentgym.runs.record import MOST_VALUES, Digest, Name, Text
+from fedagentgym.runs.record import MAX_VALUES, Digest, Name, Text
 
 RATE, TASKS, PUBLIC = "learning.learning_rate", "learning.tasks_per_step", "public_tasks"
 STEPS, ROUNDS = "local_steps", "federation.rounds"
@@ -113,7 +113,7 @@ class Tuning(Settings):
 class Trial(Settings):
     """A setting of a row with its mean over scenarios and worlds; `runs` has each world's, `result` is the archive's digest."""
 
-    changes: tuple[Text, ...] = Field(max_length=MOST_VALUES)
+    changes: tuple[Text, ...] = Field(max_length=MAX_VALUES)
     mean: float
     low: float | None = None
     high: float | None = None

@@ -51,7 +51,7 @@ from fedagentgym.experiment.stored import ASK, NO_TRUST, Trust, check_foreign_co
 from fedagentgym.federation.commits import CommitStore, lock_folder
 from fedagentgym.federation.records import count_episodes, headline_bytes
 from fedagentgym.leaderboard.entries import Entry, find_packaged, load_settings
-from fedagentgym.leaderboard.results import DEEPEST, ENTRY, SUITE, Result, RunKey, join, name_run, pack
+from fedagentgym.leaderboard.results import ENTRY, MAX_SEARCH_DEPTH, SUITE, Result, RunKey, join, name_run, pack
 from fedagentgym.leaderboard.suite import OpenedScenario, Suite, check_budget, make_config, open_scenario, to_yaml
 from fedagentgym.learning.evaluation import OpenedSet
 from fedagentgym.learning.recipe import prepare_agent
@@ -174,7 +174,7 @@ def load_entry(folder: Path, trust: Trust | None = None) -> SuiteRun:
 
 def find_entries(folder: Path) -> list[Path]:
     """The folder of an entry itself, or those below it: in ROOT, ROOT/SUITE, or a folder of several roots."""
-    return sorted(find_below(folder, ENTRY, DEEPEST))
+    return sorted(find_below(folder, ENTRY, MAX_SEARCH_DEPTH))
 
 
 # ---- configurations ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The numbers of an entry, and the order of entries: measures, differences, and the bands that follow from them.
 
-On the methods track the unit is the run: intervals are about other runs, and there are none below `FEWEST_REPLICATES`. On the
+On the methods track the unit is the run: intervals are about other runs, and there are none below `MIN_REPLICATES`. On the
 agents track, where nothing is trained, the unit is the task, so the episodes are read (`fedagentgym.base.statistics`).
 
 The comparisons of a page are one family (`compare_suite`): those that the suite plans, in scenarios and in the mean over all,
@@ -21,8 +21,8 @@ import numpy as np
 
 from fedagentgym.algorithms.reports import PERCENTILE
 from fedagentgym.base.statistics import (
-    FEWEST_REPLICATES,
     LEVEL,
+    MIN_REPLICATES,
     Difference,
     Values,
     bound_spread,
@@ -329,7 +329,7 @@ def rank(suite: Suite, values: Mapping[str, Scenarios], compared: Sequence[Compa
         return dict(sorted(runs.items(), key=lambda item: (-sign * float(np.mean(item[1])), item[0])))
 
     whole = order(list(suite.scenarios))
-    is_ranked = suite.track == "agents" or all(len(each) >= FEWEST_REPLICATES for each in whole.values())
+    is_ranked = suite.track == "agents" or all(len(each) >= MIN_REPLICATES for each in whole.values())
     if is_ranked:
         apart = {
             frozenset((one.first, one.second))

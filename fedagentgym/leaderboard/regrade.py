@@ -32,7 +32,7 @@ from fedagentgym.runs.folder import CONFIG, RANKED, RECORD, WORLDS, RunFolder, f
 from fedagentgym.runs.replay import replay
 from fedagentgym.version import __version__
 
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Regrading:
         changed = count_things(len(self.changes), "episode")
         if self.changes:
             rows = []
-            for one in self.changes[:MOST_SHOWN]:
+            for one in self.changes[:MAX_SHOWN]:
                 rewards = format_fixed(one.before, 3), format_fixed(one.after, 3)
                 rows.append((one.run, one.file, f"{one.task} copy {one.sample}", *rewards))
             yield make_table(("run", "file", "episode", "reward before", "after"), rows, text=3)

@@ -34,7 +34,7 @@ from fedagentgym.leaderboard.suite import Suite, list_suites, load_suite, parse_
 from fedagentgym.learning.trajectory import Group, group_by_task, read_lines
 from fedagentgym.runs.archive import Archive, is_archive, join_archives, write_archive
 from fedagentgym.runs.folder import (
-    MOST_DOCUMENT,
+    MAX_DOCUMENT_BYTES,
     RANKED,
     RECORD,
     RunFolder,
@@ -45,7 +45,7 @@ from fedagentgym.runs.folder import (
 from fedagentgym.runs.record import Digest, Name, RunRecord, Text
 
 SUITE, ENTRY = "suite.yaml", "entry.json"
-DEEPEST = 4
+MAX_SEARCH_DEPTH = 4
 """Maximum depth below a named folder at which results are searched."""
 RunKey = tuple[str, int]
 """A run of a result: its scenario and its seed."""
@@ -182,7 +182,7 @@ class Result:
     def _read_record(self, run: str) -> RunRecord:
         if self.archive is None:
             return RunFolder(self.path / run).record
-        text = self.archive.read_file(run, RECORD, MOST_DOCUMENT)
+        text = self.archive.read_file(run, RECORD, MAX_DOCUMENT_BYTES)
         return parse_document(RunRecord, text, f"{format_path(self.path)}, {run}/{RECORD}")
 
     def read_groups(self, key: RunKey) -> tuple[Group, ...]:
@@ -273,10 +273,10 @@ def find_results(place: Path) -> list[Path]:
         return [place]
     if not place.is_dir():
         raise DataError(f"{format_path(place)} is neither a result nor a folder of results")
-    folders = sorted(find_below(place, ENTRY, DEEPEST))
+    folders = sorted(find_below(place, ENTRY, MAX_SEARCH_DEPTH))
     archives = [
         file
-        for depth in range(1, DEEPEST + 1)
+        for depth in range(1, MAX_SEARCH_DEPTH + 1)
         for file in place.glob("/".join(["*"] * depth) + ".zip")
         if file.is_file() and not file.is_symlink() and not any(folder in file.parents for folder in folders)
     ]

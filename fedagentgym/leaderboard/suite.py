@@ -50,7 +50,7 @@ from fedagentgym.base.escape import quote_word
 from fedagentgym.base.files import format_path, parse_yaml, read_json, read_text
 from fedagentgym.base.rounding import count_things, format_fixed
 from fedagentgym.base.settings import Settings, assign
-from fedagentgym.base.statistics import FEWEST_REPLICATES, find_decidable
+from fedagentgym.base.statistics import MIN_REPLICATES, find_decidable
 from fedagentgym.leaderboard.grid import TUNED, Choice, Chosen, Tuning
 from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSettings, RankingSettings
 from fedagentgym.runs.claims import describe_tasks
@@ -95,7 +95,7 @@ TUNING = "-tuning"
 SEED_BITS = 48
 WHOLE = ""
 """The mean over all scenarios of a suite that has several, where a scenario is named."""
-MOST_ROUNDS = 1_000_000
+MAX_ROUNDS = 1_000_000
 
 
 class Ranking(Settings):
@@ -445,9 +445,9 @@ class Suite(Settings):
 
 def describe_few_seeds(suite: Suite) -> str | None:
     """A sentence for a suite of methods with too few seeds: what these cannot show, and how to play more. Else None."""
-    if suite.track == "agents" or len(suite.seeds) >= FEWEST_REPLICATES:
+    if suite.track == "agents" or len(suite.seeds) >= MIN_REPLICATES:
         return None
-    lacking = f"no interval, test or rank, which take {FEWEST_REPLICATES}"
+    lacking = f"no interval, test or rank, which take {MIN_REPLICATES}"
     more = f"raise `seeds` in a copy (fedagentgym bench show {quote_word(suite.name)} > mine.yaml) and play that"
     return f"{count_things(len(suite.seeds), 'seed')}: {lacking}; for more, {more}"
 
@@ -780,7 +780,7 @@ def make_tuning(suite: Suite) -> Suite:
             scenario["changes"] = [change for change in scenario["changes"] if not changes_ranking(change)]
     ranking = suite.selection.model_dump(mode="json", exclude={"every"})
     plain |= {"name": name_tuning(suite.name), "title": f"{suite.title}: trials", "seeds": list(suite.tuning.worlds)}
-    plain |= {"ranking": ranking, "selection": {**ranking, "every": MOST_ROUNDS}, "ranked_round": "last"}
+    plain |= {"ranking": ranking, "selection": {**ranking, "every": MAX_ROUNDS}, "ranked_round": "last"}
     return Suite.load(plain)
 
 

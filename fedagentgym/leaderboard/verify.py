@@ -41,7 +41,7 @@ from fedagentgym.leaderboard.results import ENTRY, SUITE, Claim, Rerun, Result, 
 from fedagentgym.leaderboard.suite import (
     ADAPTER,
     FREE,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     OpenedScenario,
     Suite,
     check_budget,
@@ -290,7 +290,7 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         compare_record(where, record, **about, config_digest=expected.digest, kind="training")
     else:
         rounds = (packed.get("federation") or {}).get("rounds")
-        if not isinstance(rounds, int) or not 0 <= rounds <= MOST_ROUNDS:
+        if not isinstance(rounds, int) or not 0 <= rounds <= MAX_ROUNDS:
             raise RefutedError("configuration", f"{place}: federation.rounds is no number of rounds")
         federation = expected.federation.model_copy(update={"rounds": rounds})
         expected = expected.model_copy(update={"federation": federation})
@@ -298,8 +298,8 @@ def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> 
         raise RefutedError("configuration", f"{where}: the agent of the record is not that of the suite")
     with refute("budget", f"{where}: "):
         check_budget(held.suite, expected, known=known)
-    if expected.federation.rounds > MOST_ROUNDS:
-        raise RefutedError("configuration", f"{place}: federation.rounds is above {MOST_ROUNDS:,}")
+    if expected.federation.rounds > MAX_ROUNDS:
+        raise RefutedError("configuration", f"{place}: federation.rounds is above {MAX_ROUNDS:,}")
     return expected
 
 
@@ -369,7 +369,7 @@ def _find_odd_cost(
 # that differs counts as it was played again: where that makes the result worse, the agent is not proven to have produced it.
 
 PARALLEL = EvaluationSettings().parallel_episodes
-MOST_DIFFERENT = 0.02
+MAX_DIFFERENT_SHARE = 0.02
 """Share of a cell's episodes on one split that may differ if weights are used on another machine; of ten or more, one may."""
 CONFIG = "config.json"
 """The file by which a folder of weights is known."""
@@ -448,7 +448,7 @@ def check_model(held: Held, places: Sequence[Path]) -> Spoken:
     if not ranked:
         raise RefutedError("who-spoke", f"{names}: no run of this result was played by this policy")
     for one in (*ranked, *selection):
-        if one.total - one.same > max(int(MOST_DIFFERENT * one.total), int(one.total >= 10)):
+        if one.total - one.same > max(int(MAX_DIFFERENT_SHARE * one.total), int(one.total >= 10)):
             found = f"the same replies in {one.same} of {one.total} episodes of {one.where}: another policy played"
             raise RefutedError("who-spoke", f"{names} gives {found}")
     played = [ranked, selection] if selection else [ranked]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Averaging = Literal["token", "sequence", "constant"]
-LARGEST_LOG_RATIO = 20.0
+MAX_LOG_RATIO = 20.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Tokens:
         ratio = self.logprobs - self.behaviour
         if level == "sequence":
             ratio = self.sum_rows(ratio) / self.sum_rows(self.logprobs.new_ones(len(self.logprobs)))
-        return ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        return ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 class Clip(NamedTuple):
@@ -251,10 +251,10 @@ class VESPO(PolicyLoss):
     def compute(self, tokens: Tokens, clip: Clip) -> PolicyTerms:
         least = float(np.log(1e-8))  # bounds as in the authors' code
         log_ratio = (tokens.logprobs - tokens.behaviour).detach()
-        log_row = tokens.sum_rows(log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
+        log_row = tokens.sum_rows(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
         if tokens.correction is not None:
-            log_row = log_row + tokens.sum_rows(tokens.correction.log().clamp(least, LARGEST_LOG_RATIO))
-        log_row = log_row.clamp(least, LARGEST_LOG_RATIO)
+            log_row = log_row + tokens.sum_rows(tokens.correction.log().clamp(least, MAX_LOG_RATIO))
+        log_row = log_row.clamp(least, MAX_LOG_RATIO)
         ratio, better = log_row.exp(), tokens.advantages >= 0
         power = ratio.new_tensor(self.k_pos).where(better, ratio.new_tensor(self.k_neg))
         decay = ratio.new_tensor(self.lambda_pos).where(better, ratio.new_tensor(self.lambda_neg))
@@ -336,7 +336,7 @@ class CorrectionSettings(NamedSettings):
         gap = tokens.behaviour - played
         if self.name.startswith("sequence"):
             gap = tokens.sum_rows(gap)
-        weight = gap.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        weight = gap.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
         least = 0.0 if self.clip_min is None else self.clip_min
         most = float("inf") if self.clip_max is None else self.clip_max
         if self.name.endswith("truncate"):

@@ -121,9 +121,9 @@ CPU_BUDGET = 512 << 20
 """Bytes that a pass on a CPU keeps for its backward pass, by default."""
 GPU_SHARE = 4
 """On a GPU the budget is this part of the card's whole memory."""
-MOST_TOKENS = {"cpu": 4096, "cuda": 16384}
+MAX_TOKENS = {"cpu": 4096, "cuda": 16384}
 """Tokens beyond which a pass is no faster, by device."""
-FEWEST_TOKENS = 64
+MIN_TOKENS = 64
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 26}
 """Logits that are computed at a time: 32 MB in single precision on a CPU, 256 MB on a GPU."""
 
@@ -136,4 +136,4 @@ def count_token_bytes(layers: int, hidden: int, attention: int, inner: int) -> i
 
 def limit_tokens(fitting: int, device_type: str) -> int:
     """The length of a pass where memory fits `fitting` tokens."""
-    return min(max(fitting, FEWEST_TOKENS), MOST_TOKENS.get(device_type, MOST_TOKENS["cuda"]))
+    return min(max(fitting, MIN_TOKENS), MAX_TOKENS.get(device_type, MAX_TOKENS["cuda"]))

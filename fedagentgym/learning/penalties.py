@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedagentgym.base.errors import OptionError
-from fedagentgym.learning.losses import LARGEST_LOG_RATIO
+from fedagentgym.learning.losses import MAX_LOG_RATIO
 from fedagentgym.learning.settings import KLSettings
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class KL(Penalty):
 
 def compute_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     """The k3 estimate of KL(policy || reference) at each token; the exponent is bounded, so that nothing overflows."""
-    difference = (reference - logprobs).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+    difference = (reference - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return difference.exp() - difference - 1
 
 

@@ -136,7 +136,7 @@ class Optimizer(Protocol):
     def step(self) -> Any: ...
 
 
-MOST_TOGETHER = 1 << 19
+MAX_TOGETHER = 1 << 19
 """Values that are stepped in one call: each needs a temporary copy of as many."""
 
 
@@ -172,7 +172,7 @@ class AdamW:
                     state = self.state[value]
                     state["step"] = float(state["step"]) + 1
                     filled += value.numel()
-                    together.setdefault((state["step"], filled // MOST_TOGETHER), []).append(value)
+                    together.setdefault((state["step"], filled // MAX_TOGETHER), []).append(value)
             for (count, _), values in together.items():
                 gradients = [value.grad for value in values if value.grad is not None]
                 means, squares = ([self.state[value][name] for value in values] for name in _MOMENTS)

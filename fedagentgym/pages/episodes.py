@@ -14,9 +14,9 @@ from typing import Any
 
 from fedagentgym.learning.trajectory import Line, Trajectory, read_lines
 
-MOST_CHARACTERS = 1_500_000
+MAX_CHARACTERS = 1_500_000
 """Maximum size of the episodes in a page; further tasks are left out, and the page reports their number."""
-LONGEST_TEXT = 20_000
+MAX_TEXT_LENGTH = 20_000
 """Maximum length of one observation or reply in a page."""
 
 
@@ -45,7 +45,9 @@ class _Texts:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def add(self, text: str) -> int:
-        shortened = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text):,} characters in all)"
+        shortened = (
+            text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}… ({len(text):,} characters in all)"
+        )
         return self.numbers.setdefault(shortened, len(self.numbers))
 
 
@@ -68,7 +70,7 @@ def label_episodes(lines: Iterable[Line]) -> list[ShownEpisode]:
 # ---- the data of a page --------------------------------------------------------------------------------------------
 
 
-def make_browser_data(sources: Sequence[Source], most: int = MOST_CHARACTERS) -> dict[str, Any]:
+def make_browser_data(sources: Sequence[Source], most: int = MAX_CHARACTERS) -> dict[str, Any]:
     """The data of the component. If there are too many episodes, tasks of all categories are kept, complete and with the
     episodes of every source."""
     by_task: dict[tuple[str, str, str], list[tuple[int, ShownEpisode]]] = {}

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from fedagentgym.base.errors import show_invisible_characters
 from fedagentgym.base.rounding import format_bytes, format_fixed, subtract_shown
 
-LONGEST = 2000
+MAX_TEXT_LENGTH = 2000
 """Longest text that one expression of a template writes."""
 JSON_STYLE = {"ensure_ascii": True, "separators": (",", ":"), "sort_keys": True}
 
@@ -68,7 +68,7 @@ def show(value: object) -> object:
     if isinstance(value, Markup):
         return value
     text = "" if value is None else str(value)
-    return show_invisible_characters(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+    return show_invisible_characters(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…")
 
 
 @cache

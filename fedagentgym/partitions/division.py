@@ -23,7 +23,7 @@ from fedagentgym.base.errors import (
     show_value,
     unknown_name_error,
 )
-from fedagentgym.base.settings import MOST_BITS, Settings
+from fedagentgym.base.settings import MAX_BITS, Settings
 from fedagentgym.base.streams import stream
 from fedagentgym.partitions.assignment import Assignment
 from fedagentgym.partitions.record import ROLES
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 Axis = Literal["mixture", "sizes", "hardness"]
 Compat = Literal["fedagent"]
 
-MOST_CLIENTS = 1_000_000
+MAX_CLIENTS = 1_000_000
 """Maximum number of clients of a split, since its file holds an entry for each."""
 
 
@@ -182,16 +182,16 @@ def check_whole_number(value: Any, name: str, least: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise OptionError(f"{name} is a whole number{bound}, got {show_value(value)}")
-    if int(value).bit_length() > MOST_BITS:
-        raise OptionError(f"{name} is a number of at most {MOST_BITS} bits, got {show_value(value)}")
+    if int(value).bit_length() > MAX_BITS:
+        raise OptionError(f"{name} is a number of at most {MAX_BITS} bits, got {show_value(value)}")
     return int(value)
 
 
 def check_client_count(clients: Any) -> int:
     """The number of clients that a caller gave."""
     count = check_whole_number(clients, "clients", least=1)
-    if count > MOST_CLIENTS:
-        raise OptionError(f"a split has at most {MOST_CLIENTS:,} clients, {count:,} are asked for")
+    if count > MAX_CLIENTS:
+        raise OptionError(f"a split has at most {MAX_CLIENTS:,} clients, {count:,} are asked for")
     return count
 
 

@@ -36,9 +36,9 @@ from fedagentgym.runs.folder import RANKED, RunFolder, find_runs, format_documen
 from fedagentgym.runs.record import Digest
 
 LIST, TAR = "digests.json", ".tar.xz"
-MOST_LIST = 1 << 22
+MAX_LIST_BYTES = 1 << 22
 """Maximum size of the list of digests in bytes."""
-MOST_RUN = 1 << 30
+MAX_RUN_BYTES = 1 << 30
 """Maximum size of an unpacked file in bytes, and of all files of a run."""
 _CHUNK = 1 << 16
 FileName = Annotated[str, Field(pattern=r"^(?:[a-z]{1,40}/)?[A-Za-z0-9][A-Za-z0-9_.+=-]{0,119}$")]
@@ -51,7 +51,7 @@ class ListedFile(Settings):
     """A file as it is unpacked."""
 
     name: FileName
-    bytes: int = Field(ge=0, le=MOST_RUN)
+    bytes: int = Field(ge=0, le=MAX_RUN_BYTES)
     digest: Digest
 
 
@@ -90,8 +90,8 @@ class Digests(Settings):
             files = {file.name for file in run.files}
             if len(files) < len(run.files) or any(name.split("/")[0] in files for name in files if "/" in name):
                 raise ValueError(f"the run {run.name} has two files, or a file and a folder, of one name")
-            if sum(file.bytes for file in run.files) > MOST_RUN:
-                raise ValueError(f"the run {run.name} has more than the {MOST_RUN:,} bytes that are read")
+            if sum(file.bytes for file in run.files) > MAX_RUN_BYTES:
+                raise ValueError(f"the run {run.name} has more than the {MAX_RUN_BYTES:,} bytes that are read")
         return self
 
 
@@ -226,8 +226,8 @@ class Archive:
     def _list(self) -> bytes:
         if next(iter(self._members), None) != LIST:
             raise DataError(f"{self.where} is no archive of runs: it does not begin with {LIST}")
-        if self._members[LIST].file_size > MOST_LIST:
-            raise DataError(f"{self.where}: {LIST} has more than the {MOST_LIST:,} bytes that are read")
+        if self._members[LIST].file_size > MAX_LIST_BYTES:
+            raise DataError(f"{self.where}: {LIST} has more than the {MAX_LIST_BYTES:,} bytes that are read")
         return self.read_member(LIST)
 
     def read(self, name: str) -> bytes:

@@ -33,7 +33,7 @@ EVALUATION = "evaluation"
 RANKED, WORLDS = f"{EVALUATION}/ranked.jsonl", f"{EVALUATION}/worlds.jsonl"
 PUBLISHED_FOLDER = "runs/run"
 """The folder that a published configuration names, wherever it ran."""
-MOST_DOCUMENT = 1 << 24
+MAX_DOCUMENT_BYTES = 1 << 24
 """Maximum size of a document in bytes."""
 Document = TypeVar("Document", bound=Settings)
 
@@ -45,7 +45,7 @@ def format_document(document: Settings) -> str:
 
 def read_document(kind: type[Document], place: Path) -> Document:
     """A document of a run or a result, written as this package writes it."""
-    return parse_document(kind, read_text(place, MOST_DOCUMENT).encode(), format_path(place))
+    return parse_document(kind, read_text(place, MAX_DOCUMENT_BYTES).encode(), format_path(place))
 
 
 def parse_document(kind: type[Document], text: bytes, where: str) -> Document:

@@ -32,7 +32,7 @@ FORMAT = 1
 """The newest format of records and archives that this version reads."""
 ENDPOINT = "endpoint"
 """The name of agents that ask a server."""
-MOST_VALUES = 2_000
+MAX_VALUES = 2_000
 LIBRARIES = ("numpy", "torch", "transformers", "peft", "gymnasium", "flwr")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$")]
@@ -50,8 +50,8 @@ def _check_size(plain: dict[str, Any]) -> dict[str, Any]:
         node = waiting.pop()
         below = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list | tuple) else []
         counted += len(below)
-        if counted > MOST_VALUES:
-            raise ValueError(f"settings of more than {MOST_VALUES:,} values")
+        if counted > MAX_VALUES:
+            raise ValueError(f"settings of more than {MAX_VALUES:,} values")
         waiting += below
     return plain
 
@@ -207,8 +207,8 @@ class Made(Settings):
 
     date: Date
     seconds: float = Field(ge=0.0)
-    versions: dict[str, Text] = Field(max_length=MOST_VALUES)
-    machine: dict[str, Text] = Field(max_length=MOST_VALUES)
+    versions: dict[str, Text] = Field(max_length=MAX_VALUES)
+    machine: dict[str, Text] = Field(max_length=MAX_VALUES)
     revision: Text | None = Field(
         default=None, description="git revision of the package, if it ran from its repository"
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedagentgym.envs.tasks import Task
     from fedagentgym.runs.record import AgentRecord
 
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 """Maximum length of a reply of an agent whose settings do not limit it."""
 
 
@@ -57,7 +57,7 @@ def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None
         think = ENDPOINT_THINKS if settings.think is None else settings.think
         return Speaker(settings.parser or "strict", think)
     whole = complete_settings(settings)
-    most = whole.decoding.max_new_tokens if whole.decoding is not None else MOST_TOKENS
+    most = whole.decoding.max_new_tokens if whole.decoding is not None else MAX_TOKENS
     window = whole.context == "window"
     return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
 

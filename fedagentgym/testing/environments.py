@@ -36,7 +36,7 @@ from fedagentgym.testing.conditions import global_generators_untouched
 GOLDEN_STEPS = 20
 PLAYED = 6
 """Episodes that are played to their end."""
-MOST_COMPARED = 2000
+MAX_COMPARED = 2000
 """Tasks of each split that are compared with those of another."""
 HINTS = {
     "load_pool": ": it returns the tasks of a split, TaskPool.from_records(tasks, env=self.id, split=split)",
@@ -272,7 +272,7 @@ def _check_pools(env: TextEnv) -> None:
             )
         pools[split] = pool
     for first, second in combinations([split for split, pool in pools.items() if len(pool)], 2):
-        left, right = (pools[split].ids[:MOST_COMPARED] for split in (first, second))
+        left, right = (pools[split].ids[:MAX_COMPARED] for split in (first, second))
         same = find_same_tasks(pools[first], left, pools[second], right) if has_own_tasks(env) else []
         assert not same, (
             f"load_pool gives the same tasks for {first!r} and {second!r} ({len(same):,}, such as {same[0]}): success on held-out"

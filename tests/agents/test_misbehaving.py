@@ -27,7 +27,7 @@ from fedagentgym.base.errors import OptionError
 
 Behaviour = Callable[[], Iterator[bytes]]
 MEGABYTE = 1 << 20
-MOST_MEMORY = 50 * MEGABYTE
+MAX_MEMORY = 50 * MEGABYTE
 ASKED: list[Message] = [{"role": "user", "content": "a question of some length, " * 10}]
 
 
@@ -193,7 +193,7 @@ def test_a_misbehaving_server_is_one_sentence(name: str) -> None:
         try:
             with pytest.raises(EndpointError, match=message) as raised:
                 endpoint.request_completion(ASKED, seed=1)
-            assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+            assert tracemalloc.get_traced_memory()[1] < MAX_MEMORY
         finally:
             tracemalloc.stop()
     text = str(raised.value)

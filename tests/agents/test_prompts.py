@@ -14,7 +14,7 @@ from fedagentgym.agents.text.prompts import Dialogue, PastTurn, Template
 from fedagentgym.base.errors import OptionError
 from fedagentgym.envs.guess import GuessEnv
 from fedagentgym.envs.make import open_env
-from fedagentgym.envs.view import SHORTEST_RUN, View
+from fedagentgym.envs.view import MIN_RUN, View
 
 from .worlds import AskEnv, ShopEnv
 
@@ -161,7 +161,7 @@ def test_many_actions_that_count_up_are_shown_by_their_ends() -> None:
 @pytest.mark.parametrize(
     "actions",
     [
-        list_guesses(SHORTEST_RUN - 1),
+        list_guesses(MIN_RUN - 1),
         tuple(f"guess {number}" for number in range(0, 100, 2)),
         tuple(f"put box {number} in bin {number}" for number in range(30)),
         tuple(f"guess {number}" for number in range(30, 0, -1)),

@@ -40,7 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr("huggingface_hub.hf_api.constants.ENDPOINT", made.url)
     monkeypatch.setattr(hub, "IDLE_SECONDS", 0.5)
     monkeypatch.setattr(hub, "ASKING_SECONDS", 1.5)
-    monkeypatch.setattr(hub, "MOST_TOLD", 1 << 20)
+    monkeypatch.setattr(hub, "MAX_ANSWER_BYTES", 1 << 20)
     monkeypatch.setattr("fedagentgym.agents.model.sources.ASKING_SECONDS", 1.5)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield made
@@ -133,7 +133,7 @@ def test_a_file_is_as_long_as_any_may_be(
         HubServer.send(request, b"x" * size)
 
     monkeypatch.setattr(Server, "given", staticmethod(send), raising=False)
-    monkeypatch.setattr(hub, "MOST_BYTES", {"model": most})
+    monkeypatch.setattr(hub, "MAX_BYTES", {"model": most})
     with hub.open_hub("cannot"):
         if fits:
             assert library.get_session().get(f"{server.url}/a").content == b"x" * size

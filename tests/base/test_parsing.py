@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.files import MOST_DEEP, parse_json, parse_yaml
+from fedagentgym.base.files import MAX_DEPTH, parse_json, parse_yaml
 from fedagentgym.base.settings import assign
 
 REFUSED = {
@@ -37,8 +37,8 @@ def test_plain_values_are_read() -> None:
 
 
 def test_json_may_be_nested_but_not_without_end() -> None:
-    assert parse_json("[" * MOST_DEEP + "]" * MOST_DEEP, "here")
-    for levels in (MOST_DEEP + 1, 100_000):
+    assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "here")
+    for levels in (MAX_DEPTH + 1, 100_000):
         with pytest.raises(DataError, match="nested"):
             parse_json("[" * levels + "]" * levels, "here")
     with pytest.raises(DataError, match="not usable JSON"):

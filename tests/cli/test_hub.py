@@ -268,7 +268,7 @@ def test_a_repository_of_too_many_bytes_is_refused(
     api = SimpleNamespace(dataset_info=lambda name, **_: SimpleNamespace(siblings=files, sha=COMMIT))
     library = SimpleNamespace(HfApi=lambda: api, hf_hub_download=fetch)
     monkeypatch.setattr(hub_module, "open_hub", lambda failure: nullcontext(library))
-    monkeypatch.setitem(hub_module.MOST_BYTES, "dataset", most)
+    monkeypatch.setitem(hub_module.MAX_BYTES, "dataset", most)
     fits = sizes == (200, 200, 9)
     with nullcontext() if fits else pytest.raises(DataError, match=f"^me/clients holds more than {most} bytes"):
         pull_folder("me/clients", tmp_path / "pulled", lambda made: None)

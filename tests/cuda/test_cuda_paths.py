@@ -24,7 +24,7 @@ from fedagentgym.base.streams import stream
 from fedagentgym.envs import open_env
 from fedagentgym.learning import memory
 from fedagentgym.learning.learner import LocalTraining
-from fedagentgym.learning.memory import GPU_SHARE, MOST_TOKENS, estimate_token_bytes, find_pass_limits
+from fedagentgym.learning.memory import GPU_SHARE, MAX_TOKENS, estimate_token_bytes, find_pass_limits
 from fedagentgym.learning.penalties import Proximal
 from fedagentgym.learning.rollouts import collect
 from fedagentgym.learning.settings import LearningSettings
@@ -181,6 +181,6 @@ def test_a_gpu_takes_long_passes(gpu: PretendedCuda, folder: Path) -> None:
     policy = open_agent(folder).policy
     limits = find_pass_limits(policy.model, policy.device, "auto")
     per_token = estimate_token_bytes(policy.model)
-    assert limits.micro_tokens == MOST_TOKENS["cuda"] <= MEMORY // GPU_SHARE // per_token
+    assert limits.micro_tokens == MAX_TOKENS["cuda"] <= MEMORY // GPU_SHARE // per_token
     assert limits.kept == MEMORY // GPU_SHARE // per_token
     assert memory.read_free_bytes(CUDA) == MEMORY

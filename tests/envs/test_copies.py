@@ -17,7 +17,7 @@ import pytest
 import fedagentgym
 from fedagentgym.base.errors import DataError, OptionError
 from fedagentgym.envs import open_env
-from fedagentgym.envs.make import MOST_POOLS
+from fedagentgym.envs.make import MAX_POOLS
 from fedagentgym.envs.pool import TaskPool
 
 WORLDS: dict[str, dict[str, Any]] = {
@@ -114,7 +114,7 @@ def test_environments_of_one_world_share_their_pool(name: str) -> None:
 
 def test_few_pools_are_held() -> None:
     first = open_env("fedagentgym/Guess-v0", seed=1000).pool
-    for seed in range(MOST_POOLS):
+    for seed in range(MAX_POOLS):
         open_env("fedagentgym/Guess-v0", seed=1001 + seed)
     assert open_env("fedagentgym/Guess-v0", seed=1000).pool is not first
 

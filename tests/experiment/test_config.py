@@ -11,7 +11,7 @@ from fedagentgym.algorithms.runtime import ExperimentSpec
 from fedagentgym.base.errors import DataError, FedAgentGymError, OptionError
 from fedagentgym.experiment.config import RunConfig, list_presets, list_variants, load_config
 
-LEAST: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
+MINIMAL: dict[str, Any] = {"env": {"id": "fedagentgym/Guess-v0"}, "partition": {"clients": 3}}
 EVERY_PRESET = [*list_presets()] + [f"{p}:{v}" for p in list_presets() for v in list_variants(p)]
 ROWS = [
     *TABLE1.rows.values(),
@@ -70,12 +70,14 @@ def test_the_presets_follow_the_papers_protocol() -> None:
 
 
 def test_the_digest_is_about_what_is_computed() -> None:
-    config = load_config(LEAST)
-    same = load_config(LEAST, ["name=other", "federation.workers=2", "output.folder=elsewhere", "output.keep_rounds=9"])
+    config = load_config(MINIMAL)
+    same = load_config(
+        MINIMAL, ["name=other", "federation.workers=2", "output.folder=elsewhere", "output.keep_rounds=9"]
+    )
     assert same.digest == config.digest
-    assert load_config(LEAST, ["seed=1"]).digest != config.digest
+    assert load_config(MINIMAL, ["seed=1"]).digest != config.digest
     assert load_config(config).digest == config.digest
-    assert load_config(RunConfig.load(LEAST)).digest == config.digest
+    assert load_config(RunConfig.load(MINIMAL)).digest == config.digest
 
 
 def test_a_whole_configuration_of_the_specification_loads() -> None:
@@ -127,7 +129,7 @@ def test_a_whole_configuration_of_the_specification_loads() -> None:
 def test_what_is_wrong_is_named(change: str, says: str) -> None:
     changes = ["agent=random", change] if change.startswith("warm_start") else [change]
     with pytest.raises(FedAgentGymError, match=says) as caught:
-        load_config(LEAST, changes)
+        load_config(MINIMAL, changes)
     assert "\n" not in str(caught.value)
 
 
@@ -140,7 +142,7 @@ VARIANTS = {
 
 def test_files_and_variants(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({**LEAST, "algorithm": "fedagent", "variants": VARIANTS}))
+    file.write_text(yaml.safe_dump({**MINIMAL, "algorithm": "fedagent", "variants": VARIANTS}))
     assert load_config(file).federation.rounds == 20
     assert load_config(f"{file}:long").federation.rounds == 99
     assert load_config(f"{file}:prox,long").federation.rounds == 99
@@ -168,7 +170,7 @@ def test_files_and_variants(tmp_path: Path) -> None:
 
 
 def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_workers() -> None:
-    config = load_config(LEAST, ["agent={name: tiny, decoding: {max_new_tokens: 8}}"])
+    config = load_config(MINIMAL, ["agent={name: tiny, decoding: {max_new_tokens: 8}}"])
     stored = load_config(yaml.safe_load(yaml.safe_dump(config.plain())))
     sent = ExperimentSpec.load(config.spec().model_dump(mode="json", exclude_unset=True))
     for agent in (stored.agent, sent.agent):
@@ -177,9 +179,9 @@ def test_what_was_not_said_of_an_agent_stays_unsaid_on_disk_and_on_the_way_to_wo
 
 
 def test_all_cores_are_for_a_single_process() -> None:
-    assert load_config(LEAST, ["agent.threads=auto", "federation.workers=1"]).agent.threads == "auto"
-    assert load_config(LEAST, ["agent.threads=2", "federation.workers=4"]).agent.threads == 2
+    assert load_config(MINIMAL, ["agent.threads=auto", "federation.workers=1"]).agent.threads == "auto"
+    assert load_config(MINIMAL, ["agent.threads=2", "federation.workers=4"]).agent.threads == 2
     for elsewhere in ("federation.workers=2", "federation.backend=flower"):
         with pytest.raises(OptionError, match="threads: auto gives one process all cores"):
-            load_config(LEAST, ["agent.threads=auto", elsewhere])
-    assert load_config(LEAST, ["agent.threads=2"]).digest != load_config(LEAST).digest
+            load_config(MINIMAL, ["agent.threads=auto", elsewhere])
+    assert load_config(MINIMAL, ["agent.threads=2"]).digest != load_config(MINIMAL).digest

@@ -316,7 +316,7 @@ def test_a_run_of_a_suite_is_not_resumed_for_others(
 def test_a_search_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fedagentgym.base.files.MOST_FOLDERS", 20)
+    monkeypatch.setattr("fedagentgym.base.files.MAX_FOLDERS", 20)
     for number in range(30):
         (tmp_path / f"folder{number}").mkdir()
     deep = tmp_path / "a" / "b" / "c" / "d" / "e" / "f"

@@ -98,7 +98,7 @@ def test_however_a_mean_is_cut_it_is_the_sum_in_the_order_of_adding(
     given_ = [{"a": draw.normal(size=size).astype(np.float32)} for _ in range(count)]
     weights = draw.uniform(0.1, 2.0, count) if weighted else np.ones(count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message, "LONGEST_BLOCK", block)
+        patch.setattr(message, "MAX_BLOCK", block)
         mean = RunningMean(given_[0])
         for update, weight in zip(given_, weights, strict=True):
             mean.add(update, float(weight))
@@ -119,7 +119,7 @@ def test_one_client_keeps_even_the_sign_of_its_zeros() -> None:
 
 def test_a_running_mean_holds_a_constant_number_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory of many updates that are made as they are asked for, in units of one model."""
-    monkeypatch.setattr(message, "LONGEST_BLOCK", 4_000)
+    monkeypatch.setattr(message, "MAX_BLOCK", 4_000)
     size = 200_000
     model = 4 * size
     current = {"a": np.zeros(size, np.float32)}
@@ -190,7 +190,7 @@ def test_a_norm_is_the_norm(size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     start, end = ({"a": draw.normal(size=size).astype(np.float32)} for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message, "LONGEST_BLOCK", 20_000)
+        patch.setattr(message, "MAX_BLOCK", 20_000)
         assert np.isclose(
             update_norm(start, end), np.linalg.norm((end["a"] - start["a"]).astype(np.float64)), rtol=1e-5
         )

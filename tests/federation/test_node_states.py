@@ -19,7 +19,7 @@ from fedagentgym.federation.backends.flower_deployment import FlowerNodes, Found
 from fedagentgym.federation.backends.flower_wire import decode_request
 from fedagentgym.federation.backends.resident import NodeConfig, ResidentWorker
 from fedagentgym.federation.commits import CommitStore
-from fedagentgym.federation.exchange import MOST_KEPT, ApplicationSpec, Reply, Request, StateName
+from fedagentgym.federation.exchange import MAX_KEPT, ApplicationSpec, Reply, Request, StateName
 from fedagentgym.testing.runs import SMALL_CONFIG
 
 pytest.importorskip("flwr")
@@ -110,7 +110,7 @@ def test_machines_keep_the_states_of_the_rounds_that_are_kept(keep: int, machine
     assert not left - list_needed(CommitStore(place)), "states of rounds that are gone are removed"
 
 
-@pytest.mark.parametrize("kept", ["all", 3, [3], [[1]], [[1, -1]], [["1", 2]], [[1, 2]] * (MOST_KEPT + 1)])
+@pytest.mark.parametrize("kept", ["all", 3, [3], [[1]], [[1, -1]], [["1", 2]], [[1, 2]] * (MAX_KEPT + 1)])
 def test_a_list_of_kept_states_that_is_none_is_refused(kept: Any) -> None:
     header = Request(1, StateName(2, 0), "x", b"", StateName(1, 0), 7, 1, 10, 10, (StateName(1, 0),)).to_header()
     assert Request.from_header(header, b"").kept == (StateName(1, 0),)

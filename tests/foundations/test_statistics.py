@@ -13,8 +13,8 @@ from scipy import stats
 
 from fedagentgym.base.errors import OptionError
 from fedagentgym.base.statistics import (
-    FEWEST_REPLICATES,
     LEVEL,
+    MIN_REPLICATES,
     Difference,
     Values,
     bound_spread,
@@ -131,7 +131,7 @@ def test_a_comparison_of_runs_is_scipys_paired_test(pairs: list[tuple[float, flo
     values = (first - second).tolist()
     found, alone = compare_replicates(values, margin=0.1), estimate_replicates(first.tolist())
     assert found.values == tuple(values) and alone.mean == pytest.approx(first.mean())
-    if len(pairs) < FEWEST_REPLICATES:
+    if len(pairs) < MIN_REPLICATES:
         assert found.ends is None and found.p is None and found.p_unequal is None and alone.low is None
         return
     if np.std(values) < 1e-9 or np.std(first) < 1e-9:
@@ -146,7 +146,7 @@ def test_a_comparison_of_runs_is_scipys_paired_test(pairs: list[tuple[float, flo
     assert alone.low == pytest.approx(low) == alone.mean - find_half_width(first.tolist())
 
 
-@given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=9))
+@given(st.lists(st.tuples(shares, shares), min_size=MIN_REPLICATES, max_size=9))
 def test_shares_differ_if_they_do_on_both_scales(pairs: list[tuple[float, float]]) -> None:
     odds = [[compute_log_odds(share) for share in values] for values in zip(*pairs, strict=True)]
     assert odds[0] == pytest.approx([np.log((one + 0.005) / (1.005 - one)) for one, _ in pairs])
@@ -189,7 +189,7 @@ def test_what_is_decidable_is_found_in_four_of_five_experiments(count: int, comp
     draws = np.random.default_rng(count).normal(difference, 0.1, (4000, count))
     found = [compare_replicates(values).p for values in draws.tolist()]
     assert np.mean([p is not None and p < LEVEL / comparisons for p in found]) == pytest.approx(0.8, abs=0.02)
-    assert find_decidable(0.1, FEWEST_REPLICATES - 1) == np.inf
+    assert find_decidable(0.1, MIN_REPLICATES - 1) == np.inf
     with pytest.raises(OptionError, match="above 0"):
         count_replicates(0.1, 0)
 
@@ -282,7 +282,7 @@ def test_the_interval_of_a_share_is_that_of_statsmodels_and_evalstats(solved: li
         assert (low[0], high[0]) == pytest.approx(theirs, abs=1e-12)
 
 
-@given(st.lists(st.tuples(shares, shares), min_size=FEWEST_REPLICATES, max_size=12), st.floats(0.01, 0.5))
+@given(st.lists(st.tuples(shares, shares), min_size=MIN_REPLICATES, max_size=12), st.floats(0.01, 0.5))
 def test_equality_within_a_margin_is_that_of_statsmodels(pairs: list[tuple[float, float]], margin: float) -> None:
     """Two one-sided paired tests, and the difference itself beside a paired test of means."""
     weightstats = pytest.importorskip("statsmodels.stats.weightstats")

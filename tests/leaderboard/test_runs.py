@@ -19,7 +19,7 @@ import pytest
 from benchmarks.cells_again import play_again
 from fedagentgym.agents.players.endpoint import EndpointError
 from fedagentgym.base.errors import DataError, OptionError, UnknownNameError
-from fedagentgym.base.statistics import FEWEST_REPLICATES
+from fedagentgym.base.statistics import MIN_REPLICATES
 from fedagentgym.cli.main import main
 from fedagentgym.experiment.config import load_config
 from fedagentgym.experiment.estimate.hours import GPUS
@@ -372,12 +372,12 @@ def test_a_scenario_may_rank_on_other_tasks(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("name", list_suites())
 def test_a_suite_with_too_few_seeds_says_what_it_cannot_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     suite = load_suite(name)
-    few = suite.track == "methods" and len(suite.seeds) < FEWEST_REPLICATES
+    few = suite.track == "methods" and len(suite.seeds) < MIN_REPLICATES
     assert main(["bench", "show", name]) == 0
     assert ("no interval, test or rank" in capsys.readouterr().out) == few
     if few:
         plain = suite.model_dump(mode="json", exclude_unset=True)
-        assert describe_few_seeds(Suite.load({**plain, "seeds": range(FEWEST_REPLICATES)})) is None
+        assert describe_few_seeds(Suite.load({**plain, "seeds": range(MIN_REPLICATES)})) is None
 
 
 # ---- several seeds ----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ TINY, SMALL, LARGE = Sizes(64, 2, 128, 4), Sizes(576, 30, 1536, 9), Sizes(4096, 
 def test_the_number_of_tokens_falls_with_the_models_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "read_free_bytes", lambda device: 1 << 40)
     tiny, small, large = (find_pass_limits(model, CPU, "auto") for model in (TINY, SMALL, LARGE))
-    assert tiny.micro_tokens == memory.MOST_TOKENS["cpu"] and large.micro_tokens == memory.FEWEST_TOKENS
+    assert tiny.micro_tokens == memory.MAX_TOKENS["cpu"] and large.micro_tokens == memory.MIN_TOKENS
     assert small.micro_tokens == small.kept == memory.CPU_BUDGET // estimate_token_bytes(SMALL)
     assert large.kept < large.micro_tokens
 

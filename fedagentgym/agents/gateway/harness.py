@@ -51,7 +51,7 @@ GATHER_SECONDS = 0.02
 """The longest time for which a batch waits for one more call."""
 TICK_SECONDS = 0.05
 """The longest time until time-outs and ended programs are looked at."""
-MOST_ROWS = 4
+MAX_ROWS = 4
 """Rows of the session that an episode keeps: the ends of its last conversations."""
 COUNTED = (
     "calls",
@@ -517,7 +517,7 @@ class _Play:
             return
         call.row = row
         held = [one for one in episode.calls if one.row is not None]
-        for one in held[:-MOST_ROWS]:
+        for one in held[:-MAX_ROWS]:
             assert one.row is not None
             self.session.drop([one.row])
             one.row = None

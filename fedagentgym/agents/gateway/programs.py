@@ -20,11 +20,11 @@ from fedagentgym.base.errors import OptionError
 from fedagentgym.base.escape import escape_terminal
 
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
-MOST_FRUITLESS = 3
+MAX_FRUITLESS_ENDS = 3
 """Times in a row that programs may end without having asked for an episode."""
 FIRST_REQUEST_SECONDS = 300.0
 """The longest time until some program asks for its first episode: on a busy machine a library may take a minute to load."""
-_MOST_KEPT, _SHOWN_LINES = 1 << 20, 20
+_MAX_KEPT, _SHOWN_LINES = 1 << 20, 20
 _GRACE_SECONDS = 2.0
 """The time that programs have to end by themselves once they are told that the run is over."""
 
@@ -88,9 +88,9 @@ class Programs:
             del self.running[one.worker]
             one.end()
             self._fruitless = 0 if one.asked else self._fruitless + 1
-            if self._fruitless >= MOST_FRUITLESS:
+            if self._fruitless >= MAX_FRUITLESS_ENDS:
                 how = f"ended with status {one.process.returncode} without having asked for an episode"
-                raise self._explain(one, f"{how}, {MOST_FRUITLESS} times in a row")
+                raise self._explain(one, f"{how}, {MAX_FRUITLESS_ENDS} times in a row")
         waited = [one for one in self.running.values() if time.monotonic() - one.started > FIRST_REQUEST_SECONDS]
         if waited and not any(one.asked for one in self.running.values()):
             raise self._explain(waited[0], f"has not asked for an episode within {FIRST_REQUEST_SECONDS:g} s")
@@ -142,5 +142,5 @@ def _read_output(program: Program) -> None:
         while part := output.read1(1 << 16):  # type: ignore[attr-defined]
             program.said.append(part)
             size += len(part)
-            while size > _MOST_KEPT and len(program.said) > 1:
+            while size > _MAX_KEPT and len(program.said) > 1:
                 size -= len(program.said.popleft())

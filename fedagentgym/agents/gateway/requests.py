@@ -17,8 +17,8 @@ from fedagentgym.agents.protocols import Decoding
 from fedagentgym.base.errors import DataError, show_invisible_characters, show_value
 from fedagentgym.base.files import parse_json
 
-MOST_BYTES, MOST_MESSAGES, MOST_DEEP = 1 << 22, 2000, 32
-MOST_STOPS, MOST_STOP_LENGTH, MOST_TOOLS = 4, 256, 128
+MAX_BYTES, MAX_MESSAGES, MAX_DEPTH = 1 << 22, 2000, 32
+MAX_STOPS, MAX_STOP_LENGTH, MAX_TOOLS = 4, 256, 128
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _WITHOUT_EFFECT = (
     "model", "stream", "stream_options", "user", "metadata", "store", "parallel_tool_calls", "service_tier",
@@ -103,10 +103,10 @@ def read_body(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
     try:
-        plain = parse_json(body, "the body", halves=True, deepest=MOST_DEEP)
+        plain = parse_json(body, "the body", halves=True, deepest=MAX_DEPTH)
     except DataError as error:
         if "levels deep" in str(error):
-            raise GatewayError(413, "too_large", f"the body is nested more than {MOST_DEEP} levels deep") from None
+            raise GatewayError(413, "too_large", f"the body is nested more than {MAX_DEPTH} levels deep") from None
         refuse(str(error), None)
     if not isinstance(plain, dict):
         refuse("the body is a JSON object", None)
@@ -216,8 +216,8 @@ def _read_stop(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
         refuse("stop is a text, or a list of texts, none of them empty", "stop")
-    if len(stops) > MOST_STOPS or any(len(one) > MOST_STOP_LENGTH for one in stops):
-        refuse(f"stop has at most {MOST_STOPS} texts of at most {MOST_STOP_LENGTH} characters", "stop")
+    if len(stops) > MAX_STOPS or any(len(one) > MAX_STOP_LENGTH for one in stops):
+        refuse(f"stop has at most {MAX_STOPS} texts of at most {MAX_STOP_LENGTH} characters", "stop")
     return tuple(stops)
 
 
@@ -235,8 +235,8 @@ def _read_tool_choice(plain: Mapping[str, Any], refuse_or_override: Callable[[st
 def _read_tools(value: Any) -> tuple[dict[str, Any], ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > MOST_TOOLS:
-        refuse(f"tools is a list of at most {MOST_TOOLS}", "tools")
+    if not isinstance(value, list) or len(value) > MAX_TOOLS:
+        refuse(f"tools is a list of at most {MAX_TOOLS}", "tools")
     for place, tool in enumerate(value):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function":
@@ -265,8 +265,8 @@ def _is_name(value: Any) -> bool:
 def _read_messages(value: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list) or not value:
         refuse("messages is a list of at least one message", "messages")
-    if len(value) > MOST_MESSAGES:
-        raise GatewayError(413, "too_large", f"more than {MOST_MESSAGES:,} messages", "messages")
+    if len(value) > MAX_MESSAGES:
+        raise GatewayError(413, "too_large", f"more than {MAX_MESSAGES:,} messages", "messages")
     messages = tuple(_read_message(one, f"messages[{place}]") for place, one in enumerate(value))
     if messages[-1].role == "assistant":
         refuse(
@@ -321,8 +321,8 @@ def _read_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
     if value is None:
         return ()
     where = f"{where}.tool_calls"
-    if not isinstance(value, list) or len(value) > MOST_TOOLS:
-        refuse(f"tool_calls is a list of at most {MOST_TOOLS}", where)
+    if not isinstance(value, list) or len(value) > MAX_TOOLS:
+        refuse(f"tool_calls is a list of at most {MAX_TOOLS}", where)
     calls = []
     for place, one in enumerate(value):
         function = one.get("function") if isinstance(one, dict) else None

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from fedagentgym.agents.gateway.episodes import OpenEpisode
 from fedagentgym.agents.gateway.requests import (
-    MOST_BYTES,
+    MAX_BYTES,
     GatewayError,
     make_unknown_episode,
     read_body,
@@ -38,7 +38,7 @@ from fedagentgym.base.process import get_logger
 
 log = get_logger(__name__)
 MODEL = "policy"
-MOST_CONNECTIONS, MOST_OPEN_CALLS, LONGEST_WAIT = 256, 64, 30.0
+MAX_CONNECTIONS, MAX_OPEN_CALLS, MAX_WAIT = 256, 64, 30.0
 _START_SECONDS = 120.0
 
 
@@ -127,7 +127,7 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=1 << 16,
@@ -194,13 +194,13 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
 
     async def read(request: Request) -> dict[str, Any]:
         length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > MOST_BYTES:
-            raise GatewayError(413, "too_large", f"a body has at most {MOST_BYTES:,} bytes")
+        if length.isdecimal() and int(length[:20]) > MAX_BYTES:
+            raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
-            if size > MOST_BYTES:
-                raise GatewayError(413, "too_large", f"a body has at most {MOST_BYTES:,} bytes")
+            if size > MAX_BYTES:
+                raise GatewayError(413, "too_large", f"a body has at most {MAX_BYTES:,} bytes")
             parts.append(part)
         return read_body(b"".join(parts))
 
@@ -231,7 +231,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
             raise GatewayError(401, "wrong_key", "this is not the run's key, which the program finds in GATEWAY_KEY")
         plain = await read(request)
         refuse_others(plain, "wait")
-        wait = read_number(plain, "wait", 0.0, LONGEST_WAIT, LONGEST_WAIT)
+        wait = read_number(plain, "wait", 0.0, MAX_WAIT, MAX_WAIT)
         given = None if doorkeeper.closing else await ask("episode", {"wait": wait}, worker=worker)
         if given is not None:
             base = f"http://{request.headers['host']}"
@@ -242,8 +242,8 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
 
     async def complete_chat(request: Request) -> Response:
         episode = find_episode(request)
-        if episode.open_calls >= MOST_OPEN_CALLS:
-            raise GatewayError(429, "busy", f"{MOST_OPEN_CALLS} calls of this episode are open")
+        if episode.open_calls >= MAX_OPEN_CALLS:
+            raise GatewayError(429, "busy", f"{MAX_OPEN_CALLS} calls of this episode are open")
         episode.open_calls += 1
         try:
             body = await read(request)

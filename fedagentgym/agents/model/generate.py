@@ -56,7 +56,7 @@ class _Row(SessionRow):
 
 _ADAPTER_BIT = 20
 """Marked tokens have the number of their row's adapter from this bit on; no vocabulary is as large."""
-MOST_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
+MAX_ADAPTERS = 1 << 31 - _ADAPTER_BIT - 1
 
 
 class TorchSession(Session):

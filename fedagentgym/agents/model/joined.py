@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from fedagentgym.agents.model.cached import AdapterBatch, CachedDecoder, list_adapters
-from fedagentgym.agents.model.generate import MOST_ADAPTERS, TorchSession
+from fedagentgym.agents.model.generate import MAX_ADAPTERS, TorchSession
 from fedagentgym.agents.protocols import Completion, Constraint, Decoding, Session
 from fedagentgym.base.together import Group, meet
 
@@ -55,7 +55,7 @@ class JoinedPlay:
 
     def __init__(self, policy: AdapterPolicy, group: Group, rank: int) -> None:
         self.group, self.base = group, dict(policy.base_changes)
-        self._policy, self._free = policy, list(range(min(group.size, MOST_ADAPTERS)))
+        self._policy, self._free = policy, list(range(min(group.size, MAX_ADAPTERS)))
         self._adapters = AdapterBatch(len(self._free), rank, policy.device)
         decoder = CachedDecoder(policy.model, policy.device, adapters=self._adapters)
         self.session = TorchSession(decoder, policy.context_length, policy.tokenizer.stop_ids)

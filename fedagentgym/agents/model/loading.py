@@ -46,7 +46,7 @@ Threads = int | Literal["auto"] | None
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
-_MOST_BY_BYTE = 16
+_MAX_NUMBERS_PER_BYTE = 16
 """Numbers that a model may have for each byte of its weights."""
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Neither a download nor code of the folder, whatever the files in it name; without this, transformers asks at the terminal."""
@@ -263,7 +263,7 @@ def _check_numbers(declared: Mapping[str, Any], size: int, where: str) -> None:
     experts = find("num_experts", "num_local_experts", "n_routed_experts") * find("moe_intermediate_size")
     in_layer = max(width, 1) * (heads * head + inner + experts)
     needed = max(width, 1) * (words + places) + max(layers, 1) * max(in_layer, 1)
-    if needed > _MOST_BY_BYTE * max(size, 1 << 20) or places > 1 << 16 or layers > 10_000:
+    if needed > _MAX_NUMBERS_PER_BYTE * max(size, 1 << 20) or places > 1 << 16 or layers > 10_000:
         raise DataError(
             f"{where}: a model of {layers:,} layers, {width:,} wide, with {words:,} tokens has at least {needed:,} numbers, and"
             f" the files hold {size:,} bytes of weights: the two do not belong together"

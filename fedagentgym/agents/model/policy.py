@@ -37,7 +37,7 @@ from fedagentgym.base.imports import require
 from fedagentgym.base.process import is_own_process
 from fedagentgym.base.together import Group, get_group
 
-MOST_SPARE_BYTES = 1 << 25
+MAX_SPARE_BYTES = 1 << 25
 """Caches up to this size are kept from one session for the next."""
 
 
@@ -162,7 +162,7 @@ class TorchPolicy(SharedModel):
 
     def _keep_slots(self, slots: KVCache) -> None:
         """Keep a small cache for the next session: its memory is there already."""
-        if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MOST_SPARE_BYTES:
+        if sum(store.nbytes for store in (*slots.keys, *slots.values)) <= MAX_SPARE_BYTES:
             self._spare = slots
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:

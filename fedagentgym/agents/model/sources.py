@@ -28,7 +28,7 @@ from fedagentgym.base.files import cache_folder
 from fedagentgym.base.hub import ASKING_SECONDS, TRANSFER_SECONDS, call_within, check_sizes, open_hub
 from fedagentgym.base.progress import show_progress
 
-MOST_EXPANDED = 100
+MAX_EXPANSION = 100
 _LICENCE = re.compile(r"LICEN[CS]E[^/]*")
 _WANTED = re.compile(r"\A(?:[^/]+\.(json|safetensors|model|txt|jinja)|LICEN[CS]E[^/]*|README\.md)")
 
@@ -113,8 +113,8 @@ def fill_from_file(file: Path, folder: Path) -> None:
             for path in chosen:
                 member = members[path]
                 # what would be far larger than it is packed is no model, and could fill the disk
-                if member.file_size > MOST_EXPANDED * max(member.compress_size, 1):
-                    more = f"{member.filename} is packed more than {MOST_EXPANDED} times smaller than it is"
+                if member.file_size > MAX_EXPANSION * max(member.compress_size, 1):
+                    more = f"{member.filename} is packed more than {MAX_EXPANSION} times smaller than it is"
                     raise DataError(f"{file}: {more}")
                 target = (Path(scratch) if path.suffix == ".gguf" else folder) / path.name
                 with archive.open(member) as packed, target.open("wb") as unpacked:

@@ -51,7 +51,7 @@ _LAST_SECONDS = 5.0
 _SIGNALLED = 128
 """Added by the keeper to the number of the signal that ended its program."""
 _PROBE = 8
-_MOST_MISMATCH = 0.25
+_MAX_MISMATCH = 0.25
 """Mean difference of log-probs above which a server has another model: types and kernels differ by a tenth of it."""
 _START = """
 from importlib import metadata
@@ -157,10 +157,10 @@ class VllmServerEngine:
                 name: sum(abs(a - b) for a, b in zip(said.logprobs, scores, strict=True)) / len(scores)
                 for name, scores in (("raw", raw), ("drawn", drawn))
             }
-            if gaps["drawn"] <= _MOST_MISMATCH and gaps["drawn"] <= gaps["raw"]:
+            if gaps["drawn"] <= _MAX_MISMATCH and gaps["drawn"] <= gaps["raw"]:
                 continue
             self.close()
-            if gaps["raw"] <= _MOST_MISMATCH:
+            if gaps["raw"] <= _MAX_MISMATCH:
                 raise OptionError(
                     f"{url} gives log-probs of temperature 1 and not of what it drew: start it with"
                     " --logprobs-mode processed_logprobs"

@@ -49,12 +49,12 @@ _REPLACED = {"max_tokens": "max_completion_tokens"}
 """The names of parameters on newer servers."""
 _OPTIONAL = ("seed", "top_p", "temperature", "max_tokens", "max_completion_tokens")
 """Parameters that a model may refuse and an evaluation can omit."""
-_MOST_READ = 10_000
+_MAX_ERROR_LENGTH = 10_000
 _MILLION = 1_000_000
-_MOST_PAUSE = 60.0
-_MOST_TOKENS = 10**7
+_MAX_PAUSE = 60.0
+_MAX_TOKENS = 10**7
 """The largest number of tokens of one request that is believed."""
-_BYTES_BY_TOKEN, _MOST_BY_TOKEN = 4, 16
+_BYTES_BY_TOKEN, _MAX_BYTES_PER_TOKEN = 4, 16
 """Bytes of text by which tokens are counted here, and the most that a token has in a server's count that is believed."""
 
 
@@ -197,7 +197,7 @@ class Endpoint:
             return
         pause = min(self.options.pause * 2**attempt, 30.0)
         if asked is not None and asked.isdecimal():
-            pause = max(pause, min(float(asked[:9]), _MOST_PAUSE, self.options.timeout))
+            pause = max(pause, min(float(asked[:9]), _MAX_PAUSE, self.options.timeout))
         log.info("no answer from %s, trying again in %.1f s", self._address, pause)
         time.sleep(pause)
 
@@ -243,7 +243,7 @@ def _believe(said: object, size: int) -> int | None:
     """A server's count of the tokens in a text of `size` bytes; None if it cannot be true."""
     if isinstance(said, bool) or not isinstance(said, int):
         return None
-    return said if size <= said * _MOST_BY_TOKEN and said <= _MOST_TOKENS else None
+    return said if size <= said * _MAX_BYTES_PER_TOKEN and said <= _MAX_TOKENS else None
 
 
 class _Refusal(NamedTuple):
@@ -263,13 +263,13 @@ class _Refusal(NamedTuple):
 
 
 def _read_error(content: bytes) -> _Refusal:
-    text = content[:_MOST_READ].decode("utf-8", "replace")
+    text = content[:_MAX_ERROR_LENGTH].decode("utf-8", "replace")
     try:
         error = read_json_answer(content).get("error")
     except (DataError, AttributeError):
         error = None
     reason, parameter = (error.get("message"), error.get("param")) if isinstance(error, dict) else (error, None)
-    shown = " ".join(show_invisible_characters(str(reason or text or "no reason given")[:_MOST_READ]).split())
+    shown = " ".join(show_invisible_characters(str(reason or text or "no reason given")[:_MAX_ERROR_LENGTH]).split())
     return _Refusal(shown[:300], text, parameter)
 
 

@@ -21,7 +21,7 @@ TALK = [
     {"role": "assistant", "content": "Yes?"},
     {"role": "user", "content": "Go."},
 ]
-MOST_RENDERED = 1 << 20
+MAX_RENDERED_LENGTH = 1 << 20
 """Maximum length of these few words in a chat template."""
 
 
@@ -61,7 +61,7 @@ def main(folder: Path) -> int:
         for talk in (TALK[:1], TALK, [{"role": "system", "content": "Be brief."}, *TALK]):
             with leave_to_loader():
                 (text,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True)
-                if len(text) > MOST_RENDERED:
+                if len(text) > MAX_RENDERED_LENGTH:
                     return 1
     return 0
 

@@ -202,7 +202,7 @@ RELEASES = (
 )
 """Trajectories and games; the second archive fills the folders of the first."""
 EXCLUDED_WORDS = ("movable", "Sliced")
-MOST_SECONDS = 6 * 3600.0
+MAX_SECONDS = 6 * 3600.0
 """The time that the download of an archive may take."""
 MAX_UNPACKED = 64 << 30
 
@@ -262,7 +262,7 @@ def fetch(urls: Sequence[str] = RELEASES) -> Path:
 def download(url: str, path: Path) -> None:
     """Fetch a file; one that ends before its announced length is an error."""
     try:
-        with open_answer(url, seconds=MOST_SECONDS, idle=60.0, follow=True) as answer, path.open("wb") as file:
+        with open_answer(url, seconds=MAX_SECONDS, idle=60.0, follow=True) as answer, path.open("wb") as file:
             if answer.status != 200:
                 raise PeerError(f"status {answer.status}")
             announced = answer.headers.get("Content-Length", "")

@@ -52,7 +52,7 @@ from fedagentgym.envs.tasks import TaskIds
 
 GENERATOR_VERSIONS = {"tiny": 2, "small": 1, "full": 1}
 PRIVATE_ROOMS = 3
-LONGEST_PLAN = {"tiny": 10, "small": 30, "full": 30}
+MAX_PLAN_LENGTH = {"tiny": 10, "small": 30, "full": 30}
 OTHERS_IN_TINY = 4
 SMALL_KINDS = 9
 ON_THE_FLOOR = -1
@@ -100,7 +100,7 @@ def generate_house(key: HouseKey) -> Game:
     while True:
         game = _build_game(key, errand, room, draws)
         plan = find_shortest_plan(game)
-        if plan is not None and len(plan) <= LONGEST_PLAN[key.size]:
+        if plan is not None and len(plan) <= MAX_PLAN_LENGTH[key.size]:
             return game
 
 

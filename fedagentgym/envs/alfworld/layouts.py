@@ -47,7 +47,7 @@ TINY_OBJECTS = _split_kinds(
         "bathroom": "Candle Cloth HandTowel SoapBar SoapBottle SprayBottle ToiletPaper",
     }
 )
-MOST_IN_TINY = 8
+MAX_IN_TINY = 8
 
 
 class LayoutKey(NamedTuple):
@@ -132,7 +132,7 @@ def generate_layout(key: LayoutKey) -> Layout:
             # Some doubles more or less: a scene of few kinds might else look like a seen one for ever.
             for _ in range(tries // 30):
                 kind = draws.pick(sorted(counts))
-                counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MOST_IN_TINY else 2
+                counts[kind] = 1 if counts[kind] > 1 or sum(counts.values()) >= MAX_IN_TINY else 2
             drawn = _furnish(key, room, counts, draws)
             tries += 1
     return drawn

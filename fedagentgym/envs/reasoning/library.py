@@ -26,10 +26,10 @@ from fedagentgym.envs.webshop.index import build_text_index
 from fedagentgym.envs.webshop.search import Searcher, Segment
 
 MAX_RESULTS = 3
-MOST_ASKED = 200
+MAX_ASKED = 200
 NOTHING = "Nothing found ."
 SUFFIXES = (".txt", ".md")
-MOST_OF_PAGE, MOST_PAGES = 1_500, 500_000
+MAX_PAGE_LENGTH, MAX_PAGES = 1_500, 500_000
 
 
 class OwnLibrary(ClientVariant):
@@ -69,7 +69,7 @@ Topics = Callable[[Fact], str]
 
 def search(facts: Sequence[Fact], query: str) -> str:
     """The facts that match a query best: those with exactly this title, else those that share most words."""
-    wanted = normalise(query[:MOST_ASKED])
+    wanted = normalise(query[:MAX_ASKED])
     about = [fact.text for fact in facts if normalise(fact.title) == wanted]
     if not about and wanted:
         asked = set(wanted.split())
@@ -127,10 +127,10 @@ class Shelf:
 
     def _search(self, query: str) -> str:
         """The pages with exactly this title, else those that match best; at most three."""
-        wanted, pages, held = normalise(query[:MOST_ASKED]), self._library.pages, self._held
+        wanted, pages, held = normalise(query[:MAX_ASKED]), self._library.pages, self._held
         places = [place for place in self._library.find_titled(wanted) if held is None or held[place]][:MAX_RESULTS]
         if not places and wanted:
-            places = self._searcher.search(query[:MOST_ASKED], MAX_RESULTS)
+            places = self._searcher.search(query[:MAX_ASKED], MAX_RESULTS)
         return " ".join(pages[place].text for place in places) or NOTHING
 
 
@@ -175,10 +175,10 @@ def open_folder(folder: Path) -> Library:
         for paragraph in read_text(file).split("\n\n"):
             text = " ".join(paragraph.split())
             pages += [
-                Fact(file.stem, text[start : start + MOST_OF_PAGE]) for start in range(0, len(text), MOST_OF_PAGE)
+                Fact(file.stem, text[start : start + MAX_PAGE_LENGTH]) for start in range(0, len(text), MAX_PAGE_LENGTH)
             ]
-        if len(pages) > MOST_PAGES:
-            raise DataError(f"library: {format_path(folder)} has more than {MOST_PAGES:,} paragraphs")
+        if len(pages) > MAX_PAGES:
+            raise DataError(f"library: {format_path(folder)} has more than {MAX_PAGES:,} paragraphs")
     if not pages:
         raise DataError(f"library: {format_path(folder)} has no texts ({', '.join(SUFFIXES)})")
     return Library(pages, lambda page: topics[page.title])

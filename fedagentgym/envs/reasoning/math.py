@@ -26,9 +26,9 @@ from fedagentgym.envs.verifiers.formats import ToolCall, extract_answer
 from fedagentgym.envs.verifiers.math import EXACT, LIBRARY, grade_math, math_verifier_version
 from fedagentgym.envs.view import Episode
 
-LONGEST = 300
-LARGEST_BITS = 4_000
-LARGEST_SHOWN_DIVISOR = 10_000
+MAX_LENGTH = 300
+MAX_NUMBER_BITS = 4_000
+MAX_SHOWN_DIVISOR = 10_000
 _BINARY: dict[type, Callable[[Fraction, Fraction], Fraction | int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,7 +56,7 @@ def calculate(expression: str) -> str:
         >>> calculate("3 * (4 + 5)"), calculate("1 / 3 + 1 / 6"), calculate("9 ** 9 ** 9"), calculate("2 +")
         ('27', '1/2', 'Error : the number is too large .', 'Error : not an expression .')
     """
-    if len(expression) > LONGEST:
+    if len(expression) > MAX_LENGTH:
         return "Error : the expression is too long ."
     try:
         tree = ast.parse(expression.strip().replace("^", "**").replace("\u00d7", "*"), mode="eval")
@@ -67,7 +67,7 @@ def calculate(expression: str) -> str:
         return "Error : division by zero ."
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return "Error : not an expression ."
-    return str(value) if value.denominator <= LARGEST_SHOWN_DIVISOR else f"{float(value):.10g}"
+    return str(value) if value.denominator <= MAX_SHOWN_DIVISOR else f"{float(value):.10g}"
 
 
 def _value(node: ast.expr) -> Fraction:
@@ -81,7 +81,7 @@ def _value(node: ast.expr) -> Fraction:
         if isinstance(node.op, ast.Pow):
             if right.denominator != 1:
                 raise _Refused("powers are whole numbers")
-            if abs(right) * max(left.numerator.bit_length(), left.denominator.bit_length()) > LARGEST_BITS:
+            if abs(right) * max(left.numerator.bit_length(), left.denominator.bit_length()) > MAX_NUMBER_BITS:
                 raise _Refused("the number is too large")
             return left ** int(right)
         if type(node.op) in _BINARY:
@@ -111,7 +111,7 @@ def _function(name: str, arguments: list[Fraction]) -> Fraction:
 
 
 def _limited(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > LARGEST_BITS:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_NUMBER_BITS:
         raise _Refused("the number is too large")
     return value
 

@@ -20,7 +20,7 @@ from fedagentgym.envs.reasoning.pools import PoolGenerator
 from fedagentgym.envs.records.clauses import CLEAR, RUN, SUBMIT, ClauseBook
 from fedagentgym.envs.records.domains import STYLES, Naming, Schema, Style
 from fedagentgym.envs.records.grading import RECORDS_VERIFIER_VERSION, ColumnOrders, keep_orders
-from fedagentgym.envs.records.guard import MOST_ROWS, MOST_STEPS, Budget, Database, QueryError, Result, quote, shorten
+from fedagentgym.envs.records.guard import MAX_ROWS, MAX_STEPS, Budget, Database, QueryError, Result, quote, shorten
 from fedagentgym.envs.records.loading import load_records, open_copies, open_file
 from fedagentgym.envs.records.plans import MISCONCEPTIONS, Plan, join_clauses, write_clauses, write_query
 from fedagentgym.envs.records.questions import (
@@ -44,7 +44,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "default": {"train": 8_000, "val": 500, "test": 1_000, "warmup": 2_000, "unseen": 1_000},
     "tiny": {"train": 1_000, "val": 180, "test": 300, "warmup": 600, "unseen": 300},
 }
-MOST_CELL, MOST_SHOWN, MOST_VERDICTS = 60, 4_000, 20_000
+MAX_CELL, MAX_SHOWN, MAX_VERDICTS = 60, 4_000, 20_000
 DESCRIBE, QUERY, ANSWER = "describe", "query", "answer"
 CALLS = (f"{DESCRIBE}[<table>]", f"{QUERY}[<sql>]", f"{ANSWER}[<sql>]")
 RIGHT, WRONG, OVER = "Right .", "The answer is not right .", "This task is over ."
@@ -143,7 +143,7 @@ class RecordsOptions(EnvOptions):
         " databases",
     )
     work: int = play(
-        MOST_STEPS // 1_000_000,
+        MAX_STEPS // 1_000_000,
         ge=1,
         le=10_000,
         description="million steps of SQLite's virtual machine that a query may take, and thirtieths of a second",
@@ -199,7 +199,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         self._naming = Naming(own.style, own.split) if isinstance(own, OwnSchema) else Naming()
         self._population = own.population if isinstance(own, OwnRows) else 0
         self._house = own.house if isinstance(own, OwnRules) else 0
-        self._recall = lru_cache(maxsize=MOST_VERDICTS)(self._compare)
+        self._recall = lru_cache(maxsize=MAX_VERDICTS)(self._compare)
         if self._tiny:
             self.action_help = (
                 "Choose the clauses of a query one after the other, as they are listed.\n"
@@ -279,7 +279,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         if table is None:
             return f"There is no table {shorten(name, 40)} . Tables: {', '.join(database.statements)}", False
         rows, _ = self._show_query(task, f"SELECT * FROM {quote(table)} LIMIT 3")
-        return f"{database.statements[table]}\n{rows}"[:MOST_SHOWN], True
+        return f"{database.statements[table]}\n{rows}"[:MAX_SHOWN], True
 
     def _show_query(self, task: RecordsTask, sql: str) -> tuple[str, Mapping[str, float]]:
         try:
@@ -322,7 +322,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
     def _compare(self, name: str, gold: str, sql: str, ordered: bool) -> bool:
         own = self._open(name)
         right = run_gold(own, gold)
-        most = max(MOST_ROWS, len(right.rows))
+        most = max(MAX_ROWS, len(right.rows))
         orders: ColumnOrders = keep_orders(None, right, own.query(sql, self._make_budget(), most), ordered=ordered)
         if sql.strip() == gold:
             return True
@@ -331,7 +331,7 @@ class RecordsEnv(MisleadableEnv[RecordsOptions]):
         for database in others:
             right = run_gold(database, gold)
             try:
-                given = database.query(sql, budget, max(MOST_ROWS, len(right.rows)))
+                given = database.query(sql, budget, max(MAX_ROWS, len(right.rows)))
             except QueryError:
                 return False
             orders = keep_orders(orders, right, given, ordered=ordered)
@@ -499,10 +499,10 @@ def write_result(result: Result, most: int) -> str:
     Abba | 30
     ( 2 rows )
     """
-    lines = [" | ".join(shorten(column, MOST_CELL) for column in result.columns)]
+    lines = [" | ".join(shorten(column, MAX_CELL) for column in result.columns)]
     lines += [" | ".join(map(_write_cell, row)) for row in result.rows[:most]]
     text = "\n".join(lines)
-    return f"{text[:MOST_SHOWN]}\n( {len(result.rows) or 'no'} rows )"
+    return f"{text[:MAX_SHOWN]}\n( {len(result.rows) or 'no'} rows )"
 
 
 def _write_cell(value: Any) -> str:
@@ -512,4 +512,4 @@ def _write_cell(value: Any) -> str:
         return f"{value:.10g}"
     if isinstance(value, bytes):
         return f"( {len(value)} bytes )"
-    return shorten(str(value), MOST_CELL)
+    return shorten(str(value), MAX_CELL)

@@ -16,7 +16,7 @@ from fedagentgym.envs.records.guard import Result
 
 RECORDS_VERIFIER_VERSION = "records/1"
 TOLERANCE = 1e-6
-MOST_PERMUTED = 4
+MAX_PERMUTED_COLUMNS = 4
 """Columns up to which their order is free."""
 Row = tuple[Any, ...]
 ColumnOrders = tuple[tuple[int, ...], ...]
@@ -33,7 +33,7 @@ def keep_orders(orders: ColumnOrders | None, gold: Result, given: Result, *, ord
         return ()
     if orders is None:
         columns = range(len(gold.columns))
-        orders = tuple(permutations(columns)) if len(columns) <= MOST_PERMUTED else (tuple(columns),)
+        orders = tuple(permutations(columns)) if len(columns) <= MAX_PERMUTED_COLUMNS else (tuple(columns),)
     in_place = tuple(range(len(gold.columns)))
     return tuple(
         order

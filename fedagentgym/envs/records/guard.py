@@ -27,19 +27,19 @@ from fedagentgym.base.files import format_path
 from fedagentgym.base.streams import Stream
 from fedagentgym.envs.reasoning.generators.problems import split_words
 
-MOST_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
-MOST_GOLD_STEPS, MOST_GOLD_ROWS, MOST_GOLDS = 2_000_000_000, 100_000, 512
-MOST_ROWS, MOST_TEXT = 5_000, 4_000
-LONGEST_CELL = {"generated": 2_000, "own": 60_000}
+MAX_STEPS, STEPS_PER_SECOND = 3_000_000, 30_000_000
+MAX_GOLD_STEPS, MAX_GOLD_ROWS, MAX_GOLDS = 2_000_000_000, 100_000, 512
+MAX_ROWS, MAX_TEXT = 5_000, 4_000
+MAX_CELL_LENGTH = {"generated": 2_000, "own": 60_000}
 """Bytes of a value or row, in generated databases and in files of one's own."""
-MOST_EXPANDED = 60
+MAX_QUERY_PARTS = 60
 """Parts of a query when its common table expressions are written out."""
 CALL_EVERY = 2_000
 ALLOWED: int = sqlite3.SQLITE_OK
 REFUSED: int = sqlite3.SQLITE_DENY
 CACHE_KIB = 4_000
 LIMITS = {
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 4 * MOST_TEXT,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 4 * MAX_TEXT,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 60,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 12,
     sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
@@ -96,7 +96,7 @@ class Result(NamedTuple):
 class Budget:
     """The steps and the processor time that one action may spend, over all databases that it reads."""
 
-    def __init__(self, steps: int = MOST_STEPS) -> None:
+    def __init__(self, steps: int = MAX_STEPS) -> None:
         self._steps, self._seconds = steps, steps / STEPS_PER_SECOND
         self._begun: float | None = None
 
@@ -139,13 +139,13 @@ class Database:
             connection.execute(statement)
         for statement, rows in inserts:
             connection.executemany(statement, rows)
-        return cls(connection, LONGEST_CELL["generated"])
+        return cls(connection, MAX_CELL_LENGTH["generated"])
 
     @classmethod
     def open(cls, path: Path) -> Database:
         """A file, which is not changed, nor anything beside it."""
         try:
-            return cls(connect_file(path), LONGEST_CELL["own"])
+            return cls(connect_file(path), MAX_CELL_LENGTH["own"])
         except sqlite3.Error as error:
             raise DataError(f"cannot read {format_path(path)} as a SQLite database: {error}") from error
 
@@ -173,14 +173,14 @@ class Database:
             for table in tables:
                 with suppress(sqlite3.OperationalError):  # a table without row numbers stays as it is
                     _change_rows(connection, table, share, draw)
-            return cls(connection, LONGEST_CELL["own"])
+            return cls(connection, MAX_CELL_LENGTH["own"])
         except sqlite3.Error as error:
             raise DataError(f"cannot copy the SQLite database {format_path(path)}: {error}") from error
 
     def close(self) -> None:
         self._connection.close()
 
-    def query(self, text: str, budget: Budget | None = None, most: int = MOST_ROWS) -> Result:
+    def query(self, text: str, budget: Budget | None = None, most: int = MAX_ROWS) -> Result:
         """The rows of a query, at most `most`; `QueryError` if it is refused, wrong, or takes too much."""
         return self._run(check_text(text), Budget() if budget is None else budget, most, trusted=False)
 
@@ -210,10 +210,10 @@ class Database:
     def query_trusted(self, text: str) -> Result:
         """The rows of a gold query, which may take long, have many rows and call any function; the last are remembered."""
         if text not in self._golds:
-            if len(self._golds) >= MOST_GOLDS:
+            if len(self._golds) >= MAX_GOLDS:
                 self._golds.pop(next(iter(self._golds)))
             sql = text.strip().rstrip(";")
-            self._golds[text] = self._run(sql, Budget(MOST_GOLD_STEPS), MOST_GOLD_ROWS, trusted=True)
+            self._golds[text] = self._run(sql, Budget(MAX_GOLD_STEPS), MAX_GOLD_ROWS, trusted=True)
         return self._golds[text]
 
     def _authorize(
@@ -306,8 +306,8 @@ def shorten(text: str, most: int) -> str:
 @lru_cache(maxsize=4096)
 def check_text(text: str) -> str:
     """The text of a query, without a semicolon at its end, if it can be given to SQLite."""
-    if len(text) > MOST_TEXT:
-        raise QueryError(f"The query is longer than {MOST_TEXT} signs .")
+    if len(text) > MAX_TEXT:
+        raise QueryError(f"The query is longer than {MAX_TEXT} signs .")
     sql = text.strip().rstrip(";").rstrip()
     if not is_clean_text(sql):
         raise QueryError("The query has signs that are no text .")
@@ -317,7 +317,7 @@ def check_text(text: str) -> str:
         raise QueryError("A query begins with SELECT or WITH .")
     if _NOW.search(sql):
         raise QueryError("The present day and time are not available .")
-    if count_expanded(sql) > MOST_EXPANDED:
+    if count_expanded(sql) > MAX_QUERY_PARTS:
         raise QueryError("The query refers to too many tables .")
     return sql
 
@@ -337,7 +337,7 @@ def count_expanded(sql: str) -> int:
         for name, start, end in bodies:
             found[name] = max(found[name], 1 + _weigh(tokens[start:end], weights, name))
         weights, before = found, weights
-        if weights == before or max(weights.values()) > MOST_EXPANDED:
+        if weights == before or max(weights.values()) > MAX_QUERY_PARTS:
             break
     return max(_weigh(tokens, weights, ""), *weights.values(), 0)
 

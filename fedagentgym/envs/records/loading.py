@@ -44,7 +44,7 @@ EVERY = {"files": 20, "own": 10}
 """The training questions that are those of `val`: every twentieth, or tenth."""
 COPIES = (0.7, 0.5, 0.3)
 """The shares of rows that are kept in the copies on which answers are checked; their values are dealt out anew."""
-MOST_COPIED = 50_000
+MAX_COPIED = 50_000
 KNOWN = (
     "question",
     "query",
@@ -261,7 +261,7 @@ def open_copies(folder: Path, name: str) -> tuple[Database, ...]:
         if further:
             return tuple(Database.open(file) for file in further)
         drawn = [
-            Database.copy(first, share, stream(0, "records", "copy", number), MOST_COPIED)
+            Database.copy(first, share, stream(0, "records", "copy", number), MAX_COPIED)
             for number, share in enumerate(COPIES)
         ]
         return tuple(copy for copy in drawn if copy is not None)

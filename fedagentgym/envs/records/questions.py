@@ -378,12 +378,12 @@ def find_plan(task: RecordsTask, house: int) -> Plan:
     return TEMPLATES[task.template].ask(DOMAINS[task.database], house, *task.values).plan
 
 
-MOST_POINTS = 8
+MAX_POINTS = 8
 
 
 def rate_task(task: RecordsTask) -> float:
     """Hardness in 0..1 by the structure of the query."""
-    return min(1.0, rate_plan(find_plan(task, 0)) / MOST_POINTS)
+    return min(1.0, rate_plan(find_plan(task, 0)) / MAX_POINTS)
 
 
 def parse_task(payload: Any) -> RecordsTask:

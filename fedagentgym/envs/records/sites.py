@@ -15,7 +15,7 @@ from fedagentgym.envs.records.questions import Size
 OWN_VOLUME = {"default": Volume(800, 240, 4000), "tiny": Volume(60, 30, 240, 8)}
 CHECKS = {"default": 60, "tiny": 15}
 """The number of other databases on which an answer is compared with the gold."""
-MOST_SITES = 64
+MAX_SITES = 64
 """Sites and sets of checks that are kept."""
 
 
@@ -43,7 +43,7 @@ def remember(key: tuple[Any, ...], make: Callable[[], tuple[Database, ...]]) -> 
     with _lock:
         if own not in _databases:
             _databases[own] = make()
-            while len(_databases) > MOST_SITES:
+            while len(_databases) > MAX_SITES:
                 _databases.popitem(last=False)
         _databases.move_to_end(own)
         return _databases[own]

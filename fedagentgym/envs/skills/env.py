@@ -22,7 +22,7 @@ from fedagentgym.envs.pool import TaskPool
 from fedagentgym.envs.protocols import Expert
 from fedagentgym.envs.reasoning.generators.problems import split_words
 from fedagentgym.envs.skills.tasks import (
-    MOST_STEPS,
+    MAX_STEPS,
     THINGS,
     SkillTask,
     SkillWorld,
@@ -39,7 +39,7 @@ from fedagentgym.envs.view import Episode, View
 VERIFIER_VERSION = "skills/1"
 STYLES = ("style/bare", "style/unit")
 WORDS_PER_STEP = 6
-MOST_THOUGHT = 2 * WORDS_PER_STEP * MOST_STEPS
+MAX_THOUGHT_LENGTH = 2 * WORDS_PER_STEP * MAX_STEPS
 MANNERS = ("one", "several")
 LAYOUTS = ("thinks", "empty", "answers")
 TAGGED, EQUATION, BARE = ("tagged", "equation", "bare")
@@ -89,7 +89,7 @@ def rate_reply(reply: str, answer: ReadAnswer | None, replies: str = TAGGED) -> 
     return {
         **layout,
         "thought": float(layout["format"] == 1.0 and words > 0),
-        "brevity": max(0.0, 1.0 - words / MOST_THOUGHT),
+        "brevity": max(0.0, 1.0 - words / MAX_THOUGHT_LENGTH),
         "style/bare": float(answer is not None and not answer.unit),
         "style/unit": float(answer is not None and bool(answer.unit)),
     }

@@ -26,7 +26,7 @@ from fedagentgym.envs.reasoning.generators.problems import Form, ProblemSequence
 from fedagentgym.envs.reasoning.pools import Cell, PoolGenerator
 
 DIGITS = range(10)
-MOST_STEPS = 3
+MAX_STEPS = 3
 Numbers = tuple[int, ...]
 
 
@@ -66,7 +66,7 @@ def list_procedures(steps: int) -> tuple[str, ...]:
     return tuple(one for signs in positive for one in (signs, signs.translate(str.maketrans("+-", "-+"))))
 
 
-@lru_cache(maxsize=MOST_STEPS)
+@lru_cache(maxsize=MAX_STEPS)
 def list_numbers(steps: int) -> tuple[Numbers, ...]:
     """All numbers that a question with this number of steps may have, in order."""
     tens, ones = list(_iter_digits(steps, least=1)), list(_iter_digits(steps, least=0))
@@ -94,8 +94,8 @@ TOWNS = split_words(
     Otter Priory"""
 )
 THINGS = ("hats", "cups", "pens", "coins", "boats", "bells", "maps", "rings")
-FEWEST_SKILLS, MOST_SKILLS = 4, len(TOWNS)
-MOST_TURNS = 3
+MIN_SKILLS, MAX_SKILLS = 4, len(TOWNS)
+MAX_TURNS = 3
 SURFACES = {"val": 32, "test": 64, "warmup": 384, "train": 256}
 GENERATOR_VERSION = 1
 
@@ -122,9 +122,9 @@ class SkillWorld:
     train_tasks: int | None
 
     def __post_init__(self) -> None:
-        _check_range("skills", self.skills, FEWEST_SKILLS, MOST_SKILLS)
-        _check_range("procedures", self.procedures, 1, MOST_STEPS)
-        _check_range("turns", self.turns, 1, MOST_TURNS)
+        _check_range("skills", self.skills, MIN_SKILLS, MAX_SKILLS)
+        _check_range("procedures", self.procedures, 1, MAX_STEPS)
+        _check_range("turns", self.turns, 1, MAX_TURNS)
         known = 2**self.procedures
         if self.sharing is None:
             if self.skills % known:
@@ -216,7 +216,7 @@ def _read_mapping(payload: Mapping[str, Any]) -> SkillTask:
     answers = tuple(_read_number(answer) for answer in payload.get("answers", ()))
     steps = {len(asked) - 1 for asked in numbers}
     whole = all(isinstance(text, str) for text in (town, things, procedure)) and not set(procedure) - set("+-")
-    if not whole or len(steps) != 1 or not 1 <= min(steps) <= MOST_STEPS or (procedure and len(procedure) not in steps):
+    if not whole or len(steps) != 1 or not 1 <= min(steps) <= MAX_STEPS or (procedure and len(procedure) not in steps):
         raise ValueError
     if procedure and not answers:
         answers = tuple(apply_procedure(procedure, asked) for asked in numbers)

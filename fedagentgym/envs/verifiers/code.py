@@ -24,7 +24,7 @@ from fedagentgym.envs.verifiers.sandbox.confine import Protection, list_names_up
 from fedagentgym.envs.verifiers.sandbox.pool import Ended, Limits, Slots
 
 CODE_VERIFIER_VERSION = "code/2"
-LONGEST_PROGRAM = 200_000
+MAX_PROGRAM_LENGTH = 200_000
 
 
 class Call(NamedTuple):
@@ -131,7 +131,7 @@ class CodeVerifier:
 
 def refusal(program: str) -> str | None:
     """The reason why a program is not even tried, or None."""
-    if len(program) > LONGEST_PROGRAM:
+    if len(program) > MAX_PROGRAM_LENGTH:
         return "too long"
     if not program.strip():
         return "no program"

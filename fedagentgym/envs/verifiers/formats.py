@@ -15,12 +15,12 @@ THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 TOOL = ("<tool>", "</tool>")
 TAGS = (*THINK, *ANSWER, *TOOL)
-_LONGEST_JUDGED = 200_000
+_MAX_JUDGED_LENGTH = 200_000
 _TOOL_CALL = re.compile(r"\A([a-z_]{1,20})\[(.*)\]", re.DOTALL)
 _FENCE = "```"
 PYTHON = ("python", "py", "python3")
 _BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s*+\{")
-LONGEST_BOX = 4_000
+MAX_BOX_LENGTH = 4_000
 
 
 class ToolCall(NamedTuple):
@@ -89,7 +89,7 @@ def last_box(text: str) -> str | None:
 def _read_box(text: str, start: int) -> str | None:
     """The text up to the brace that closes a box; None if none does, or too far away."""
     depth = 1
-    for position in range(start, min(len(text), start + LONGEST_BOX)):
+    for position in range(start, min(len(text), start + MAX_BOX_LENGTH)):
         character = text[position]
         if character in "{}" and text[position - 1] != "\\":
             depth += 1 if character == "{" else -1
@@ -167,7 +167,7 @@ def repetition(reply: str, size: int = 3) -> float:
     >>> repetition("one two three four"), repetition("no no no no no")
     (0.0, -0.6666666666666667)
     """
-    words = reply[:_LONGEST_JUDGED].lower().split()
+    words = reply[:_MAX_JUDGED_LENGTH].lower().split()
     phrases = list(zip(*(words[start:] for start in range(size)), strict=False))
     return len(set(phrases)) / len(phrases) - 1.0 if phrases else 0.0
 

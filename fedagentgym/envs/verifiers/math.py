@@ -33,7 +33,7 @@ EXACT = "exact"
 LIBRARY = "math-verify"
 LIBRARY_ON_REPLY = "math-verify-reply"
 VERIFIERS = (EXACT, LIBRARY, LIBRARY_ON_REPLY)
-LONGEST_REPLY = 100_000
+MAX_REPLY_LENGTH = 100_000
 EXACT_VERSION = 1
 
 
@@ -253,7 +253,7 @@ class MathVerifier:
     def _grade_reply(self, reply: str, answer: str | None, golds: Iterable[str]) -> Verdict:
         """The verdict if the library itself extracts the answer from the reply."""
         shown = None if answer is None else answer[:200]
-        if len(reply) > LONGEST_REPLY:
+        if len(reply) > MAX_REPLY_LENGTH:
             return wrong("too long", shown)
         verdict = wrong("no gold answer", shown)
         for gold in golds:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-LONGEST_ANSWER = 1_000
+MAX_ANSWER_LENGTH = 1_000
 
 Library = Callable[[str, str], bool]
 """Compares a gold with an answer by computer algebra; raises `Refused` if it comes to no verdict."""
@@ -76,7 +76,7 @@ _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 def unreadable(text: str) -> str | None:
     """The reason why a text is not read at all, or None."""
-    if len(text) > LONGEST_ANSWER:
+    if len(text) > MAX_ANSWER_LENGTH:
         return "too long"
     return "not text" if _NOT_TEXT.search(text) else None
 

@@ -12,7 +12,7 @@ from fedagentgym.envs.verifiers.formats import extract_answer
 from fedagentgym.envs.verifiers.math_exact import normalize
 
 QA_VERIFIER_VERSION = "qa/1"
-LONGEST_ANSWER = 4_000
+MAX_ANSWER_LENGTH = 4_000
 CLOSED = frozenset({"yes", "no", "noanswer"})
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -78,7 +78,7 @@ def f1(answer: str, gold: str) -> float:
 
 def verify_qa(answer: str, golds: str | Iterable[str]) -> Verdict:
     """`correct` is an exact match with one of the golds, `score` the best F1."""
-    if len(answer) > LONGEST_ANSWER:
+    if len(answer) > MAX_ANSWER_LENGTH:
         return wrong("too long", answer[:200])
     candidates = [golds] if isinstance(golds, str) else list(golds)
     candidates = [gold for gold in candidates if normalise(gold)]
@@ -110,7 +110,7 @@ def grade_qa(reply: str, golds: str | Iterable[str]) -> Verdict:
 
 def chosen_letter(answer: str, options: Mapping[str, str]) -> str | None:
     """Which option an answer means: a letter, a letter with its text, or the text of exactly one option."""
-    text = normalize(answer[:LONGEST_ANSWER])
+    text = normalize(answer[:MAX_ANSWER_LENGTH])
     same = [letter for letter, option in options.items() if exact_match(text, option)]
     same = same or [letter for letter, option in options.items() if exact_match(text, f"{letter} {option}")]
     if len(same) == 1:

@@ -201,14 +201,14 @@ def _choose_options(page: list[Piece], wish: ParsedInstruction, instruction: str
     return chosen
 
 
-MOST_READ = 5_000
+MAX_GOALS_READ = 5_000
 USUAL = 0.5
 Kinds = Mapping[str, frozenset[str]]
 
 
 def collect_kinds(goals: Sequence[Goal]) -> Kinds:
     """Category -> the kinds of options that at least half of its goals name; large shops are sampled evenly."""
-    every = max(1, -(-len(goals) // MOST_READ))
+    every = max(1, -(-len(goals) // MAX_GOALS_READ))
     counts: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
     for place in range(0, len(goals), every):

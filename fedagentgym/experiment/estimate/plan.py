@@ -246,13 +246,13 @@ def find_device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-MOST_SHARDS = 8
+MAX_SHARDS = 8
 
 
 def _find_shards(plan: RunPlan, device_bytes: int) -> str:
     """The smallest number of such devices that suffices for an update, or the number with parts offloaded to the machine."""
     for offload in (False, True):
-        for devices in (2, 4, MOST_SHARDS):
+        for devices in (2, 4, MAX_SHARDS):
             sharding = ShardingSettings(devices=devices, offload=offload)
             spread = plan.config.learning.model_copy(update={"sharding": sharding})
             if compute_least(plan.agent, spread, plan.card.kept_copies) <= device_bytes:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 FILE = "background.json"
-MOST_CLIENTS = 1000
+MAX_CLIENTS = 1000
 """Clients whose mixtures are written; of larger federations these are the first."""
-MOST_TASKS = 200
+MAX_TASKS = 200
 """Tasks of a set that the expert plays: it is one line of a chart and must cost less than an evaluation."""
-MOST_ROWS, FIRST_ROWS = 60, 8
+MAX_ROWS, FIRST_ROWS = 60, 8
 """Clients in the figure, and in the open part of the table."""
 
 
@@ -74,13 +74,13 @@ def write_background(folder: Path, client_split: ClientSplit, sets: Sequence[Ope
         played = []
         with contextlib.suppress(FedAgentGymError):
             for one in sets:
-                tasks = MOST_TASKS if one.settings.tasks is None else min(one.settings.tasks, MOST_TASKS)
+                tasks = MAX_TASKS if one.settings.tasks is None else min(one.settings.tasks, MAX_TASKS)
                 settings = one.settings.model_copy(update={"tasks": tasks, "repeats": 1})
                 played.append(evaluate(make_agent("expert", one.env, seed), one.env, settings, seed=seed))
             expert = mean([one.overall["success"].mean for one in played])
             if len(played) == 1:
                 by_category = {name: found["success"].mean for name, found in played[0].categories.items()}
-    counts = count_categories(client_split)[:MOST_CLIENTS]
+    counts = count_categories(client_split)[:MAX_CLIENTS]
     found = Background(
         clients=len(client_split),
         categories=tuple(client_split.table.names),
@@ -168,7 +168,7 @@ def view_federation(records: Sequence[Record], background: Background | None) ->
     total = max(len(rows), background.clients if background is not None else 0)
     if total < 2:
         return None
-    most_often = sorted(rows, key=lambda row: (-len(row.rounds), row.client))[:MOST_ROWS]
+    most_often = sorted(rows, key=lambda row: (-len(row.rounds), row.client))[:MAX_ROWS]
     known = background.categories if background is not None else ()
     columns = {name: write for name, write in _COLUMNS.items() if any(write(row) for row in rows)}
     unknown = 2.0  # after every share

@@ -41,7 +41,7 @@ from fedagentgym.pages.render import format_percent, render
 from fedagentgym.runs.folder import RunFolder
 
 Record = Mapping[str, Any]
-MOST_SAMPLE_CHARACTERS = 500_000
+MAX_SAMPLE_CHARACTERS = 500_000
 """Maximum size of the samples of training episodes in a page."""
 
 
@@ -84,7 +84,7 @@ def write_report(folder: str | Path, records: Sequence[Record] | None = None) ->
         federation=view_federation(records, run.background),
         categories=list_categories(records),
         evaluation_episodes=make_browser_data(sources) if sources else None,
-        training_episodes=make_browser_data([Source("in training", samples)], MOST_SAMPLE_CHARACTERS)
+        training_episodes=make_browser_data([Source("in training", samples)], MAX_SAMPLE_CHARACTERS)
         if samples
         else None,
         diagnostics=diagnose(records),

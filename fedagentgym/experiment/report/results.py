@@ -28,8 +28,8 @@ from fedagentgym.pages.render import Strong, format_bound, format_percent, forma
 from fedagentgym.runs.folder import RunFolder
 
 Record = Mapping[str, Any]
-MOST_NEIGHBOURS = 200
-MOST_CLIENTS = 4
+MAX_NEIGHBOURS = 200
+MAX_CLIENTS = 4
 """Clients that trained alone, each of which gets a column."""
 COMPARED = ("zero-shot", "local", "centralized")
 _SAME = ("env", "partition", "agent", "warm_start", "seed")
@@ -151,7 +151,7 @@ def find_neighbours(place: Path, result: Record) -> list[Neighbour]:
         return []
     found, ours = [], result["config"]
     folders = (path for path in sorted(place.resolve().parent.iterdir()) if path != place.resolve())
-    for folder in islice(folders, MOST_NEIGHBOURS):
+    for folder in islice(folders, MAX_NEIGHBOURS):
         try:
             other = read_finished(folder)
             if other.get("algorithm") not in COMPARED or other["algorithm"] == result["algorithm"]:
@@ -274,7 +274,7 @@ def _pair(name: str, before: Record | None, after: Record) -> Dumbbell:
     return Dumbbell(name or "no category", None if before is None else read_estimate(before), read_estimate(after))
 
 
-LARGEST_MATRIX = 10
+MAX_MATRIX = 10
 """Clients up to which the report writes out the success of every policy in every world."""
 
 
@@ -293,7 +293,7 @@ def _describe_clients(evaluation: Record) -> str:
             sentences += f" By its own mixture: mean {format_fixed(found['mixture'], 3)}."
         if "newcomers" in found:
             sentences += f" In worlds that no client has: {format_fixed(found['newcomers'], 3)}."
-    if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= LARGEST_MATRIX:
+    if (matrix := at_clients.get("every_world", {}).get("matrix")) and len(matrix) <= MAX_MATRIX:
         rows = " | ".join(" ".join(format_fixed(value, 2) for value in row) for row in matrix)
         sentences += f" Every client's policy, in the worlds of clients 0 | 1 | ...: {rows}."
     return sentences
@@ -401,7 +401,7 @@ def compare_alone(
     if not evaluated or not lone or not result or result["algorithm"] in ("local", "zero-shot"):
         return None
     alone = []
-    for one in lone[:MOST_CLIENTS]:
+    for one in lone[:MAX_CLIENTS]:
         record = one.record
         client = int(record["config"]["algorithm"].get("client", 0))
         held = frozenset(background.find_mixture(client) if background is not None else ())

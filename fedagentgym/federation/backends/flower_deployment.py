@@ -39,7 +39,7 @@ from fedagentgym.federation.backends.flower_wire import (
 )
 from fedagentgym.federation.backends.resident import NodeConfig, forward_request
 from fedagentgym.federation.exchange import (
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     Application,
     ApplicationSpec,
     Reply,
@@ -55,7 +55,7 @@ log = get_logger(__name__)
 GRACE_SECONDS = 10.0
 """The time to wait for the other nodes when every client has a node: one of them may claim the same client."""
 _POLL_SECONDS = 0.2
-_LONGEST_CLAIM = 1 << 20
+_MAX_CLAIM_LENGTH = 1 << 20
 
 
 class Claim(NamedTuple):
@@ -81,14 +81,14 @@ def read_claim(content: Any) -> Claim:
     """The claim of a node's record; `DataError` if it names no clients."""
     claimed = read_record(content, ("clients",), ("partitions",))
     claim = claimed["clients"]
-    numbers = claim.split(b",") if len(claim) <= _LONGEST_CLAIM else []
+    numbers = claim.split(b",") if len(claim) <= _MAX_CLAIM_LENGTH else []
     if not numbers or not all(map(_is_client, [*numbers, claimed.get("partitions", b"0")])):
         raise DataError("it does not name its clients")
     return Claim(tuple(map(int, numbers)), int(claimed.get("partitions", b"0")))
 
 
 def _is_client(text: bytes) -> bool:
-    return text.isdigit() and len(text) <= 10 and int(text) < MOST_CLIENTS
+    return text.isdigit() and len(text) <= 10 and int(text) < MAX_CLIENTS
 
 
 class FoundNodes(NamedTuple):

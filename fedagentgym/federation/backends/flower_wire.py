@@ -19,7 +19,7 @@ from fedagentgym.base.encoding import decode, encode
 from fedagentgym.base.errors import DataError
 from fedagentgym.base.imports import require
 from fedagentgym.base.process import get_logger
-from fedagentgym.federation.exchange import LONGEST_ERROR, ApplicationSpec, Reply, Request, clean_text
+from fedagentgym.federation.exchange import MAX_ERROR_LENGTH, ApplicationSpec, Reply, Request, clean_text
 
 log = get_logger(__name__)
 RECORD = "fedagentgym"
@@ -54,11 +54,11 @@ def answer_content(content: Any, handle: Handler) -> Any:
     try:
         request, recipe, state = decode_request(content)
     except DataError as error:
-        return encode_reply(Reply(0, "error", error=clean_text(error, LONGEST_ERROR)), "")
+        return encode_reply(Reply(0, "error", error=clean_text(error, MAX_ERROR_LENGTH)), "")
     try:
         reply = handle(request, recipe, state)
     except Exception as error:
-        text = clean_text(f"{type(error).__name__}: {error}", LONGEST_ERROR)
+        text = clean_text(f"{type(error).__name__}: {error}", MAX_ERROR_LENGTH)
         reply = Reply(request.client, "error", error=text)
     return encode_reply(reply, request.digest)
 
@@ -143,14 +143,16 @@ def _parse_answer(answer: Any, node: int, request: Request, seconds: float) -> R
     A client reports how long it computed; its report is used up to the time measured here.
     """
     if answer.has_error():
-        reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * LONGEST_ERROR, lines=True)
-        explanation = clean_text(f"Flower reports: {(reason.strip().splitlines() or ['no reason'])[-1]}", LONGEST_ERROR)
+        reason = clean_text(answer.error.reason or f"code {answer.error.code}", 4 * MAX_ERROR_LENGTH, lines=True)
+        explanation = clean_text(
+            f"Flower reports: {(reason.strip().splitlines() or ['no reason'])[-1]}", MAX_ERROR_LENGTH
+        )
         return Reply(request.client, "dead", error=explanation, seconds=seconds)
     if answer.metadata.src_node_id != node:
         return Reply(request.client, "refused", error="its answer came from another node", seconds=seconds)
     try:
         reply = decode_reply(answer.content, request)
     except Exception as error:  # Flower may raise any error for a forged record
-        explanation = clean_text(f"malformed answer: {error}", LONGEST_ERROR)
+        explanation = clean_text(f"malformed answer: {error}", MAX_ERROR_LENGTH)
         return Reply(request.client, "refused", error=explanation, seconds=seconds)
     return replace(reply, seconds=min(reply.seconds, seconds))

@@ -40,8 +40,8 @@ from fedagentgym.base.imports import load_plugins
 from fedagentgym.base.process import get_logger, log_to_stderr
 from fedagentgym.federation.backends.workers import ONE_THREAD_VARIABLES
 from fedagentgym.federation.exchange import (
-    LONGEST_ERROR,
-    MOST_CLIENTS,
+    MAX_CLIENTS,
+    MAX_ERROR_LENGTH,
     Application,
     ApplicationSpec,
     Reply,
@@ -55,7 +55,7 @@ log = get_logger(__name__)
 KEPT_RUNS = 4
 """Number of runs whose states are kept; those of the least recently served run are removed when another begins."""
 IDLE_SECONDS = 3600.0
-MOST_PROCESSES = 64
+MAX_PROCESSES = 64
 START_SECONDS = 120.0
 HIDDEN = "it failed on its own machine: see worker.log there"
 """The server's text in place of an error that may quote tasks or paths."""
@@ -94,7 +94,7 @@ class NodeConfig:
             if not node.get(key):
                 raise DataError(f'--node-config lacks {key}: give clients="0,1" workplace="/a/folder"')
         named = [part.strip() for part in str(node["clients"]).split(",")]
-        if not all(part.isdecimal() and len(part) <= 10 and int(part) < MOST_CLIENTS for part in named):
+        if not all(part.isdecimal() and len(part) <= 10 and int(part) < MAX_CLIENTS for part in named):
             raise DataError(
                 f'--node-config clients="{clean_text(node["clients"], 80)}": numbers separated by commas are expected'
             )
@@ -110,9 +110,9 @@ class NodeConfig:
             )
         listed = {key: tuple(filter(None, str(node.get(key, "")).split(","))) for key in ("trust", "plugins", "accept")}
         processes = str(node.get("processes", 4))
-        if not processes.isdecimal() or not 0 < int(processes[:3]) <= MOST_PROCESSES:
+        if not processes.isdecimal() or not 0 < int(processes[:3]) <= MAX_PROCESSES:
             raise DataError(
-                f'--node-config processes="{clean_text(processes, 80)}": a number from 1 to {MOST_PROCESSES} is expected'
+                f'--node-config processes="{clean_text(processes, 80)}": a number from 1 to {MAX_PROCESSES} is expected'
             )
         try:
             shlex.split(harness := str(node.get("harness", "")))
@@ -232,7 +232,7 @@ class ResidentWorker:
             recipe = header.pop("recipe", None) if isinstance(header, dict) else None
             request = Request.from_header(header, data)
         except DataError as error:
-            failed = Reply(0, "error", error=clean_text(error, LONGEST_ERROR))
+            failed = Reply(0, "error", error=clean_text(error, MAX_ERROR_LENGTH))
             return {**failed.to_header(), "changed": False}, b""
         return self.handle_request(request, recipe)
 
@@ -243,11 +243,11 @@ class ResidentWorker:
         except FedAgentGymError as error:
             log.warning("request %s of client %d: %s", request.name, request.client, error)
             shown = HIDDEN if self.place.tasks and not isinstance(error, RefusedError) else str(error)
-            failed = Reply(request.client, "error", error=clean_text(shown, LONGEST_ERROR))
+            failed = Reply(request.client, "error", error=clean_text(shown, MAX_ERROR_LENGTH))
         except Exception as error:
             log.exception("request %s of client %d", request.name, request.client)
             text = HIDDEN if self.place.tasks else f"{type(error).__name__}: see its worker.log"
-            failed = Reply(request.client, "error", error=clean_text(text, LONGEST_ERROR))
+            failed = Reply(request.client, "error", error=clean_text(text, MAX_ERROR_LENGTH))
         return {**failed.to_header(), "changed": False}, b""
 
     def _answer(self, request: Request, recipe: ApplicationSpec) -> tuple[dict[str, Any], bytes]:

@@ -39,7 +39,7 @@ from fedagentgym.base.process import (
     tell,
 )
 from fedagentgym.federation.exchange import (
-    LONGEST_ERROR,
+    MAX_ERROR_LENGTH,
     ApplicationSpec,
     Reply,
     Request,
@@ -269,7 +269,7 @@ class WorkerProcess:
             state = self._get(request.state_limit) if sizes["state"] is not None else None
             return Reply.from_header(request.client, header, message, state)
         except DataError as error:
-            return Reply(request.client, "refused", error=clean_text(f"malformed answer: {error}", LONGEST_ERROR))
+            return Reply(request.client, "refused", error=clean_text(f"malformed answer: {error}", MAX_ERROR_LENGTH))
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):

@@ -47,7 +47,7 @@ tags: [leaderboard, fedagentgym]
 
 Results of the suites of fedagentgym, as static files: open `index.html`.
 """
-MOST_EPISODE_CHARACTERS = 400_000
+MAX_EPISODE_CHARACTERS = 400_000
 
 
 def build_site(
@@ -107,7 +107,7 @@ def _write_suite(found: SuiteEntries, place: Path, link: str | None) -> tuple[Vi
             if scenario not in cells:
                 with entry.open_run((scenario, seed), RANKED) as run:
                     source = Source(entry.entry.title, read_episodes(run.path / RANKED))
-                cells[scenario] = make_browser_data([source], most=MOST_EPISODE_CHARACTERS)
+                cells[scenario] = make_browser_data([source], most=MAX_EPISODE_CHARACTERS)
         # texts of episodes shrink to a twelfth; a browser unpacks them without a library
         packed = base64.b64encode(gzip.compress(to_script_json(cells).encode(), mtime=0)).decode()
         data = to_script_json({"suite": found.key, "entry": entry.name, "packed": packed})

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedagentgym.base.errors import join_names
 from fedagentgym.base.rounding import format_bytes, format_fixed
-from fedagentgym.base.statistics import FEWEST_REPLICATES, mean
+from fedagentgym.base.statistics import MIN_REPLICATES, mean
 from fedagentgym.leaderboard.compare import average_curves
 from fedagentgym.leaderboard.costs import describe_sampling
 from fedagentgym.leaderboard.metrics import Interval, Measures, find_ends, find_metric, format_spread
@@ -39,9 +39,9 @@ from fedagentgym.leaderboard.suite import Suite
 from fedagentgym.pages.charts import Chart, Points, Series
 from fedagentgym.pages.render import Strong, format_percent
 
-MOST_NAMED = 6
+MAX_NAMED = 6
 """Number of entries with a colour and a key, the best ones; the others are grey."""
-MOST_STRIPS = 20
+MAX_STRIPS = 20
 View = dict[str, Any]
 """A part of the page as its template reads it."""
 
@@ -56,7 +56,7 @@ def view_suite(
     suite, ordered = found.suite, order_entries(found.entries, places[""])
     strips, limits = _list_strips(ordered), suite.budget
     runs, unit = len(suite.seeds), "run" if suite.track == "methods" else "task"
-    if unit == "task" or runs >= FEWEST_REPLICATES:
+    if unit == "task" or runs >= MIN_REPLICATES:
         bands = f"Two entries share a band if they do not differ significantly in the mean over scenarios (paired by {unit})."
         family = f"all {len(differences)} comparisons of this page, planned ones and pairs of entries in the mean over scenarios"
         pairing = f"Paired by {unit}; Holm's correction for {family}, for difference and for equality."
@@ -65,7 +65,7 @@ def view_suite(
             f"{runs} runs of each method are too few for intervals and ranks: every run is shown, and two entries share"
             " a band if they are no further apart than runs of one method vary."
         )
-        shown = f"below {FEWEST_REPLICATES} there is no test, and the difference of every run is shown"
+        shown = f"below {MIN_REPLICATES} there is no test, and the difference of every run is shown"
         pairing = f"Paired by run. {runs} runs each: {shown}."
     budget = [
         "" if limits.rounds is None else f"{limits.rounds:,} rounds",
@@ -113,7 +113,7 @@ def view_suite(
         "run_heads": [("entry", False), *((name, True) for name in suite.scenarios)],
         "about_runs": RUNS,
         "charts": [(chart, note) for chart, note in _make_charts(suite, ordered) if not chart.is_empty],
-        "strips": strips[:MOST_STRIPS],
+        "strips": strips[:MAX_STRIPS],
         "all_strips": len(strips),
         "paper": find_paper(suite.paper),
         "unproven": _list_unproven(found.entries),
@@ -218,7 +218,7 @@ def _make_series(ordered: Sequence[Result], points: Sequence[Points], kind: str 
             labels = [f"{title}: {format_percent(y, 1)}, {format_bytes(1e6 * x)}" for x, y in own]
         else:
             labels = [f"{title}: {y:.3g}" for _, y in own]
-        name, colour = (title, place) if place <= MOST_NAMED else ("", 0)
+        name, colour = (title, place) if place <= MAX_NAMED else ("", 0)
         series.append(Series(name, own, kind, labels=labels, colour=colour, key=entry.name))
     return sorted(series, key=lambda one: one.colour != 0)
 

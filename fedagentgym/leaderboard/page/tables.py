@@ -13,8 +13,8 @@ from fedagentgym.base.errors import unknown_name_error
 from fedagentgym.base.escape import escape_csv, escape_markdown, quote_word
 from fedagentgym.base.rounding import format_fixed, format_range, subtract_shown
 from fedagentgym.base.statistics import (
-    FEWEST_REPLICATES,
     LEVEL,
+    MIN_REPLICATES,
     Difference,
     compare_replicates,
     find_quartiles,
@@ -364,7 +364,7 @@ def list_runs(suite: Suite, entries: Sequence[Result]) -> list[tuple[str, ...]]:
     """The runs of every entry in each scenario: the lowest, the quartiles, the highest, and how many collapsed. Nothing below the
     number of runs from which the mean has an interval: there each run stands beside it."""
     metric = find_metric(suite.rank_by)
-    if suite.track == "agents" or len(suite.seeds) < FEWEST_REPLICATES or metric.unit != "share":
+    if suite.track == "agents" or len(suite.seeds) < MIN_REPLICATES or metric.unit != "share":
         return []
     rows = []
     for entry in entries:

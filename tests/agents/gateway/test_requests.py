@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedagentgym.agents.gateway.requests import MOST_BYTES, GatewayError, read_body, read_chat
+from fedagentgym.agents.gateway.requests import MAX_BYTES, GatewayError, read_body, read_chat
 from fedagentgym.agents.gateway.tools import PARSERS
 from fedagentgym.agents.protocols import Decoding
 
@@ -179,7 +179,7 @@ def test_nothing_that_is_sent_breaks_the_server(chat: bool) -> None:
             b"\xff": 400,
             b'{"a":NaN}': 400,
             deep: 413,
-            b" " * (MOST_BYTES + 1): 413,
+            b" " * (MAX_BYTES + 1): 413,
         }
         for body, status in bodies.items():
             answer = client.post("/v1/chat/completions", body)

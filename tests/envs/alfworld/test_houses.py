@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedagentgym.envs.alfworld import engine
 from fedagentgym.envs.alfworld.env import ALFWorldEnv
 from fedagentgym.envs.alfworld.game import CATEGORIES, TRAITS, Game, list_members
-from fedagentgym.envs.alfworld.houses import LONGEST_PLAN, SPLITS, HouseKey, generate_house
+from fedagentgym.envs.alfworld.houses import MAX_PLAN_LENGTH, SPLITS, HouseKey, generate_house
 from fedagentgym.envs.alfworld.layouts import SIZES, list_seen_scenes, list_unseen_scenes
 from fedagentgym.envs.alfworld.plans import APPLIANCE, Target, extract_target, plan_commands
 from fedagentgym.envs.alfworld.wording import SENTENCE_TEMPLATES, make_task_sentence
@@ -53,7 +53,7 @@ def test_the_goal_does_not_hold_yet_and_the_shortest_plan_reaches_it(key: HouseK
     outcome = engine.start(game)
     assert not outcome.state.won
     plan = plan_commands(game)
-    assert plan is not None and 3 <= len(plan) <= LONGEST_PLAN[key.size]
+    assert plan is not None and 3 <= len(plan) <= MAX_PLAN_LENGTH[key.size]
     for command in plan:
         assert not outcome.state.won
         outcome = engine.step(game, outcome.state, command)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedagentgym.base.errors import DataError
-from fedagentgym.base.files import MOST_CONTAINERS, parse_json
+from fedagentgym.base.files import MAX_CONTAINERS, parse_json
 from fedagentgym.envs.make import open_env
 from fedagentgym.envs.reasoning.math import MathEnv
 from fedagentgym.envs.reasoning.sources import rows
@@ -61,7 +61,7 @@ LARGE = {
 def test_a_small_file_with_much_in_it_is_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_ROWS", 20_000)
+    monkeypatch.setattr(rows, "MAX_ROWS", 20_000)
     LARGE[name](tmp_path / name)
     assert (tmp_path / name).stat().st_size < 2 * MB
     tracemalloc.start()
@@ -90,7 +90,7 @@ def test_packed_texts_of_a_parquet_file_are_what_they_were(tmp_path: Path) -> No
     assert read == records
 
 
-@pytest.mark.parametrize("text", ["[" + "[]," * MOST_CONTAINERS + "[]]", '{"a":[' + "{}," * MOST_CONTAINERS + "{}]}"])
+@pytest.mark.parametrize("text", ["[" + "[]," * MAX_CONTAINERS + "[]]", '{"a":[' + "{}," * MAX_CONTAINERS + "{}]}"])
 def test_a_text_of_very_many_lists_is_not_parsed(text: str) -> None:
     with pytest.raises(DataError, match="lists and mappings"):
         parse_json(text, "here")

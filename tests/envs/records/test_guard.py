@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fedagentgym.envs.records.domains import DOMAINS, Naming, Schema, Volume, draw_rows
 from fedagentgym.envs.records.guard import (
-    MOST_EXPANDED,
-    MOST_ROWS,
+    MAX_QUERY_PARTS,
+    MAX_ROWS,
     Budget,
     Database,
     QueryError,
@@ -111,7 +111,7 @@ def test_what_questions_need_is_run(query: str, rows: list[object] | None, datab
 
 
 def test_rows_beyond_the_limit_are_refused(database: Database) -> None:
-    assert len(database.query("SELECT a.id FROM books a, books b LIMIT 5000").rows) == MOST_ROWS
+    assert len(database.query("SELECT a.id FROM books a, books b LIMIT 5000").rows) == MAX_ROWS
     with pytest.raises(QueryError, match="more than 5000 rows"):
         database.query("SELECT a.id FROM books a, books b LIMIT 5001")
 
@@ -125,7 +125,7 @@ def test_a_budget_is_for_all_queries_of_an_action(database: Database) -> None:
 
 
 def test_expressions_that_expand_are_counted_without_preparing_them() -> None:
-    assert count_expanded(CHAIN + " SELECT 1") > MOST_EXPANDED < count_expanded(FOURFOLD + " SELECT 1")
+    assert count_expanded(CHAIN + " SELECT 1") > MAX_QUERY_PARTS < count_expanded(FOURFOLD + " SELECT 1")
     assert 20 < count_expanded("WITH a AS (SELECT 1), b AS (SELECT * FROM a, a) SELECT * FROM b, b, b") < 50
     assert count_expanded('WITH "a b" AS (SELECT 1) SELECT * FROM [a b], `A B`') == count_expanded(
         "WITH a AS (SELECT 1) SELECT * FROM a, a"

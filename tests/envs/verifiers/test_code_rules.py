@@ -11,7 +11,7 @@ import pytest
 
 from fedagentgym.envs.verifiers import Verdict
 from fedagentgym.envs.verifiers.code import (
-    LONGEST_PROGRAM,
+    MAX_PROGRAM_LENGTH,
     Call,
     Checks,
     CodeVerifier,
@@ -187,7 +187,7 @@ def test_scripts_do_not_run_after_test_code_that_failed() -> None:
 
 
 def test_programs_that_are_not_tried() -> None:
-    assert refusal("x" * LONGEST_PROGRAM) is None and refusal("x" * (LONGEST_PROGRAM + 1)) == "too long"
+    assert refusal("x" * MAX_PROGRAM_LENGTH) is None and refusal("x" * (MAX_PROGRAM_LENGTH + 1)) == "too long"
     assert refusal("") == refusal(" \n\t") == "no program"
     assert refusal("x = '\ud800'") == refusal("x\x00") == "not text"
     verifier = CodeVerifier()

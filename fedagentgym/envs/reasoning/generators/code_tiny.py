@@ -17,7 +17,7 @@ from fedagentgym.envs.reasoning.generators.problems import Form, Program, draw_c
 from fedagentgym.envs.verifiers.code import Checks
 
 FIRST, SMALL, FEW, LONG = range(2, 24), range(1, 24), range(2, 8), range(9, 24)
-MOST_INPUTS = 300
+MAX_INPUTS = 300
 Meaning = Callable[[Any, int, int], Any]
 
 
@@ -92,7 +92,7 @@ def _run_or_fail(program: Callable[[int, int, Any], Any], k: int, m: int, trace:
 def _make_program(name: str, said: str, written: str, meaning: Meaning, k: int, m: int) -> Program | None:
     asked = f"Write f ( {name} ) that returns {said.format(k=k, m=m)} ."
     shorter = [partial(program, k, m) for program in _list_shorter(name, written)]
-    calls = draw_calls(asked, INPUTS[name], lambda given: (given, meaning(given, k, m)), shorter, MOST_INPUTS)
+    calls = draw_calls(asked, INPUTS[name], lambda given: (given, meaning(given, k, m)), shorter, MAX_INPUTS)
     if calls is None:
         return None
     solution = written.format(k=k, m=m)

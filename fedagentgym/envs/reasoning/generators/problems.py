@@ -133,7 +133,7 @@ def draw_natural(source: Stream) -> int:
 
 
 P = TypeVar("P")
-MOST_PER_FORM = 50_000
+MAX_PER_FORM = 50_000
 _MASK = (1 << 64) - 1
 
 
@@ -160,7 +160,7 @@ class Form(NamedTuple, Generic[P]):
     @property
     def offered(self) -> int:
         """The number of problems that are made of this form."""
-        return min(self.size // self.spare, MOST_PER_FORM)
+        return min(self.size // self.spare, MAX_PER_FORM)
 
     def make_problem(self, number: int) -> P | None:
         """The problem whose parameters have this number in mixed radix."""
@@ -193,7 +193,7 @@ class FeistelPermutation:
 
 
 class ProblemSequence(Generic[P]):
-    """The problems of one cell. Forms with few problems give all they have; none gives more than `MOST_PER_FORM`."""
+    """The problems of one cell. Forms with few problems give all they have; none gives more than `MAX_PER_FORM`."""
 
     def __init__(self, forms: Sequence[Form[P]], seed: int, *path: int | str) -> None:
         self._forms, self._seed, self._path = forms, seed, path

@@ -49,7 +49,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "hardness": ("hardness",),
     "split": ("split",),
 }
-MOST_OF_FIELD = 200
+MAX_FIELD_LENGTH = 200
 """Longest text of a column that is kept as a field of the tasks."""
 
 Columns = tuple[tuple[str, str | None], ...]
@@ -147,7 +147,7 @@ def make_reader(task: str, found: Mapping[str, str], rows: Sequence[Row]) -> Cal
     kept = []
     for name in _list_columns(rows):
         values = [row.fields.get(name) for row in rows]
-        short = all(one is None or (is_value(one) and len(str(one)) <= MOST_OF_FIELD) for one in values)
+        short = all(one is None or (is_value(one) and len(str(one)) <= MAX_FIELD_LENGTH) for one in values)
         if short and name.lower() not in content and name != "category":
             kept.append(name)
     return partial(_read_row, task, found, kept)

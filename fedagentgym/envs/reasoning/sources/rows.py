@@ -19,13 +19,13 @@ from fedagentgym.base.errors import DataError, FedAgentGymError, join_names
 from fedagentgym.base.files import MAX_LINE, MAX_TEXT, check_line, open_plain, parse_json
 from fedagentgym.base.imports import require
 
-MOST_BYTES = 1 << 32
+MAX_BYTES = 1 << 32
 """Maximum size of a data file, unpacked."""
-LEAST_LIMIT, MOST_EXPANDED = 1 << 26, 50
+MIN_LIMIT, MAX_EXPANSION = 1 << 26, 50
 """A file may unpack to 64 MiB, and beyond that to 50 times its size: text packs to a fifth or a tenth, a trap to a thousandth."""
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 """Maximum number of columns of a table."""
-MOST_ROWS = 1 << 22
+MAX_ROWS = 1 << 22
 """Maximum number of lines or records of a data file: all of them are held in memory."""
 SUFFIXES = (
     *(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet", ".ndjson", ".ndjson.gz"),
@@ -154,7 +154,7 @@ def infer_split(named: Path) -> str | None:
 def _read_records(file: Path, name: str) -> Iterator[tuple[str, Any]]:
     stem = file.name.lower().removesuffix(".gz")
     with open_plain(file) as packed:
-        limit = min(MOST_BYTES, max(LEAST_LIMIT, MOST_EXPANDED * file.stat().st_size))
+        limit = min(MAX_BYTES, max(MIN_LIMIT, MAX_EXPANSION * file.stat().st_size))
         try:
             if stem.endswith(".parquet"):
                 yield from _read_parquet(file, packed, name, limit)
@@ -185,8 +185,8 @@ def _read_parquet(file: Path, opened: IO[bytes], name: str, limit: int) -> Itera
     number, total = 0, 0
     try:
         about = parquet.read_metadata(opened)
-        if about.num_rows > MOST_ROWS:
-            raise DataError(f"{name}: the file holds more than the {MOST_ROWS:,} records that are read")
+        if about.num_rows > MAX_ROWS:
+            raise DataError(f"{name}: the file holds more than the {MAX_ROWS:,} records that are read")
         groups = [about.row_group(place) for place in range(about.num_row_groups)]
         if (
             sum(group.column(place).total_uncompressed_size for group in groups for place in range(about.num_columns))
@@ -226,7 +226,7 @@ def _count_unpacked(column: Any) -> int:
     return int(column.nbytes)
 
 
-def _limit_lines(name: str, file: io.TextIOBase, limit: int = MOST_BYTES) -> Iterator[str]:
+def _limit_lines(name: str, file: io.TextIOBase, limit: int = MAX_BYTES) -> Iterator[str]:
     """The lines of a file one by one: a small packed file may expand to more than the memory."""
     total = 0
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), ""), start=1):
@@ -235,8 +235,8 @@ def _limit_lines(name: str, file: io.TextIOBase, limit: int = MOST_BYTES) -> Ite
             raise DataError(f"{name}, line {number}: longer than the {MAX_LINE:,} characters that a line may have")
         if total > limit:
             raise DataError(f"{name}, line {number}: the file holds more than the {limit:,} characters that are read")
-        if number > MOST_ROWS:
-            raise DataError(f"{name}: the file holds more than the {MOST_ROWS:,} lines that are read")
+        if number > MAX_ROWS:
+            raise DataError(f"{name}: the file holds more than the {MAX_ROWS:,} lines that are read")
         yield line
 
 
@@ -254,8 +254,8 @@ def _read_table(name: str, lines: Iterator[str], delimiter: str) -> Iterator[tup
     usual = csv.field_size_limit(MAX_LINE)  # by itself 131,072 characters
     try:
         columns = [column.strip() for column in rows.fieldnames or ()]
-        if len(columns) > MOST_COLUMNS:
-            raise DataError(f"{name}: the first line names {len(columns):,} columns, at most {MOST_COLUMNS:,} are read")
+        if len(columns) > MAX_COLUMNS:
+            raise DataError(f"{name}: the first line names {len(columns):,} columns, at most {MAX_COLUMNS:,} are read")
         if len(set(columns)) < len(columns) or not all(columns):
             raise DataError(f"{name}: the first line must name every column, each differently: {join_names(columns)}")
         rows.fieldnames = columns

@@ -52,8 +52,8 @@ def list_names_up(protections: Iterable[Protection]) -> tuple[str, ...]:
 
 
 NOBODY, OWN_USERS = 65534, 2_000_000_000
-LARGEST_FILE = 4 << 20
-MOST_TASKS = 256
+MAX_FILE_SIZE = 4 << 20
+MAX_TASKS = 256
 KILL_SIGNAL = 9
 _END_OTHERS = 5
 REMOVED = "left out on request"
@@ -141,7 +141,7 @@ def confine(folder: str, seconds: float, memory: int, prepared: Prepared) -> lis
     # threads are limited where they can be counted apart from the rest of the user's; elsewhere none, unless calls are listed
     apart = prepared.user is not None or bool(prepared.namespaces & kernel.NEW_USER)
     if apart or prepared.filter is None:
-        most = MOST_TASKS if apart else 0
+        most = MAX_TASKS if apart else 0
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     left = prepared.left_out
     # a user namespace of the run, unless its fork made it already
@@ -300,7 +300,7 @@ def _limit(seconds: float, memory: int) -> None:
     wanted = {
         "RLIMIT_AS": memory,
         "RLIMIT_CPU": whole,
-        "RLIMIT_FSIZE": LARGEST_FILE,
+        "RLIMIT_FSIZE": MAX_FILE_SIZE,
         "RLIMIT_NOFILE": 64,
         "RLIMIT_CORE": 0,
         "RLIMIT_MEMLOCK": 0,

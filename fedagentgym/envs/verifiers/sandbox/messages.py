@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 HEADER = 4
-LARGEST_FRAME = 4 << 20
+MAX_FRAME = 4 << 20
 
 
 class Socket(Protocol):
@@ -28,7 +28,7 @@ class FrameError(Exception):
     """A frame that is longer than any that we send."""
 
 
-def receive(channel: Socket, largest: int = LARGEST_FRAME) -> bytes:
+def receive(channel: Socket, largest: int = MAX_FRAME) -> bytes:
     """The next frame; EOFError when the other end is gone."""
     size = int.from_bytes(receive_exactly(channel, HEADER), "big")
     if size > largest:
@@ -56,8 +56,8 @@ def receive_exactly(channel: Socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-MOST_ITEMS = 200_000
-MOST_HASHED, COST_OF_ODD_KEYS = 20_000, 10
+MAX_ITEMS = 200_000
+MAX_HASHED, COST_OF_ODD_KEYS = 20_000, 10
 _SAFE_INTEGER = 1 << 53
 
 
@@ -82,7 +82,7 @@ class Handle:
 def dumps(value: Any, keep: Callable[[Any], int] | None = None) -> bytes:
     """The frame of a value; `keep` gives a number to values that are not plain."""
     try:
-        return json.dumps(_marked(value, keep, [MOST_ITEMS])).encode("ascii")
+        return json.dumps(_marked(value, keep, [MAX_ITEMS])).encode("ascii")
     except (RecursionError, ValueError, TypeError) as error:
         raise NotPlain(f"{type(error).__name__}") from None
 
@@ -90,7 +90,7 @@ def dumps(value: Any, keep: Callable[[Any], int] | None = None) -> bytes:
 def loads(frame: bytes, handle: Callable[[int, str], Any] = Handle) -> Any:
     """The value of a frame."""
     try:
-        return _restored(json.loads(frame), handle, [MOST_HASHED])
+        return _restored(json.loads(frame), handle, [MAX_HASHED])
     except (RecursionError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise NotPlain(f"{type(error).__name__}") from None
 

@@ -170,7 +170,7 @@ class Kept(messages.Handle):
 
 
 REQUESTS = 3
-MOST_DESCRIPTORS = 6
+MAX_DESCRIPTORS = 6
 """The program, standard input, output and error, and two sockets."""
 EXIT_BROKEN = 97
 PROGRAM_FILES = ("solution.py", "test.py")

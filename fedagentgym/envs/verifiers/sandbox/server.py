@@ -42,7 +42,7 @@ if __name__ == "__main__":
 
 from fedagentgym.envs.verifiers.sandbox import kernel, messages, view
 from fedagentgym.envs.verifiers.sandbox.confine import Prepared, Protection, confine, list_names_up, prepare
-from fedagentgym.envs.verifiers.sandbox.programs import MOST_DESCRIPTORS, become
+from fedagentgym.envs.verifiers.sandbox.programs import MAX_DESCRIPTORS, become
 from fedagentgym.envs.verifiers.sandbox.runs import Children, Folder, make_folder, remove_folder, sweep_folders, watch
 
 _NO_LOCK = -1
@@ -128,7 +128,7 @@ def main() -> None:
     gc.freeze()
     while True:
         try:
-            head, handles, _, _ = socket.recv_fds(control, messages.HEADER, MOST_DESCRIPTORS)
+            head, handles, _, _ = socket.recv_fds(control, messages.HEADER, MAX_DESCRIPTORS)
             if len(head) < messages.HEADER:
                 head += messages.receive_exactly(control, messages.HEADER - len(head)) if head else b""
             if not head:

@@ -60,7 +60,7 @@ def restrict_files(folder: str) -> int:
 
 
 RUN_FOLDER = "/run"
-LARGEST_TOTAL, MOST_FILES = 64 << 20, 4096
+MAX_TOTAL, MAX_FILES = 64 << 20, 4096
 _HERE, _RECURSIVE, _EMPTY_PATH = -100, 0x8000, 0x1000
 _CLONE_TREE, _FROM_EMPTY_PATH = 1, 4
 _READ_ONLY, _NO_SET_USER, _NO_DEVICES = 1, 2, 4
@@ -117,7 +117,7 @@ def attach_tree(tree: int, path: str, folder: bool) -> None:
 
 def mount_run_folder(user: int, group: int) -> str:
     """An empty folder in memory for one run."""
-    options = f"mode=700,uid={user},gid={group},size={LARGEST_TOTAL},nr_inodes={MOST_FILES}"
+    options = f"mode=700,uid={user},gid={group},size={MAX_TOTAL},nr_inodes={MAX_FILES}"
     kernel.mount("tmpfs", RUN_FOLDER, _NO_SET_USER | _NO_DEVICES, options)
     return RUN_FOLDER
 
