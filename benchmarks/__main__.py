@@ -117,8 +117,8 @@ def measure(names: Sequence[str], quick: bool, as_json: bool, **options: Any) ->
     runs = [(name, BENCHMARKS.get(name)) for name in names]
     varied = {option: value for option, value in options.items() if value is not None}
     for name, benchmark in runs:
-        if odd := set(varied) - set(signature(benchmark).parameters):
-            raise OptionError(f"the benchmark {name!r} takes no --{min(odd)}: see --help for what does")
+        if unknown := set(varied) - set(signature(benchmark).parameters):
+            raise OptionError(f"the benchmark {name!r} takes no --{min(unknown)}: see --help for what does")
     for name, benchmark in runs:
         figures = benchmark(quick, **varied)
         if as_json:

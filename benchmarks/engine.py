@@ -231,11 +231,11 @@ def measure_dialogues(
 def _measure(size: str, env: TextEnv, policies: dict[str, TorchPolicy], bar: SpeedTargets) -> list[Measurement]:
     best: dict[str, PlayTiming] = {}
     ways = (("generate", _ReencodingEngine), ("hf", _CachingEngine), ("own", _CachingEngine))
-    for way, speaker in ways:
-        _play(env, policies["hf" if way == "generate" else way], speaker, WARM_UP_TURNS)
+    for way, write in ways:
+        _play(env, policies["hf" if way == "generate" else way], write, WARM_UP_TURNS)
     for _ in range(bar.rounds):
-        for way, speaker in ways:
-            played = _play(env, policies["hf" if way == "generate" else way], speaker, bar.turns)
+        for way, write in ways:
+            played = _play(env, policies["hf" if way == "generate" else way], write, bar.turns)
             if way not in best or played.speed > best[way].speed:
                 best[way] = played
     base = best["generate"].speed
@@ -267,13 +267,13 @@ def _play(env: TextEnv, policy: TorchPolicy, way: Callable[[TorchPolicy], Any], 
     tasks = [env.pool.ids[index % len(env.pool)] for index in range(EPISODES)]
     walkers = [stream(0, "walk", index) for index in range(EPISODES)]
     tokens, agent_seconds, env_seconds = 0, 0.0, 0.0
-    speaker: ReplyEngine = way(policy)
+    write: ReplyEngine = way(policy)
     clock = time.process_time()
     episodes = env.reset_many(tasks, range(EPISODES))
     env_seconds += time.process_time() - clock
     for _ in range(turns):
         clock = time.process_time()
-        tokens += speaker([policy.tokenizer.encode(f"\n{episode.view.observation}\n") for episode in episodes])
+        tokens += write([policy.tokenizer.encode(f"\n{episode.view.observation}\n") for episode in episodes])
         agent_seconds += time.process_time() - clock
         actions = [
             random_action(episode, episode.view.observation, walker)

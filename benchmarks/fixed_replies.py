@@ -196,12 +196,12 @@ def write_pages(found: Findings) -> None:
 
 def describe_page(found: Findings, page: str) -> str:
     """The line of a page: the successes of its environments in the test split."""
-    told = [
+    parts = [
         f"{name} {cells[0]:.1f} %"
         for name, cells in found.rows.items()
         if OWN_PAGES.get(name.partition(",")[0]) == page
     ]
     return (
-        f"**The best fixed reply** solves of the test tasks: {'; '.join(told)} ([what this means]"
+        f"**The best fixed reply** solves of the test tasks: {'; '.join(parts)} ([what this means]"
         "(index.md#the-best-fixed-reply))."
     )

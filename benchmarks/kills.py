@@ -57,7 +57,7 @@ def list_files(made: Path, ignored: Sequence[str] = ()) -> dict[str, str]:
 def kill_everywhere(line: Callable[[Path], Sequence[str]], made: str, place: Path, ignored: Sequence[str] = ()) -> int:
     """Kill the command before each of its changes, each time in a new folder, and end it then; returns how many there are.
 
-    `made` is what it makes in its folder, `ignored` are files that tell when and where.
+    `made` is what it makes in its folder, `ignored` are files that record when and where.
     """
     (place / "whole").mkdir()
     assert main(["-q", *line(place / "whole")]) == 0
@@ -108,7 +108,7 @@ KILLED: dict[str, tuple[Callable[[Path], list[str]], str, tuple[str, ...]]] = {
     "split make": (make_split, "split.json", ()),
     "pretrain": (pretrain, "tiny", ("pretrain.json", "README.md")),
 }
-"""Each command with what it makes, and with files that tell when and where it was made."""
+"""Each command with what it makes, and with files that record when and where it was made."""
 FAULTS = {
     "clients that raise, hang, send NaN, another shape, or too much": "tests/federation/test_faults.py",
     "a run that is killed at random instants": "tests/federation/test_crash.py",

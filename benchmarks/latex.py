@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 SITE = "https://fedagentgym.github.io/fedagentgym/"
-"""Where relative links of the page lead, as if it lay in a folder of the documentation."""
+"""The address below which relative links of the page lead, as if it lay in a folder of the documentation."""
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -59,7 +59,7 @@ AROUND = {
     "html_inline": "",
     "html_block": "",
 }
-"""What stands for a token of Markdown; of those that are missing here nothing does."""
+"""The text for a token of Markdown; those that are missing here have none."""
 
 
 def write_latex(text: str) -> str:

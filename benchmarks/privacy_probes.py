@@ -2,7 +2,7 @@
 
 Every method runs for a few rounds on generated mathematics with a tiny agent, on clients with iid tasks: only the tasks
 themselves can distinguish members from outsiders. The server follows the protocol and keeps what it receives; then it is
-asked, for each client, which of some tasks are the client's own and which are nobody's.
+asked, for each client, which of some tasks are the client's own and which are no client's.
 
     parameters (fedagent, fedmoa, pubswap, fedpetuning)   `membership.py`: loss, gradient, audit
     scores (fedgrpo)              does a row of scores look as if the expert held the answer? (the server knows the answers)

@@ -116,14 +116,14 @@ def play_once(env: TextEnv, seed: int) -> list[Any]:
     task = env.pool.ids[seed % len(env.pool)]
     (episode,) = env.reset_many([task], [seed])
     player = NoisyExpert(env.expert(), NOISE, episode.view.observation, stream(seed, "replays", task))
-    told: list[Any] = [task]
+    seen: list[Any] = [task]
     while True:
         view = episode.view
-        told.append([view.observation, view.reward, view.score, view.success, view.valid, list(view.admissible or ())])
+        seen.append([view.observation, view.reward, view.score, view.success, view.valid, list(view.admissible or ())])
         if episode.over:
-            return told
+            return seen
         action = player.act(episode).action
-        told.append(action)
+        seen.append(action)
         (episode,) = env.step_many([episode], [action])
 
 

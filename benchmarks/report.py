@@ -44,7 +44,7 @@ LATEX = PAGE.with_name("report.tex")
 RESULTS, VERIFIED, TUNING = (ROOT / "leaderboard" / name for name in ("results", "verified", "tuning"))
 SOURCE = "https://github.com/fedagentgym/fedagentgym/blob/main/"
 NUMBER = re.compile(r"<!-- ([^<>]+? / [^<>]+?) -->\[[^\]]*\]\([^)]*\)")
-"""A number of the text: what it is, and the link that shows it."""
+"""A number of the text: its name, and the link that shows it."""
 SEPARATOR = " / "
 Table = list[dict[str, str]]
 """The rows of a table by column; the first column has no name."""
@@ -152,7 +152,7 @@ def split_row(line: str) -> list[str]:
 
 
 def find_target(page: str, place: str, row: str) -> str:
-    """Where a number comes from: the archive of the entry with this title, or the heading of the page below which it stands."""
+    """The source of a number: the archive of the entry with this title, or the heading of the page below which it stands."""
     if (RESULTS / place).is_dir():
         names = [name for name, one in load_suite(place).baselines.items() if one.title == row]
         archives = [file for name in names if (file := RESULTS / place / f"{name}.zip").is_file()]
@@ -199,7 +199,7 @@ COUNTS: Mapping[str, tuple[Callable[[], int], str]] = {
     "replayed": (count_replayed, f"{SOURCE}leaderboard/verified"),
     "trials": (lambda: count_runs(TUNING), f"{SOURCE}leaderboard/tuning"),
 }
-"""What is counted, with the place where it can be seen."""
+"""The counts, each with the place where it can be seen."""
 
 
 def list_played() -> Iterator[str]:
@@ -216,7 +216,7 @@ def list_played() -> Iterator[str]:
 
 
 def list_claims() -> Iterator[str]:
-    """How often a claim of a paper was supported, contradicted, not decided and not tried, for each paper."""
+    """The number of supported, contradicted, undecided and untried claims of each paper."""
     begin, end = make_marks("claims")
     text = (DOCS / "experiments" / "claims.md").read_text("utf-8").partition(begin)[2].partition(end)[0]
     verdicts = ("supported", "contradicted", "not decided", "not tried")

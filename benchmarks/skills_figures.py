@@ -47,7 +47,7 @@ def draw_results(results: TableResults, folder: Path, name: str) -> dict[str, st
 
 
 def draw_curves(results: TableResults) -> Figure:
-    """Mean success over seeds against episodes; the 95 % interval as a band, unless many rows would make bands hard to tell."""
+    """Mean success over seeds against episodes; the 95 % interval as a band, unless many rows would make bands hard to see."""
     figure, axes = _make_figure()
     with_bands = len(results.rows) <= COLOURS
     for number, one in enumerate(results.rows):

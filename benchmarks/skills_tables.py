@@ -100,7 +100,7 @@ def make_own_rewards_column(worst: bool = False) -> Column:
         configured = record["config"].get("algorithm", {}).get("objectives") or [[*SHARED, *style] for style in STYLES]
         sets = [tuple(SHARED[0] if name == "accuracy" else name for name in one) for one in configured]
         by_set: dict[tuple[str, ...], list[float]] = {one: [] for one in sets}
-        for client, towns in enumerate(list_towns(record)):
+        for client, towns in enumerate(list_categories(record)):
             own = sets[client % len(sets)]
             by_set[own] += [float(found[town][f"reward/{name}"]["mean"]) for town in towns for name in own]
         means = [sum(values) / len(values) for values in by_set.values()]
@@ -134,12 +134,12 @@ def read_weight_of_styles(folder: Path, record: Record) -> float:
 
 def read_success_elsewhere(folder: Path, record: Record) -> float:
     """Held-out success in the categories that client 0 does not hold: what it learns alone was never practised there."""
-    found, own = record["final"]["categories"], set(list_towns(record)[0])
+    found, own = record["final"]["categories"], set(list_categories(record)[0])
     elsewhere = [float(one["success"]["mean"]) for town, one in found.items() if town not in own]
     return sum(elsewhere) / len(elsewhere)
 
 
-def list_towns(record: Record) -> list[list[str]]:
+def list_categories(record: Record) -> list[list[str]]:
     """The categories of each client: of each source in the order of its name, as `by_source` numbers the clients."""
     sources = record["config"]["partition"].get("sources") or record["final"]["categories"]
     return [source.split("+") for source in sorted(sources)]

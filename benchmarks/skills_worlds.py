@@ -20,12 +20,12 @@ def make_world(seed: int, source: str) -> tuple[str, ...]:
     changes = (f"env.options.seed={seed}", f"warm_start.misconceptions.seed={seed}", f"partition.seed={seed}")
     if "skills-32" not in source or "iid" in source:
         return changes
-    groups = group_towns(load_config(source, changes[:1]), seed, mixed="one-procedure" not in source)
+    groups = group_categories(load_config(source, changes[:1]), seed, mixed="one-procedure" not in source)
     sources = ", ".join(f"{'+'.join(group)}: 1" for group in groups)
     return (*changes, f"partition.sources={{{sources}}}")
 
 
-def group_towns(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
+def group_categories(config: RunConfig, seed: int, mixed: bool) -> list[list[str]]:
     """The categories of each client: of both procedures if `mixed`, else of one."""
     env = open_env(config.env.id, **{**config.env.options, "split": "val"})
     shown = draw_misconceptions(env, MisconceptionSettings(seed=seed))

@@ -37,8 +37,8 @@ def check_foreign_agent(settings: AgentSettings, where: str, known: Sequence[str
             f"{where}: agent.harness.command runs a program, which others cannot choose: only harness: {{name: owner}} may"
             " stand there"
         )
-    if odd := next((key for key in settings.options if key not in SAFE_OPTIONS), None):
-        refused = f"the agent's option {odd[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
+    if unsafe := next((key for key in settings.options if key not in SAFE_OPTIONS), None):
+        refused = f"the agent's option {unsafe[:80]!r} cannot be chosen by others, only {join_names(SAFE_OPTIONS)}"
         raise DataError(f"{where}: {refused}: set it yourself")
 
 

@@ -143,8 +143,8 @@ class DPSDA(BaseAlgorithm[DPSDASettings]):
                 if len(votes) == len(chosen):
                     totals += votes
                 else:
-                    odd = f"{len(votes)} votes for {len(chosen)} candidates"
-                    refused.append(Failure(client, "refused", odd))
+                    reason = f"{len(votes)} votes for {len(chosen)} candidates"
+                    refused.append(Failure(client, "refused", reason))
             this_round.clients.refuse(refused)
         survivors = [chosen[index].kept for index in _select_best(totals, self.settings.synthetic_tasks)]
         metrics = {"privacy/noise": self.deviation, "synthetic/tasks": float(len(survivors))}

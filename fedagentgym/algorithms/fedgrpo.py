@@ -147,7 +147,7 @@ class FedGRPOSettings(Settings):
         return self.answers != "all" or self.selection != "random"
 
     @model_validator(mode="after")
-    def _refuse_models_that_nobody_asks(self) -> Self:
+    def _check_expert_models(self) -> Self:
         if self.expert_learning and not self.expert_steps:
             raise ValueError("expert_learning is for the training of experts: set expert_steps")
         if self.answers != "all":
@@ -160,8 +160,8 @@ class FedGRPOSettings(Settings):
             "expert_refresh": self.expert_refresh,
         }
         if not self.asks_models and any(trained.values()):
-            odd = next(name for name, value in trained.items() if value)
-            raise ValueError(f"with answers: all and selection: random no expert's model is used: leave out {odd}")
+            unused = next(name for name, value in trained.items() if value)
+            raise ValueError(f"with answers: all and selection: random no expert's model is used: leave out {unused}")
         return self
 
 
@@ -336,9 +336,9 @@ class FedGRPO(BaseAlgorithm[FedGRPOSettings]):
         reports = read_reports(answers, asked, this_round.clients)
         scored = {client: np.asarray(answers[client].scores["scores"], dtype=np.float64) for client in reports}
         refused = {
-            client: odd for client, rows in scored.items() if (odd := find_score_error(rows, len(places[client])))
+            client: reason for client, rows in scored.items() if (reason := find_score_error(rows, len(places[client])))
         }
-        this_round.clients.refuse([Failure(client, "refused", odd) for client, odd in refused.items()])
+        this_round.clients.refuse([Failure(client, "refused", reason) for client, reason in refused.items()])
         for client in scored.keys() - refused.keys():
             for (index, row), scores in zip(places[client], scored[client], strict=True):
                 matrices[index][row] = scores

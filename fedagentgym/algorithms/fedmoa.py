@@ -223,8 +223,8 @@ class FedMOA(Averaging[FedMOASettings]):
                 f" {ACCURACY!r} for the accuracy of a client's own tasks"
             )
         payable = list_objectives(site.env.reward_names)
-        if odd := [name for name in names if name not in payable]:
-            raise unknown_name_error(f"objective of client {site.client}", odd[0], payable)
+        if unknown := [name for name in names if name not in payable]:
+            raise unknown_name_error(f"objective of client {site.client}", unknown[0], payable)
         first = next(name for name in names if is_accuracy(name))
         return (first, *(name for name in names if name != first))
 

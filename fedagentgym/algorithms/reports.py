@@ -160,8 +160,8 @@ def read_report(client: int, reply: Message, asked: Work | None, samples: int = 
                 line = format_line(from_plain(one), {"client": client})
                 (_,) = parse_lines([line], "")
                 shown.append(line)
-    if odd := len(metrics) - len(kept) + len(episodes) - len(shown):
-        kept[REFUSED] = float(odd)
+    if left_out := len(metrics) - len(kept) + len(episodes) - len(shown):
+        kept[REFUSED] = float(left_out)
     return Report(kept, shown)
 
 

@@ -81,7 +81,7 @@ class Site:
     env: TextEnv
     model: ResidentModel
     learning: LearningSettings
-    tells_count: bool = True
+    reports_count: bool = True
     """True if the server may know how many tasks there are."""
 
     @property
@@ -94,7 +94,7 @@ class Site:
     @property
     def told(self) -> dict[str, int]:
         """The number of its tasks, as a reply reports it; empty if the server may not know it."""
-        return {"examples": len(self.env.pool)} if self.tells_count else {}
+        return {"examples": len(self.env.pool)} if self.reports_count else {}
 
     def open_learner(
         self, start: SiteState, *, run_steps: int | None = None, penalties: Sequence[Penalty] = ()
@@ -231,10 +231,10 @@ class Runtime:
     ) -> Site:
         """A client's tasks and environment, kept for a while, or the given environment; with the resident model and the run's
         settings of the local step, or others."""
-        tells_count = True
+        reports_count = True
         if env is None:
-            env, tells_count = self.sites.open(client)
-        return Site(client, env, model or self.resident, learning or self.learning, tells_count)
+            env, reports_count = self.sites.open(client)
+        return Site(client, env, model or self.resident, learning or self.learning, reports_count)
 
     def open_env(self, *, split: str | None = None, pool: TaskPool | None = None) -> TextEnv:
         """The unchanged environment over another split, or over a pool (a role's tasks)."""
@@ -375,10 +375,10 @@ _WARM_ENVS = 64
 
 
 class ClientEnv(NamedTuple):
-    """A client's environment over its tasks; `tells_count` is True if the server may know how many there are."""
+    """A client's environment over its tasks; `reports_count` is True if the server may know how many there are."""
 
     env: TextEnv
-    tells_count: bool = True
+    reports_count: bool = True
 
 
 class DividedSites:
@@ -438,7 +438,7 @@ class OwnSites(HeldSites):
 
     def open(self, client: int) -> ClientEnv:
         held = self.open_held(client)
-        return ClientEnv(held.env, tells_count="count" in held.settings.share)
+        return ClientEnv(held.env, reports_count="count" in held.settings.share)
 
     def open_whole(self, make: Callable[[], TextEnv]) -> TextEnv:
         """A machine that does not have what the run's environment needs takes its own."""

@@ -98,7 +98,7 @@ class Sharing(OnPublicTasks[S]):
     def choose(
         self, answers: Answers, memory: dict[str, Any], draw: Stream
     ) -> tuple[dict[int, list[Chosen]], dict[int, dict[str, Any]]]:
-        """Choose for every client which answers of others it learns from, and the plain values that it is told.
+        """Choose for every client which answers of others it learns from, and the plain values that it receives.
 
         Args:
             answers: The graded answers of this step.

@@ -77,8 +77,8 @@ class _Clock:
         return min(left, self.idle)
 
     @contextmanager
-    def tell(self) -> Iterator[None]:
-        """Whatever a connection raises is one sentence."""
+    def wrap_errors(self) -> Iterator[None]:
+        """Turn whatever a connection raises into one sentence."""
         try:
             yield
         except TimeoutError:
@@ -103,7 +103,7 @@ class Answer:
     def iter_parts(self, limit: int) -> Iterator[bytes]:
         """The body part by part; a `PeerError` as soon as it is longer than `limit` bytes."""
         total = 0
-        with self._clock.tell():
+        with self._clock.wrap_errors():
             for part in self._unpack():
                 total += len(part)
                 if total > limit:
@@ -170,7 +170,7 @@ def open_answer(
     for handler in (urllib.request.ProxyHandler(), _Handler(clock)):
         opener.add_handler(handler)
     with contextlib.ExitStack() as stack:
-        with clock.tell():
+        with clock.wrap_errors():
             response = _open(opener, request, clock)
             for _ in range(MAX_REDIRECTS if follow else 0):
                 if response.status not in (301, 302, 303, 307, 308):

@@ -6,7 +6,7 @@ An interruption carries a sentence about what is saved and how to continue. Only
 It describes it where the work begins, and the sentence is attached to the interruption that reaches the user; for every caller in
 between it is still a `KeyboardInterrupt`.
 
-The code that computes reports its progress (`tell_step`, `tell_episodes`); a listener, if there is one, receives the reports.
+The code that computes reports its progress (`report_step`, `report_episodes`); a listener, if there is one, receives the reports.
 Without a listener a call costs almost nothing. No result depends on the reports.
 """
 
@@ -203,25 +203,25 @@ def listen(listener: Listener | None) -> Iterator[None]:
 def work_for_client(client: int) -> Iterator[None]:
     """Attribute the reports of this block to this client."""
     before = _now.set(ClientActivity(client))
-    tell(ClientActivity(client))
+    report_progress(ClientActivity(client))
     try:
         yield
     finally:
         _now.reset(before)
 
 
-def tell(activity: ClientActivity) -> None:
+def report_progress(activity: ClientActivity) -> None:
     """Report the progress of a client; also used to forward reports of another process."""
     if _listener is not None:
         _listener(activity)
 
 
-def tell_step(step: int, steps: int) -> None:
+def report_step(step: int, steps: int) -> None:
     """Report that the current client begins this step out of a total."""
     now = _now.get()
     if now is not None and _listener is not None:
         _now.set(replace(now, step=step, steps=steps))
-        tell(replace(now, step=step, steps=steps))
+        report_progress(replace(now, step=step, steps=steps))
 
 
 @dataclass
@@ -234,9 +234,9 @@ class Generated:
 GENERATED = Generated()
 
 
-def tell_episodes(count: int) -> None:
+def report_episodes(count: int) -> None:
     """Report that the current client finished more episodes."""
     now = _now.get()
     if now is not None and _listener is not None and count:
         _now.set(replace(now, episodes=now.episodes + count))
-        tell(replace(now, episodes=now.episodes + count))
+        report_progress(replace(now, episodes=now.episodes + count))

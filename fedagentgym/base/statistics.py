@@ -49,8 +49,8 @@ def check_size(values: Sequence[float] | Values) -> None:
     array = np.asarray(values, np.float64)
     fits = np.abs(array) <= MAX_VALUE  # False for NaN
     if not fits.all():
-        odd = float(array[~fits].flat[0])
-        raise DataError(f"means and differences are of numbers up to {MAX_VALUE:g} in size, got {odd:g}")
+        unfit = float(array[~fits].flat[0])
+        raise DataError(f"means and differences are of numbers up to {MAX_VALUE:g} in size, got {unfit:g}")
 
 
 class Estimate(NamedTuple):

@@ -510,7 +510,7 @@ def resume(runs: tuple[Path, ...], workers: int, plugins: tuple[str, ...], trust
     found = [load_entry(folder, Trust(plugins, trust_plugins)) for folder in _find_entries(runs)]
     _name_entries("resuming", found)
     play(found, workers)
-    _tell_results(found, as_json)
+    _print_results(found, as_json)
 
 
 def _find_entries(folders: Sequence[Path]) -> list[Path]:
@@ -536,10 +536,10 @@ def _play(
 
     opened = [open_entry(suite, entry, out) for entry in entries]
     play(opened, workers, store)
-    _tell_results(opened, as_json)
+    _print_results(opened, as_json)
 
 
-def _tell_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
+def _print_results(entries: Sequence[SuiteRun], as_json: bool) -> None:
     """Print the results and the next command."""
     from fedagentgym.leaderboard.results import Result
 

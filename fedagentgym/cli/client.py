@@ -162,8 +162,8 @@ def _print_tasks(held: HeldTasks) -> None:
     )
     for name, count in sorted(held.env.pool.categories.items()):
         print_result(f"  {name}: {count:,}")
-    told = ", ".join((*held.settings.share, *held.settings.allow)) or "nothing"
+    may_send = ", ".join((*held.settings.share, *held.settings.allow)) or "nothing"
     print_result(
-        f"may be sent to the server: {told}; besides, a digest of the tasks and what each call took; no episode or text of an"
+        f"may be sent to the server: {may_send}; besides, a digest of the tasks and what each call took; no episode or text of an"
         " error leaves this machine"
     )

@@ -115,7 +115,7 @@ def _handle(act: Callable[[click.Group, str], str]) -> Callable[[click.Context, 
     return callback
 
 
-def _install_and_tell(application: click.Group, shell: str) -> str:
+def _install_and_describe(application: click.Group, shell: str) -> str:
     place = install(application, shell)
     return f"{shell} completes {NAME} from its next start on: {place}"
 
@@ -134,5 +134,5 @@ def _option(name: str, act: Callable[[click.Group, str], str], about: str) -> Ca
     )
 
 
-INSTALL = _option("--install-completion", _install_and_tell, "Install completion for a shell")
+INSTALL = _option("--install-completion", _install_and_describe, "Install completion for a shell")
 SHOW = _option("--show-completion", make_script, "Print the script of it, to install it by hand")

@@ -58,7 +58,7 @@ def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
         checks.append(check)
         if not as_json:
             word, colour = _VERDICTS[check.passed]
-            _say(f"{word} {check.name}: {check.found} ({format_fixed(check.seconds)} s)", colour=colour)
+            _print_line(f"{word} {check.name}: {check.found} ({format_fixed(check.seconds)} s)", colour=colour)
     if as_json:
         click.echo(json.dumps({**report, "gpu_checks": [check.to_plain() for check in checks]}, indent=2))
     if any(check.passed is False for check in checks):
@@ -67,29 +67,29 @@ def doctor(gpu: bool, device: str | None, as_json: bool) -> None:
 
 def print_report(report: Mapping[str, Any]) -> None:
     """The report in lines, coloured where something is missing."""
-    _say(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
-    _say(", ".join(f"{name} {version}" for name, version in report["packages"].items()))
+    _print_line(f"fedagentgym {report['version']}, Python {report['python']}, {report['cores']} cores", indent=0)
+    _print_line(", ".join(f"{name} {version}" for name, version in report["packages"].items()))
     for extra, state in report["extras"].items():
         missing = ", ".join(state["missing"])
         hint = f"missing {missing}: pip install 'fedagentgym[{extra}]'" if missing else "installed"
-        _say(f"[{extra}] {hint}", colour="yellow" if missing else "green")
+        _print_line(f"[{extra}] {hint}", colour="yellow" if missing else "green")
     for one in report["misfits"]:
-        _say(f"{one['name']} {one['reason']}: pip uninstall {one['name']}", colour="red")
-    _say(f"GPU: {report['gpu'] or 'none found'}")
+        _print_line(f"{one['name']} {one['reason']}: pip uninstall {one['name']}", colour="red")
+    _print_line(f"GPU: {report['gpu'] or 'none found'}")
     stored = "bfloat16" if report["bfloat16"]["present"] else "float32"
-    _say(f"under an adapter a CPU stores {stored}: {report['bfloat16']['reason']}")
-    _say(f"data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}")
-    _say(f"free disk: {format_fixed(report['free_disk_gb'])} GB")
-    _say("protections around programs of fedagentgym/Code-v0:")
+    _print_line(f"under an adapter a CPU stores {stored}: {report['bfloat16']['reason']}")
+    _print_line(f"data in {report['data_folder']}: {', '.join(report['data']) or 'none imported'}")
+    _print_line(f"free disk: {format_fixed(report['free_disk_gb'])} GB")
+    _print_line("protections around programs of fedagentgym/Code-v0:")
     for one in report["sandbox"]["protections"]:
         word = "up  " if one["up"] else "down"
         colour = "green" if one["up"] else "yellow"
-        _say(f"{word} {one['name']}: {one['purpose']} ({one['reason']})", indent=4, colour=colour)
+        _print_line(f"{word} {one['name']}: {one['purpose']} ({one['reason']})", indent=4, colour=colour)
     if report["sandbox"]["refuses"]:
-        _say(f"refused: {report['sandbox']['refuses']}", indent=4, colour="yellow")
+        _print_line(f"refused: {report['sandbox']['refuses']}", indent=4, colour="yellow")
 
 
-def _say(text: str, *, indent: int = 2, colour: str | None = None) -> None:
+def _print_line(text: str, *, indent: int = 2, colour: str | None = None) -> None:
     """Print a line whose first word may be coloured; continuation lines are indented."""
     screen = get_console()
     width = screen.width if screen.is_terminal else len(text) + indent

@@ -55,43 +55,43 @@ def run_guarded(command: Callable[[], object]) -> int:
         result = command()
         sys.stdout.flush()
     except FedAgentGymError as error:
-        return _tell(str(error))
+        return _print_error(str(error))
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        return _tell(error.format_message(), whole=True)
+        return _print_error(error.format_message(), whole=True)
     except click.NoSuchOption as error:
         from fedagentgym.cli.application import COMMANDS
 
         name = error.option_name.lstrip("-")
         hint = f"No such option '--{name}'. It is a command: fedagentgym {name}"
-        return _tell(hint if name in COMMANDS else error.format_message())
+        return _print_error(hint if name in COMMANDS else error.format_message())
     except click.ClickException as error:
-        return _tell(error.format_message())
+        return _print_error(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:
         saved = str(error) if isinstance(error, WorkInterrupted) else NOTHING_SAVED
-        return _tell(f"interrupted: {saved}", INTERRUPTED)
+        return _print_error(f"interrupted: {saved}", INTERRUPTED)
     except BrokenPipeError:  # the reader closed the pipe
         _drop(sys.stdout)
         return 0
     except SystemExit as error:
-        return _tell(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
+        return _print_error(f"code that this command ran, perhaps of a plugin, called sys.exit({error.code!r})")
     except ModuleNotFoundError as error:
         sentence = explain_missing(error)
-        return _tell_unexpected(error) if sentence is None else _tell(sentence)
+        return _print_unexpected(error) if sentence is None else _print_error(sentence)
     except MemoryError:
-        return _tell("this needs more memory than is available")
+        return _print_error("this needs more memory than is available")
     except OSError as error:
         if error.errno is None:
-            return _tell_unexpected(error)
+            return _print_unexpected(error)
         place = f"cannot use {os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _tell(f"{place}{error.strerror}")
+        return _print_error(f"{place}{error.strerror}")
     except BaseException as error:
-        return _tell_unexpected(error)
+        return _print_unexpected(error)
     return result if isinstance(result, int) else 0
 
 
-def _tell(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
+def _print_error(message: str, code: int = USER_ERROR, *, whole: bool = False) -> int:
     """Print a sentence, on one line, or a whole page of help."""
     if not whole:  # blanks within a line stay: a command that is quoted in it may need them
         message = f"fedagentgym: {' '.join(filter(None, map(str.strip, message.splitlines())))}"
@@ -111,7 +111,7 @@ def _drop(output: TextIO) -> None:
         os.close(sink)
 
 
-def _tell_unexpected(error: BaseException) -> int:
+def _print_unexpected(error: BaseException) -> int:
     """Print one sentence and write the trace to the cache, or to the folder of temporary files, for a bug report."""
     text = "".join(traceback.format_exception(error))
     where = "the full trace could not be written"
@@ -125,5 +125,7 @@ def _tell_unexpected(error: BaseException) -> int:
             where = f"the full trace is in {name}"
             break
     if (blame := find_blame(error)) is not None:
-        return _tell(f"{blame.describe(error)}; {where}")
-    return _tell(f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED)
+        return _print_error(f"{blame.describe(error)}; {where}")
+    return _print_error(
+        f"something unexpected happened ({describe_error(error)}); {where}; please report it", UNEXPECTED
+    )

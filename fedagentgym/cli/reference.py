@@ -31,7 +31,7 @@ def write_reference() -> str:
 def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
     if not isinstance(command, click.Group):
         usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
-        yield f"{'#' * level} {name}\n\n{_say(command.help)}\n\n```text\n{usage}\n```\n"
+        yield f"{'#' * level} {name}\n\n{_flatten(command.help)}\n\n```text\n{usage}\n```\n"
         if command.epilog:
             yield f"Example: `{command.epilog.removeprefix('Example: ')}`\n"
         parameters = _list_parameters(command)
@@ -39,7 +39,7 @@ def _describe(command: click.Command, name: str, level: int) -> Iterator[str]:
             yield parameters
         return
     if level > 2:
-        yield f"{'#' * (level - 1)} {name}\n\n{_say(command.help)}\n"
+        yield f"{'#' * (level - 1)} {name}\n\n{_flatten(command.help)}\n"
     for below, one in sorted(command.commands.items()):
         yield from _describe(one, f"{name} {below}", level + isinstance(one, click.Group))
 
@@ -60,10 +60,10 @@ def _write_row(one: click.Parameter) -> str:
         names, value = f"`{one.make_metavar(context)}`", ""
     shown = one.default is not None and one.default is not False and not callable(one.default) and one.default != ()
     default = f"`{one.default}`" if shown and "UNSET" not in repr(one.default).upper() else ""
-    return f"| {names}{_escape(value)} | {_escape(_say(getattr(one, 'help', None)))} | {default} |"
+    return f"| {names}{_escape(value)} | {_escape(_flatten(getattr(one, 'help', None)))} | {default} |"
 
 
-def _say(text: str | None) -> str:
+def _flatten(text: str | None) -> str:
     """Help without what is meant for a terminal: line ends within a sentence, and marks of its formatter."""
     return re.sub(r"\s+", " ", (text or "").replace("\b", "")).strip()
 

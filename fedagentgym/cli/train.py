@@ -92,9 +92,9 @@ def _print_sweep(found: Mapping[tuple[str, ...], RunResult], as_json: bool) -> N
 
 
 @contextlib.contextmanager
-def _speak_for_all_ranks() -> Iterator[None]:
-    """Among the processes of `torchrun`, rank 0 alone speaks; another one only of what concerns itself. An interruption is an
-    error like others, since `torchrun` does not distinguish kinds of failure."""
+def _print_on_rank_zero() -> Iterator[None]:
+    """Among the processes of `torchrun` only rank 0 prints; another one prints nothing but that its process cannot be used. An
+    interruption is an error like others, since `torchrun` does not distinguish kinds of failure."""
     place = find_place()
     if place is None or place.size == 1:
         yield
@@ -154,7 +154,7 @@ def demo(output: Path, seed: int, changes: tuple[str, ...], as_json: bool) -> No
     if find_spec("torch") is None and not (changes or as_json):
         show_clients(seed)
         return
-    page = run(output, seed, changes, speaks=not as_json)
+    page = run(output, seed, changes, verbose=not as_json)
     if as_json:
         click.echo((output / "together" / "result.json").read_text("utf-8"))
     else:
@@ -174,7 +174,7 @@ def demo(output: Path, seed: int, changes: tuple[str, ...], as_json: bool) -> No
 )
 @option("--force", is_flag=True, help="Begin although the first batch has nothing to learn from.")
 @RECORD
-@_speak_for_all_ranks()
+@_print_on_rank_zero()
 def train(
     config: str,
     changes: tuple[str, ...],
@@ -218,7 +218,7 @@ def train(
 @PLUGIN_NAMES
 @TRUST_PLUGINS
 @RECORD
-@_speak_for_all_ranks()
+@_print_on_rank_zero()
 def resume(run: Path, changes: tuple[str, ...], plugins: tuple[str, ...], trust_plugins: bool, as_json: bool) -> None:
     """Resume an interrupted run, or make a finished one longer.
 
@@ -595,5 +595,5 @@ def init(folder: Path, config: Path, plugins: tuple[str, ...]) -> None:
     several = "" if is_held else " (one SuperNode may serve several clients)"
     place = quote_word(folder)
     simulation = "" if is_held else SIMULATION.format(place=place)  # simulated nodes have no tasks of their own
-    told = DEPLOYMENT.format(folder=folder, place=place, simulation=simulation, node=node, several=several)
-    print_result(told, soft_wrap=True)
+    hint = DEPLOYMENT.format(folder=folder, place=place, simulation=simulation, node=node, several=several)
+    print_result(hint, soft_wrap=True)

@@ -58,8 +58,8 @@ class OwnEnv(TextEnv[OwnOptions]):
         for where, row in self._read_rows():
             if not isinstance(row, dict) or not isinstance(row.get("category", ""), str):
                 raise DataError(f"{where}: a task is a mapping with id, category and data")
-            if odd := set(row) - {"id", "category", "data", "split"}:
-                raise DataError(f"{where}: a task has id, category, data and split, not {min(odd)!r}")
+            if unknown := set(row) - {"id", "category", "data", "split"}:
+                raise DataError(f"{where}: a task has id, category, data and split, not {min(unknown)!r}")
             named = row.get("split") or self._find_split(len(rows))
             if named not in self.splits:
                 raise DataError(f"{where}: a split is one of {join_names(self.splits)}, got {show_value(named)}")

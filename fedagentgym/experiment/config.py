@@ -470,8 +470,8 @@ def _check_harness(config: RunConfig) -> None:
     if not deployed and not harness.command:
         raise OptionError("agent.harness names no program: set agent.harness.command")
     count = config.partition.clients
-    if odd := [client for client in harness.clients if client < 0 or (count is not None and client >= count)]:
-        raise OptionError(f"agent.harness.clients: there is no client {odd[0]}")
+    if unknown := [client for client in harness.clients if client < 0 or (count is not None and client >= count)]:
+        raise OptionError(f"agent.harness.clients: there is no client {unknown[0]}")
 
 
 def list_presets() -> tuple[str, ...]:

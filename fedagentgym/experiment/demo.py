@@ -24,7 +24,7 @@ PRESETS = {"alone": "demo:alone", "together": "demo"}
 SHOWN_TASKS = 60
 
 
-def run(folder: Path, seed: int, changes: Sequence[str] = (), *, speaks: bool = True) -> Path:
+def run(folder: Path, seed: int, changes: Sequence[str] = (), *, verbose: bool = True) -> Path:
     """The demo's runs and their page. A run that was interrupted goes on; runs that are finished make room for new ones."""
     from fedagentgym.experiment.report.page import read_comparison
     from fedagentgym.experiment.report.terminal import print_comparison, print_summary
@@ -36,14 +36,14 @@ def run(folder: Path, seed: int, changes: Sequence[str] = (), *, speaks: bool = 
     _make_room(configs)
     alone, together = configs["alone"], configs["together"]
     clients = together.partition.clients
-    if speaks:
-        _say(f"Each of {clients} clients has one kind of chore, and their agent takes some chores for others.")
-        _say(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
-    _finish(alone, speaks)
-    if speaks:
-        _say(f"\n2. All {clients} clients learn, each from its own chores, and average what they have learnt.")
-    result = _finish(together, speaks)
-    if speaks:
+    if verbose:
+        _print(f"Each of {clients} clients has one kind of chore, and their agent takes some chores for others.")
+        _print(f"1. Client {alone.algorithm.get('client', 0)} learns from its own chores, alone.")
+    _finish(alone, verbose)
+    if verbose:
+        _print(f"\n2. All {clients} clients learn, each from its own chores, and average what they have learnt.")
+    result = _finish(together, verbose)
+    if verbose:
         if (found := read_comparison(result.folder)) is not None:
             print_comparison(found)
         print_summary(result.folder)
@@ -69,7 +69,7 @@ def show_clients(seed: int) -> None:
         for one in split
         for chore, count in sorted(one.pool.categories.items())
     ]
-    _say(
+    _print(
         f"Each of {partition.clients} clients has one kind of chore. Unseen tasks, played at random and by the expert:"
     )
     print_result(make_table(["client", "chore", "its tasks", "random", "expert"], rows, text=2))
@@ -94,17 +94,17 @@ def _make_room(configs: Mapping[str, RunConfig]) -> None:
             shutil.rmtree(place)
 
 
-def _finish(config: RunConfig, speaks: bool) -> RunResult:
+def _finish(config: RunConfig, verbose: bool) -> RunResult:
     """The run, watched while it goes on; what is there of it is not done again."""
     from fedagentgym.experiment.report.terminal import watch_run
 
     place = Path(config.output.folder)
-    if speaks and (place / "config.yaml").is_file():
-        _say(f"resuming the run in {place}")
+    if verbose and (place / "config.yaml").is_file():
+        _print(f"resuming the run in {place}")
     with watch_run() as watch:
-        return finish_or_read(config, watch.observers if speaks else (), watch.on_progress)
+        return finish_or_read(config, watch.observers if verbose else (), watch.on_progress)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     if not is_quiet():
         get_console().print(text, highlight=False)

@@ -33,7 +33,7 @@ from fedagentgym.learning.settings import EvaluationSettings
 from fedagentgym.learning.trajectory import read_lines
 from fedagentgym.runs.folder import EVALUATION, RunFolder
 from fedagentgym.runs.record import AgentRecord, describe_agent, publish_settings
-from fedagentgym.runs.replay import describe_speaker, find_difference
+from fedagentgym.runs.replay import find_difference, find_reply_reader
 
 if TYPE_CHECKING:
     from fedagentgym.envs.core import TextEnv
@@ -264,16 +264,16 @@ def check_episodes(
         raise OptionError(
             f"{path} holds the evaluation sets {join_names(sets)}: say which of them --env plays (--only)"
         )
-    speaker = None
+    reader = None
     if env is None and run.is_run:  # who wrote the replies, if the run's folder says so
         settings = AgentSettings.load(run.config.get("agent"), "agent")
         if run.is_finished:
-            speaker = describe_speaker(settings, run.record.agent.kind, run.record.agent)
+            reader = find_reply_reader(settings, run.record.agent.kind, run.record.agent)
         else:
             trained = "partition" in run.config or run.config.get("policy") is not None
             kind = "model" if trained else describe_agent(settings).kind
             if kind != "program" or settings.name in SAFE_AGENTS:
-                speaker = describe_speaker(settings, kind)
+                reader = find_reply_reader(settings, kind)
     differences = list[str]()
     for file in files:
         worlds: dict[str, TextEnv] = {}
@@ -295,7 +295,7 @@ def check_episodes(
                     f"the episodes are of the pool {shorten_digest(pool)}, this environment has the pool"
                     f" {shorten_digest(expected)}: its tasks are others under the same ids"
                 )
-            if (difference := find_difference(worlds[name], found, speaker)) is not None:
+            if (difference := find_difference(worlds[name], found, reader)) is not None:
                 of_set = f"{name}, " if name else ""
                 differences.append(f"{file.name}, {of_set}{found.task} copy {found.sample}: {difference}")
     return differences

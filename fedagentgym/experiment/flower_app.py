@@ -49,10 +49,10 @@ def make_server_app() -> Any:
             folder = RunFolder(Path(config.output.folder))
             if folder.is_finished and folder.record.rounds >= config.federation.rounds:
                 longer, other = f"'rounds={config.federation.rounds + 1}'", "'folder=\"/another\"'"
-                told = (
+                text = (
                     f"this run is finished already; --run-config {longer} makes it longer, {other} begins another one"
                 )
-                get_console().print(told, highlight=False)
+                get_console().print(text, highlight=False)
             elif folder.is_run:
                 resume_own(config, [BACKEND_CHANGE], **watching)
             else:

@@ -94,8 +94,8 @@ class ServerState:
         """
         if foreign := next((kind for kind in ("text", "scores", "report") if getattr(message, kind)), None):
             raise DataError(f"not the global state of a run: it has a section {foreign!r}")
-        if odd := next((name for name in message.sets if name != OPTIMIZER), None):
-            raise DataError(f"not the global state of a run: it has a set {odd!r}")
+        if unknown := next((name for name in message.sets if name != OPTIMIZER), None):
+            raise DataError(f"not the global state of a run: it has a set {unknown!r}")
         optimizer = message.sets.get(OPTIMIZER, {})
         for name, value in (*message.weights.items(), *optimizer.items()):
             if not isinstance(value, np.ndarray):
@@ -271,7 +271,7 @@ class Clients:
         deadline: The seconds that each may take, unless a call says so.
         meter: Counts the bytes of messages.
         streams: Numbers by which clients draw in place of their own, for tests that force two clients to draw alike.
-        progress: Is told of calls and replies.
+        progress: Receives calls and replies.
         next_call: The number of the next call.
         failures: All failures, as they are recorded.
         failed: The clients that gave no reply to the last call.

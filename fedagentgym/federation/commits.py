@@ -270,7 +270,7 @@ _UP_TO = re.compile(r"configuration up to round (\d{1,9})")
 def extend_inputs(
     inputs: Mapping[str, str], newest: Note, list_shorter: Callable[[], Collection[str]]
 ) -> dict[str, str]:
-    """The inputs of a run that may have been extended: they tell which configuration was in force up to which round.
+    """The inputs of a run that may have been extended: they say which configuration was in force up to which round.
 
     `list_shorter` gives the configurations that equal this one except for fewer rounds; any other is unknown, so that the
     chain is refused.
@@ -335,7 +335,7 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
     """
     rounds = CommitStore(folder / "rounds")
     numbers = rounds.list_notes()
-    if inputs is None and numbers:  # the newest note of an extended run tells what each of its rounds was made from
+    if inputs is None and numbers:  # the newest note of an extended run says what each of its rounds was made from
         with contextlib.suppress(FedAgentGymError):  # what is wrong with it is reported when its turn comes
             newest = rounds.read_note(numbers[-1]).links.inputs
             inputs = newest if any(_UP_TO.fullmatch(name) for name in newest) else None
@@ -352,7 +352,7 @@ def read_chain(folder: Path, inputs: Mapping[str, str] | None = None) -> Chain |
             )
             links = note.links
 
-            # It was made from what the run is made from, or, if nobody says so, from what round 0 was made from.
+            # It was made from what the run is made from, or, if that is not recorded, from what round 0 was made from.
             known = notes[0].links.inputs if inputs is None and notes else inputs
             expected = links.inputs if known is None else _expect_inputs(known, number)
             for name in sorted({*expected, *links.inputs}):

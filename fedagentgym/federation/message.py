@@ -258,7 +258,7 @@ def freeze(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Mark new arrays as read-only, so that a message of them need not copy them.
 
     Args:
-        arrays: Arrays to which nobody will write again.
+        arrays: Arrays that are not changed afterwards.
 
     Returns:
         The same arrays.

@@ -86,32 +86,32 @@ class ProgressTracker:
         self._round, self._rounds, self._phase, self._begun = number, rounds, "clients", now
         self._working.clear()
         self._asked = self._answered = self._finished_episodes = 0
-        self._tell()
+        self._report()
 
     def ask(self, clients: Sequence[int]) -> None:
         """A call is sent to these clients."""
         self._asked, self._answered = len(clients), 0
         self._working.clear()
 
-    def hear(self, activity: ClientActivity) -> None:
+    def record_activity(self, activity: ClientActivity) -> None:
         """A client reports its progress."""
         self._working[activity.client] = activity
-        self._tell()
+        self._report()
 
     def answer(self, client: int) -> None:
         """The reply of a client arrived."""
         done = self._working.pop(client, None)
         self._finished_episodes += 0 if done is None else done.episodes
         self._answered += 1
-        self._tell()
+        self._report()
 
     def begin_evaluation(self, number: int, rounds: int) -> None:
         """The global state after this round is evaluated; a resumed run may begin with this."""
         self._round, self._rounds, self._phase = number, rounds, "evaluation"
         self._working.clear()
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         seconds = self._clock() - self._begun
         episodes = self._finished_episodes + sum(one.episodes for one in self._working.values())
         self._callback(

@@ -138,7 +138,7 @@ def run_rounds(algorithm: Algorithm[Any], backend: Backend, plan: ServerConfig) 
     for observer in plan.observers:
         observer.begin(plan.settings.rounds)
     tracker = None if plan.on_progress is None else ProgressTracker(plan.on_progress)
-    with lock_folder(plan.folder) as check_place, listen(None if tracker is None else tracker.hear):
+    with lock_folder(plan.folder) as check_place, listen(None if tracker is None else tracker.record_activity):
         remove_partial(plan.folder)
         rounds, metrics = CommitStore(plan.folder / "rounds"), MetricsLog(plan.folder / "metrics.jsonl")
         chain = read_chain(plan.folder, plan.inputs)
@@ -237,7 +237,7 @@ def play_round(
 def _make_record(
     plan: ServerConfig, this_round: Round, result: RoundResult, before: Commit | None, seconds: float
 ) -> Record:
-    """The line that is recorded of a round. In a private run only the method's own metrics may tell of single clients."""
+    """The line that is recorded of a round. In a private run only the method's own metrics may concern single clients."""
     number, clients = this_round.number, this_round.clients
     counts, failures = clients.meter.counts, clients.failures
     if plan.hide_failures:  # the error and the trace of a failure can quote the client's tasks
@@ -317,8 +317,10 @@ def _check_newest(run: OpenRun, chain: Chain) -> Commit:
     check_finite(commit.state, commit.round)
     expected = {name: (value.dtype, value.shape) for name, value in algorithm.initial_state().parameters.items()}
     found = {name: (value.dtype, value.shape) for name, value in commit.state.parameters.items()}
-    if odd := sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name)):
-        raise DataError(f"round {commit.round} holds a global state of another form: {odd[0]!r} does not fit this run")
+    if different := sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name)):
+        raise DataError(
+            f"round {commit.round} holds a global state of another form: {different[0]!r} does not fit this run"
+        )
     return commit
 
 

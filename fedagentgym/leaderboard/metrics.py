@@ -100,7 +100,7 @@ _ALL = (
     Metric(
         "epsilon",
         "epsilon",
-        "privacy spent at the configured delta, if nobody but the server knows who took part",
+        "privacy spent at the configured delta, if only the server knows who took part",
         "count",
         "lower",
     ),

@@ -2,7 +2,7 @@
 
 When a grader or an environment was repaired, the replies stay what they were and earn something else. Every episode is played
 again: the actions are read from the replies as today's parser reads them, and today's environment grades them. The new result
-names the digest of the old one. What a replay cannot tell is refused: other tasks, an episode in which the agent would have seen
+names the digest of the old one. What a replay cannot show is refused: other tasks, an episode in which the agent would have seen
 another text, or a run of which another round would be ranked now.
 """
 
@@ -125,7 +125,7 @@ def _regrade_run(held: Held, key: RunKey, run: RunFolder, found: Regrading) -> d
         if line.about.get("pool") != env.task_set.pool:
             raise DataError(f"{place}: the tasks of {env.id} are others now: play it again")
         former = replace(line.trajectory, seed=expected.seed) if line.brief else line.trajectory
-        graded, over = replay(env, former, brief=line.brief, speaker=due.speaker)
+        graded, over = replay(env, former, brief=line.brief, reader=due.reader)
         episode = f"{former.task}, copy {former.sample},"
         for one, other in zip(former.turns, graded.turns, strict=False):  # turns after its end are left out
             if one.observation != other.observation:

@@ -291,8 +291,8 @@ class Suite(Settings):
             raise ValueError(f"the name {self.name!r} ends with another version than {self.version}")
         if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds are different numbers from 0 on")
-        if odd := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
-            raise ValueError(f"scenario {odd[0]!r}: because is the reason for methods_differ: false")
+        if wrong := [name for name, one in self.scenarios.items() if one.because and one.methods_differ]:
+            raise ValueError(f"scenario {wrong[0]!r}: because is the reason for methods_differ: false")
         repeats = min(self.get_ranking(name).repeats for name in self.scenarios)
         if (highest := max(self.pass_powers, default=0)) > repeats:
             raise ValueError(f"pass^{highest} needs as many repeats of a task, there are {repeats}")
@@ -342,8 +342,8 @@ class Suite(Settings):
                 unknown := [seed for seed in seeds if self.first_world + seed not in scenario.worlds]
             ):
                 raise ValueError(f"scenario {name!r}: worlds has no changes for world {self.first_world + unknown[0]}")
-        if odd := [seed for seed in self.replicates if seed not in self.seeds or not self.world]:
-            raise ValueError(f"replicate {odd[0]} belongs to no seed with a world of its own")
+        if wrong := [seed for seed in self.replicates if seed not in self.seeds or not self.world]:
+            raise ValueError(f"replicate {wrong[0]} belongs to no seed with a world of its own")
         if self.world and any(one.pool or one.task_ids or one.client_split for one in self.scenarios.values()):
             raise ValueError("every seed has a world of its own: digests of tasks belong to replicates")
         if bad := [name for name, one in self.baselines.items() if one.agent is not None]:
@@ -380,10 +380,10 @@ class Suite(Settings):
                     problem = "where `spread` is given, name two entries and how they differ"
                     raise ValueError(f"expected: {one[:60]!r}: {problem}")
                 continue
-            if odd := [name for name in one.scenarios if name not in self.scenarios]:
-                raise ValueError(f"expected: {odd[0]!r} is no scenario")
-            if odd := [name for name in (one.first, one.second) if name not in self.baselines]:
-                raise ValueError(f"expected: {odd[0]!r} is no baseline")
+            if wrong := [name for name in one.scenarios if name not in self.scenarios]:
+                raise ValueError(f"expected: {wrong[0]!r} is no scenario")
+            if wrong := [name for name in (one.first, one.second) if name not in self.baselines]:
+                raise ValueError(f"expected: {wrong[0]!r} is no baseline")
             if one.relation == "equal to" and one.by is not None:
                 raise ValueError(f"expected: {one}: equality is within smallest_difference, leave out `by`")
             if self.spread is None:

@@ -69,7 +69,7 @@ from fedagentgym.runs.claims import (
 )
 from fedagentgym.runs.folder import RunFolder, format_document, publish_config
 from fedagentgym.runs.record import ENDPOINT, AgentRecord, RunRecord, Spent, SplitRecord, is_learner
-from fedagentgym.runs.replay import describe_speaker
+from fedagentgym.runs.replay import find_reply_reader
 from fedagentgym.version import __version__
 
 _PART_OF_A_RUN = re.compile(r"config\.yaml|result\.json|metrics\.jsonl|evaluation/([0-9]{4,}|ranked|worlds)\.jsonl")
@@ -123,8 +123,9 @@ class Held:
         return self.opened[key[0]].at(key[1])
 
 
-class Spoken(NamedTuple):
-    """The verification of the player: how, if for all cells, and if every episode was the same, to the numbers of tokens."""
+class PlayerCheck(NamedTuple):
+    """The finding about the player: how it was checked, if for all cells, and if every episode was the same, to the
+    numbers of tokens."""
 
     about: str
     everywhere: bool
@@ -160,8 +161,8 @@ def verify(
     due = [(scenario, seed) for scenario in scenarios for seed in own.seeds]
     if list(result.keys) != due:
         missing = [name_run(key) for key in due if key not in result.keys]
-        odd = missing[0] if missing else "a run that belongs to no scenario and seed"
-        raise RefutedError("complete", f"runs: {odd} is missing or wrong: {len(result.keys)} of {len(due)}")
+        absent = missing[0] if missing else "a run that belongs to no scenario and seed"
+        raise RefutedError("complete", f"runs: {absent} is missing or wrong: {len(result.keys)} of {len(due)}")
     held = Held(result, own, {name: open_scenario(own, name) for name in result.scenarios}, tuple(plugins))
     _check_entry(held)
     if archive is not None:  # an archive holds nothing besides that a reader might take for checked
@@ -177,8 +178,8 @@ def verify(
             with refute("schema", where, below=folder.path):
                 record = folder.record
             held.runs[key] = check(held, key, folder, record)
-    spoke = check_model(held, models) if models else check_own_agent(held)
-    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, spoke)))
+    player = check_model(held, models) if models else check_own_agent(held)
+    return Verification(result=digest, version=__version__, claims=tuple(_list_claims(held, player)))
 
 
 def _check_entry(held: Held) -> None:
@@ -211,9 +212,9 @@ def make_agent_due(held: Held, key: RunKey, agent: AgentRecord) -> Due:
     """The content of a run of the agents track."""
     opened, settings = held.open(key), load_settings(held.result.entry, held.suite.ranking.temperature)
     config = make_evaluation_config(opened, held.result.entry, key[1])
-    speaker = describe_speaker(find_packaged(settings, opened.env) or settings, agent.kind, agent)
+    reader = find_reply_reader(find_packaged(settings, opened.env) or settings, agent.kind, agent)
     ranked = Part(opened.env, config.evaluation.split, opened.ids, config.evaluation.repeats, config.seed)
-    return Due(settings.name, speaker, ranked, config.evaluation)
+    return Due(settings.name, reader, ranked, config.evaluation)
 
 
 def _check_agent(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> Examined:
@@ -260,8 +261,8 @@ def make_due(held: Held, key: RunKey, config: RunConfig) -> Due:
     ranked = Part(opened.env, ranking.split, opened.ids, ranking.repeats, derive(key[1], "ranked"))
     curve = Part(env, suite.selection.split, ids, suite.selection.repeats, derive(config.seed, "evaluation"))
     rounds = [number for number in range(last + 1) if config.evaluation.is_due(number, last)]
-    speaker, confidence = describe_speaker(config.agent, "model"), config.evaluation.confidence
-    return Due(config.agent.name, speaker, ranked, opened.ranking, curve, rounds, opened.client_split, confidence)
+    reader, confidence = find_reply_reader(config.agent, "model"), config.evaluation.confidence
+    return Due(config.agent.name, reader, ranked, opened.ranking, curve, rounds, opened.client_split, confidence)
 
 
 def check_config(held: Held, key: RunKey, run: RunFolder, record: RunRecord) -> RunConfig:
@@ -314,8 +315,8 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     compare_record(where, record, seed=config.seed, env=about, client_split=split, evaluation_sets={}, usage=None)
     found = check_run(run, make_due(held, key, config), where)
     plan = plan_work(config) if held.is_known else None
-    if (odd := _find_odd_cost(held.suite, record, config, plan, client_split)) is not None:
-        raise RefutedError("budget", f"{where}: {odd}")
+    if (fault := _find_cost_fault(held.suite, record, config, plan, client_split)) is not None:
+        raise RefutedError("budget", f"{where}: {fault}")
     # an expert that is asked a question twice in a round answers it once, so fewer may be played to score
     if plan is None or any(
         spent.episodes
@@ -326,7 +327,7 @@ def _check_method(held: Held, key: RunKey, run: RunFolder, record: RunRecord) ->
     return found
 
 
-def _find_odd_cost(
+def _find_cost_fault(
     suite: Suite, record: RunRecord, config: RunConfig, plan: WorkPlan | None, client_split: ClientSplit
 ) -> str | None:
     """A sentence if the costs do not grow, do not end where the run ends, exceed the budget or what the configuration takes."""
@@ -386,7 +387,7 @@ class PlayedAgain(NamedTuple):
     flattered: str | None
 
 
-def check_own_agent(held: Held) -> Spoken | None:
+def check_own_agent(held: Held) -> PlayerCheck | None:
     """Programs and models of this package play again by themselves, if what they need is installed; others cannot be verified."""
     agent, *others = [run.record.agent for run in held.runs.values()]
     name, named = agent.settings.get("name"), {one.weights for one in (agent, *others)}
@@ -395,7 +396,7 @@ def check_own_agent(held: Held) -> Spoken | None:
             found = play_again(held, key, make_agent(agent.settings, held.open(key).env), "program")
             if found.same != found.total:
                 raise RefutedError("who-spoke", f"{name_run(key)}: {name!r} plays otherwise")
-        return Spoken(f"{name} played the same episodes again", True, True)
+        return PlayerCheck(f"{name} played the same episodes again", True, True)
     if held.is_method or agent.kind != "model" or named == {None}:
         return None
     models = [one.folder for one in list_shipped() if identify_model(one.folder) in named]
@@ -405,7 +406,7 @@ def check_own_agent(held: Held) -> Spoken | None:
         return None
 
 
-def check_model(held: Held, places: Sequence[Path]) -> Spoken:
+def check_model(held: Held, places: Sequence[Path]) -> PlayerCheck:
     """Play again with given weights: they must be those that the result names, and give the same replies.
 
     Agents track: one model, and it is the one that the result names; of a tiny agent one for each environment. Methods track: of
@@ -458,7 +459,9 @@ def check_model(held: Held, places: Sequence[Path]) -> Spoken:
     flattered = [one.flattered for one in (*ranked, *selection) if one.flattered is not None]
     about += f"; {flattered[0]}" if flattered else ""
     whole = len(ranked) == len(held.runs)
-    return Spoken(about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *selection)))
+    return PlayerCheck(
+        about, whole and not flattered, whole and all(one.same == one.total for one in (*ranked, *selection))
+    )
 
 
 def play_again(held: Held, key: RunKey, player: Player, kind: str, *, on_val: bool = False) -> PlayedAgain:
@@ -514,7 +517,7 @@ def _measure(held: Held, key: RunKey, groups: tuple[Group, ...], on_val: bool) -
 # ---- claims -----------------------------------------------------------------------------------------------------------
 
 
-def _list_claims(held: Held, spoke: Spoken | None) -> list[Claim]:
+def _list_claims(held: Held, player: PlayerCheck | None) -> list[Claim]:
     """The claims: what was proven, and what cannot be; `spoke` describes how the player was verified, if it was."""
     proven = ["schema", "digests", "suite", "complete", "replayed", "recomputed"]
     unproven = ["about"]
@@ -539,13 +542,13 @@ def _list_claims(held: Held, spoke: Spoken | None) -> list[Claim]:
         about["selection"] = f" ({compared if best else 'the last one'})"
     if kind == "hosted":
         unproven.append("usage")
-    (proven if spoke is not None and spoke.everywhere else unproven).append("who-spoke")
+    (proven if player is not None and player.everywhere else unproven).append("who-spoke")
     if kind == "model":
-        (proven if spoke is not None and spoke.exact else unproven).append("tokens")
+        (proven if player is not None and player.exact else unproven).append("tokens")
     if left_out := [name for name in held.suite.scenarios if name not in held.opened]:
         about["complete"] = f" (not played: {', '.join(left_out)})"
-    if spoke is not None:
-        about["who-spoke"] = f" ({spoke.about})"
+    if player is not None:
+        about["who-spoke"] = f" ({player.about})"
     if cut_short := sum(one.cut_short for one in checked):
         about["tokens"] = f" ({cut_short:,} episodes)"
     return [

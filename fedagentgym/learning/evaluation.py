@@ -145,8 +145,8 @@ def evaluate(
 
 def count_most_tokens(agent: Player, env: TextEnv, episodes: int) -> int | None:
     """The most tokens that a language model generates in so many episodes; None for other agents."""
-    speaks = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
-    return None if speaks is None else episodes * env.max_turns * speaks.decoding.max_new_tokens
+    model = agent.endpoint if isinstance(agent, EndpointAgent) else agent if isinstance(agent, TokenAgent) else None
+    return None if model is None else episodes * env.max_turns * model.decoding.max_new_tokens
 
 
 def format_episodes(

@@ -49,7 +49,7 @@ from fedagentgym.agents.model.names import VALUE_HEAD
 from fedagentgym.agents.model.policy import to_array
 from fedagentgym.agents.protocols import Decoding, SharedModel, TrainablePolicy
 from fedagentgym.base.errors import OptionError
-from fedagentgym.base.process import tell_step
+from fedagentgym.base.process import report_step
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, generator, stream
 from fedagentgym.learning import forward
@@ -206,7 +206,7 @@ class LocalTraining:
         metrics: list[dict[str, float]] = []
         groups: tuple[Group, ...] = ()
         for number in range(1, steps + 1):
-            tell_step(number, steps)
+            report_step(number, steps)
             rollouts = self.collect_rollouts(seed)
             report = self.update(rollouts.groups, weights=weights, gradients_of=gradients_of)
             report = StepReport(rollouts.compute_metrics() | report.metrics, rollouts.groups, report.gradients)

@@ -23,7 +23,7 @@ from fedagentgym.agents.presets import make_agent
 from fedagentgym.agents.protocols import Job
 from fedagentgym.base.devices import here
 from fedagentgym.base.errors import DataError, OptionError
-from fedagentgym.base.process import tell_episodes
+from fedagentgym.base.process import report_episodes
 from fedagentgym.base.progress import Progress
 from fedagentgym.base.statistics import mean
 from fedagentgym.base.streams import derive, stream
@@ -94,10 +94,10 @@ class Rollouts(NamedTuple):
             "env_steps": float(self.stats.steps),
         }
         seconds = {"seconds/agent": self.stats.agent_seconds, "seconds/env": self.stats.env_seconds}
-        told = {f"program/{name}": value for name, value in self.program.items()}
+        reported = {f"program/{name}": value for name, value in self.program.items()}
         if self.mismatch is None:
-            return means | seconds | told
-        return means | seconds | told | {"mismatch": self.mismatch.mean, "mismatch/most": self.mismatch.most}
+            return means | seconds | reported
+        return means | seconds | reported | {"mismatch": self.mismatch.mean, "mismatch/most": self.mismatch.most}
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ def _play(
             stats.env_seconds += own_time() - clock
             over = [row for row in order if rows[row].episode.over or rows[row].out_of_room]
             players.leave(over)
-            tell_episodes(len(over))
+            report_episodes(len(over))
             for row in over:
                 played = rows.pop(row)
                 finished[played.job.number] = _make_trajectory(played)
@@ -305,7 +305,7 @@ def _play_by_program(
 
 def _watch(played: Iterable[PlayedEpisode], progress: Progress | None) -> Iterator[PlayedEpisode]:
     for one in played:
-        tell_episodes(1)
+        report_episodes(1)
         if progress is not None:
             progress.advance()
         yield one

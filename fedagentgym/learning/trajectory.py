@@ -268,8 +268,8 @@ def _parse_segment(plain: Mapping[str, Any]) -> Segment:
 
 def number_segments(moves: Sequence[Move]) -> list[int]:
     """The segment of each move of an episode: a fresh move begins a new one. All are 0 if no move has tokens."""
-    spoken = any(move.token_ids for move in moves)
-    return list(accumulate(int(spoken and move.fresh and place > 0) for place, move in enumerate(moves)))
+    generated = any(move.token_ids for move in moves)
+    return list(accumulate(int(generated and move.fresh and place > 0) for place, move in enumerate(moves)))
 
 
 def make_segments(moves: Sequence[Move], numbers: Sequence[int] | None = None) -> tuple[Segment, ...]:

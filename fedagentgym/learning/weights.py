@@ -110,8 +110,8 @@ def to_tensor_like(array: NDArray[Any], like: Tensor, dtype: torch.dtype | None 
 def to_parameter_tensors(arrays: Arrays, parameters: Tensors) -> Tensors:
     """Tensors like the parameters with other values, such as those of a reference."""
     if set(arrays) != set(parameters):
-        odd = min(set(arrays) ^ set(parameters))
-        raise DataError(f"reference weights do not belong to this model: parameter {odd!r} is on one side only")
+        unmatched = min(set(arrays) ^ set(parameters))
+        raise DataError(f"reference weights do not belong to this model: parameter {unmatched!r} is on one side only")
     return {name: to_tensor_like(arrays[name], value) for name, value in parameters.items()}
 
 

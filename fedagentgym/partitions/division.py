@@ -99,7 +99,7 @@ class Sampler(Settings):
 
 
 class LabelSampler(Sampler):
-    """A sampler that skews one label of the tasks and leaves to chance whatever the label does not tell."""
+    """A sampler that skews one label of the tasks; everything else is drawn uniformly."""
 
     axes: ClassVar[frozenset[Axis]] = frozenset({"mixture", "sizes"})
 

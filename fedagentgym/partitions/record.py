@@ -112,8 +112,10 @@ class SplitRecord:
         if self.stored_digests is not None:
             for client in range(len(self)):
                 self.get_tasks(client)
-        if (odd := find_unordered(self.clients)) is not None:
-            raise DataError(f"client {odd} of the split does not hold its tasks in order, each once: it was changed")
+        if (unordered := find_unordered(self.clients)) is not None:
+            raise DataError(
+                f"client {unordered} of the split does not hold its tasks in order, each once: it was changed"
+            )
 
     def to_header(self) -> dict[str, Any]:
         """Everything that the digest covers except the assignment."""
@@ -232,7 +234,7 @@ def check_header(data: Any, where: str) -> dict[str, Any]:
     if unknown := sorted(set(data) - {*_FIELDS, *_BESIDE}):
         raise DataError(f"{where}: the field {unknown[0][:80]!r} is not part of a split file")
     provenance = data.get("provenance", {})
-    if not isinstance(provenance, dict) or _find_odd_value(provenance) is not None:
+    if not isinstance(provenance, dict) or _find_value_fault(provenance) is not None:
         raise DataError(f"{where}: the field 'provenance' must hold names and plain values")
     labels = None if data["labels"] is None else Labels.from_record(data["labels"])
     canonical_json({name: data[name] for name in _FIELDS})  # raises where something has no canonical form
@@ -282,7 +284,7 @@ def _find_fault(name: str, value: Any) -> str | None:
             if not is_id_list(value) or len(set(value)) < len(value) or len(value) > 100:
                 return "must be a list of different names of splits"
         case "labels":  # the rest of them is checked where they are unpacked
-            return None if value is None else _find_odd_value(value.get("source"))
+            return None if value is None else _find_value_fault(value.get("source"))
         case "roles":
             for role, ids in value.items():
                 if role not in ROLES:
@@ -292,10 +294,10 @@ def _find_fault(name: str, value: Any) -> str | None:
                 if len(set(ids)) < len(ids):
                     return f"names a task twice in the role {role!r}"
             return None
-    return _find_odd_value(value)
+    return _find_value_fault(value)
 
 
-def _find_odd_value(value: Any) -> str | None:
+def _find_value_fault(value: Any) -> str | None:
     """Return what is wrong with a small plain value: too large, or a text with characters that cannot be printed."""
     waiting = [value]
     seen = 0

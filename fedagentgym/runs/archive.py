@@ -188,11 +188,11 @@ class Archive:
         found = parse_document(Digests, self._list, f"{self.where}, {LIST}")
         expected = found.members
         if (names := list(self._members)) != expected:
-            odd = next(
+            wrong = next(
                 (name for name in [*names, *expected] if names.count(name) != expected.count(name)), "their order"
             )
             raise DataError(
-                f"{self.where}: its members are not those of {LIST}: {odd[:120]!r} is missing, odd or wrong"
+                f"{self.where}: its members are not those of {LIST}: {wrong[:120]!r} is missing, unknown or wrong"
             )
         return found
 

@@ -30,7 +30,7 @@ from fedagentgym.learning.settings import OWN_WORLD, TEST_SPLITS, EvaluationSett
 from fedagentgym.learning.trajectory import Group, Line, Trajectory, format_line, group_by_task, read_lines
 from fedagentgym.runs.folder import EVALUATION, RANKED, WORLDS, RunFolder
 from fedagentgym.runs.record import ClientRecord, CurvePoint, EnvRecord, Evaluated, RunRecord, Spent, TasksRecord
-from fedagentgym.runs.replay import Speaker, find_difference
+from fedagentgym.runs.replay import ReplyReader, find_difference
 
 if TYPE_CHECKING:
     from fedagentgym.partitions.client_split import ClientSplit
@@ -176,7 +176,7 @@ class Due:
     """
 
     agent: str
-    speaker: Speaker | None
+    reader: ReplyReader | None
     ranked: Part
     ranking: RankingSettings | EvaluationSettings
     curve: Part | None = None
@@ -272,9 +272,9 @@ def check_run(run: RunFolder, due: Due, where: str = "") -> Examined:
         if format_line(found, expected.about, brief=line.brief) != line.text:
             problem = "the line is not written as an episode is: a field is added, doubled or of another kind"
             raise RefutedError("schema", f"{here}: {problem}")
-        odd = find_difference(env, found, due.speaker, task=expected.part.tasks[task], brief=line.brief)
-        if odd is not None:
-            raise RefutedError("replayed", f"{here}: {odd}")
+        difference = find_difference(env, found, due.reader, task=expected.part.tasks[task], brief=line.brief)
+        if difference is not None:
+            raise RefutedError("replayed", f"{here}: {difference}")
         return found
 
     played = read_played(run, due, record, where, replay)
@@ -379,8 +379,8 @@ def compare(place: str, expected: Any, found: Any) -> None:
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for key in [*expected, *(key for key in found if key not in expected)]:
             if (key in expected) != (key in found):
-                odd = "missing" if key in expected else "one too many"
-                raise RefutedError("recomputed", f"{place}: {key!r} is {odd}")
+                state = "missing" if key in expected else "one too many"
+                raise RefutedError("recomputed", f"{place}: {key!r} is {state}")
             compare(f"{place}.{key}", expected[key], found[key])
     elif isinstance(expected, list) and isinstance(found, list):
         if len(expected) != len(found):
@@ -391,5 +391,5 @@ def compare(place: str, expected: Any, found: Any) -> None:
         if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=1e-12):
             raise RefutedError("recomputed", f"{place} is written as {found!r}, {expected!r} follows from the episodes")
     elif expected != found:
-        odd = f"{str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
-        raise RefutedError("recomputed", f"{place} is written as {odd}")
+        difference = f"{str(found)[:80]!r}, it should be {str(expected)[:80]!r}"
+        raise RefutedError("recomputed", f"{place} is written as {difference}")

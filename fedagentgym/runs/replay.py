@@ -28,7 +28,7 @@ MAX_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Speaker:
+class ReplyReader:
     """The way from replies to actions; without a `parser` the reply is the action. `most_tokens` of a reply."""
 
     parser: Literal["strict", "published"] | None
@@ -46,28 +46,33 @@ class Speaker:
         return parse(reply, self.parser, self.think, get_action_tail(env))
 
 
-def describe_speaker(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> Speaker | None:
-    """The speaker that an agent's settings declare; for a program its record `own` says so. None where a program of others turned
-    replies into actions, which cannot be checked."""
+def find_reply_reader(settings: AgentSettings, kind: str, own: AgentRecord | None = None) -> ReplyReader | None:
+    """The way from replies to actions that an agent's settings declare; of a program its record `own` declares it. None where a
+    program of others turned replies into actions, which cannot be checked."""
     if settings.harness is not None and settings.harness.evaluate:
         return None
     if kind == "program":
-        return Speaker(None) if own is None else Speaker(own.parser, own.think)
+        return ReplyReader(None) if own is None else ReplyReader(own.parser, own.think)
     if kind == "hosted":
         think = ENDPOINT_THINKS if settings.think is None else settings.think
-        return Speaker(settings.parser or "strict", think)
+        return ReplyReader(settings.parser or "strict", think)
     whole = complete_settings(settings)
     most = whole.decoding.max_new_tokens if whole.decoding is not None else MAX_TOKENS
     window = whole.context == "window"
-    return Speaker(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
+    return ReplyReader(whole.parser or "strict", bool(whole.think), most, runs_out=True, window=window)
 
 
 def replay(
-    env: TextEnv, former: Trajectory, *, task: Task | None = None, brief: bool = False, speaker: Speaker | None = None
+    env: TextEnv,
+    former: Trajectory,
+    *,
+    task: Task | None = None,
+    brief: bool = False,
+    reader: ReplyReader | None = None,
 ) -> tuple[Trajectory, bool]:
     """Play an episode again; returns it as the environment gives it, and whether it is over after its last turn.
 
-    Its actions are played as they are written, or with a `speaker` read anew from its replies. Turns after its end are left out.
+    Its actions are played as they are written, or with a `reader` read anew from its replies. Turns after its end are left out.
     What a brief episode leaves out is left out again. A `task` that was made already is not made again.
     """
     (episode,) = env.reset_many([task or former.task], [former.seed])
@@ -75,8 +80,8 @@ def replay(
     for turn in former.turns:
         if episode.over:
             break
-        if speaker is not None:
-            action, form = speaker.read(env, turn.reply)
+        if reader is not None:
+            action, form = reader.read(env, turn.reply)
             turn = turn._replace(acts=(action,), format=form)
         before = episode
         episode, grades = play_acts(env, episode, turn.acts)
@@ -98,9 +103,9 @@ def replay(
 
 
 def find_difference(
-    env: TextEnv, trajectory: Trajectory, speaker: Speaker | None, *, task: Task | None = None, brief: bool = False
+    env: TextEnv, trajectory: Trajectory, reader: ReplyReader | None, *, task: Task | None = None, brief: bool = False
 ) -> str | None:
-    """Replay an episode; returns the first disagreement. If the speaker is None, the way from replies to actions cannot be
+    """Replay an episode; returns the first disagreement. If the reader is None, the way from replies to actions cannot be
     checked; a brief episode has no observations to compare."""
     again, over = replay(env, trajectory, task=task, brief=brief)
     if trajectory.category != again.category:
@@ -112,43 +117,43 @@ def find_difference(
         if number == len(again.turns):
             return f"the episode is over before turn {number + 1}"
         due = again.turns[number]
-        fault = None if turn == due else _find_odd_value(turn, due, _GIVEN)
+        fault = None if turn == due else _find_value_fault(turn, due, _GIVEN)
         if fault is None and len(due.acts) < len(turn.acts):
             fault = f"the episode is over before its action {len(due.acts) + 1}"
-        if fault is None and speaker is not None:
-            fault = _find_odd_reply(env, turn, speaker)
+        if fault is None and reader is not None:
+            fault = _find_reply_fault(env, turn, reader)
         first, last = 0, len(turns) - 1 if number else 0
-        if speaker is not None:
-            first = last = number if speaker.window else 0
+        if reader is not None:
+            first = last = number if reader.window else 0
         if fault is None and not first <= turn.segment <= last:
             fault = f"its segment is written as {turn.segment}, it is {first if first == last else f'at most {last}'}"
         if fault is not None:
             return f"turn {number + 1}: {fault}"
-    runs_out = speaker is None or speaker.runs_out
+    runs_out = reader is None or reader.runs_out
     if not over and not (runs_out and trajectory.truncated):
         return f"the episode continues after its last turn, {len(turns)}"
-    odd = _find_odd_value(trajectory, again, ("score", "success", "terminated", "truncated", "last"))
-    return None if odd is None else f"at the end {odd}"
+    difference = _find_value_fault(trajectory, again, ("score", "success", "terminated", "truncated", "last"))
+    return None if difference is None else f"at the end {difference}"
 
 
 _GIVEN = ("observation", "admissible", "reward", "rewards", "score", "valid", "learn")
 """The fields of a turn that the environment gives."""
 
 
-def _find_odd_value(written: Turn | Trajectory, due: Turn | Trajectory, names: Sequence[str]) -> str | None:
+def _find_value_fault(written: Turn | Trajectory, due: Turn | Trajectory, names: Sequence[str]) -> str | None:
     for name in names:
         if (found := getattr(written, name)) != (value := getattr(due, name)):
             return f"{name} is written as {str(found)[:80]!r}, the environment gives {str(value)[:80]!r}"
     return None
 
 
-def _find_odd_reply(env: TextEnv, turn: Turn, speaker: Speaker) -> str | None:
+def _find_reply_fault(env: TextEnv, turn: Turn, reader: ReplyReader) -> str | None:
     """The fault if the action is not the one in the reply, and its tokens are counted."""
-    action, form = speaker.read(env, turn.reply)
+    action, form = reader.read(env, turn.reply)
     if turn.acts != (action,):
         return f"the action {turn.action[:60]!r} is not that of the reply, {action[:60]!r}"
     if turn.format != form:
         return f"the form of the reply is {'kept' if form else 'broken'}, not as it is written"
-    if not 0 <= turn.tokens <= speaker.most_tokens:
-        return f"{turn.tokens} tokens are written, at most {speaker.most_tokens} can be counted"
+    if not 0 <= turn.tokens <= reader.most_tokens:
+        return f"{turn.tokens} tokens are written, at most {reader.most_tokens} can be counted"
     return None

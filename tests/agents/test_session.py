@@ -55,7 +55,7 @@ class Play:
             self.replies.append([])
             self.streams.append(stream(11, len(self.texts)))
 
-    def speak(self, rows: list[int]) -> None:
+    def generate(self, rows: list[int]) -> None:
         answers = self.open_session.generate(rows, [self.streams[self.alive[row]] for row in rows], self.decoding)
         stops = self.policy.tokenizer.stop_ids
         for row, answer in zip(rows, answers, strict=True):
@@ -71,7 +71,7 @@ class Play:
         for row in rows:
             del self.alive[row]
 
-    def hear(self) -> None:
+    def feed(self) -> None:
         chunks = [random_ids(self.source, self.policy, 1 + (3 * index) % 11) for index in range(len(self.alive))]
         self.open_session.append(list(self.alive), chunks)
         for row, chunk in zip(self.alive, chunks, strict=True):
@@ -82,9 +82,9 @@ class Play:
         with self.open_session:
             self.enter([random_ids(self.source, self.policy, 9 + 7 * index) for index in range(rows)], copies=2)
             for turn in range(turns):
-                self.speak([row for index, row in enumerate(self.alive) if (index + turn) % 4 or turn == 0])
+                self.generate([row for index, row in enumerate(self.alive) if (index + turn) % 4 or turn == 0])
                 self.leave([row for index, row in enumerate(self.alive) if (index + turn) % 5 == 1])
-                self.hear()
+                self.feed()
                 if turn in (1, 3):
                     longer = self.texts[0][:14] + random_ids(self.source, self.policy, 20)
                     self.enter([longer, random_ids(self.source, self.policy, 40)])
@@ -131,10 +131,10 @@ def test_any_order_of_calls_keeps_rows_apart(data: st.DataObject) -> None:
                 shared = play.texts[data.draw(st.integers(0, len(play.texts) - 1))]
                 play.enter([shared[: data.draw(st.integers(1, len(shared)))]])
             elif step == "hear":
-                play.hear()
+                play.feed()
             else:
                 chosen = data.draw(st.lists(st.sampled_from(rows), unique=True, min_size=1))
-                play.speak(chosen) if step == "speak" else play.leave(chosen)
+                play.generate(chosen) if step == "speak" else play.leave(chosen)
     play.check()
 
 
@@ -228,7 +228,7 @@ def test_copies_speak_as_one_until_they_part(data: st.DataObject) -> None:
                 for length in data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=2))
             ]
             play.enter(prompts, data.draw(st.integers(2, 6)))
-            play.speak(data.draw(st.permutations(list(play.alive)))[: data.draw(st.integers(1, len(play.alive)))])
+            play.generate(data.draw(st.permutations(list(play.alive)))[: data.draw(st.integers(1, len(play.alive)))])
             play.open_session.append(list(play.alive), [[40, 41]] * len(play.alive))
             for number in play.alive.values():
                 play.texts[number] += [40, 41]
@@ -329,7 +329,7 @@ def test_common_beginnings_of_prompts_that_enter_together_run_once(paths: list[l
         play.enter(prompts)
         distinct = set(map(tuple, prompts))
         within = {prompt[:end] for prompt in distinct for end in range(1, len(prompt))}
-        play.speak(list(play.alive))
+        play.generate(list(play.alive))
     assert seen[0] <= len(within) + len(distinct) + len(prompts)
     assert play.check() >= len(prompts)
 
@@ -356,12 +356,12 @@ def test_siblings_run_once_until_they_part(forward: str) -> None:
             for row in rows:
                 play.texts[play.alive[row]] += chunk
             seen.clear()
-            play.speak(rows)
+            play.generate(rows)
             assert seen[0] == 2
         play.open_session.append(rows[:1], [[50]])
         play.texts[play.alive[rows[0]]] += [50]
         seen.clear()
-        play.speak(rows)
+        play.generate(rows)
         assert seen[0] == 3
     assert play.check() >= 6 * 3
 

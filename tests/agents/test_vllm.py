@@ -76,7 +76,7 @@ class StandIn:
         self.llm_engine = types.SimpleNamespace(model_config=config)
         StandIn.made.append(self)
 
-    def speaker(self, lora_request: Any) -> TorchPolicy:
+    def pick_policy(self, lora_request: Any) -> TorchPolicy:
         if lora_request is None:
             return self.policy
         _, number, path = lora_request
@@ -94,7 +94,7 @@ class StandIn:
         adapters = [None] * len(prompts) if lora_request is None else lora_request
         assert len({adapter[1] for adapter in adapters if adapter}) <= self.arguments.get("max_loras", 0)
         for prompt, one, adapter in zip(prompts, parameters, adapters, strict=True):
-            policy = self.speaker(adapter)
+            policy = self.pick_policy(adapter)
             decoding = Decoding(temperature=one.temperature, top_p=one.top_p, max_new_tokens=one.max_tokens)
             with policy.open_session() as session:
                 rows = session.open([prompt["prompt_token_ids"]])

@@ -41,7 +41,7 @@ def test_every_text_comes_back(text: str) -> None:
 @pytest.mark.parametrize(
     "text", [f"a{END}b", "<|pad|>", "<action>go</action>", "", " ", "\n\n", "\x00", "don't  stop "]
 )
-def test_odd_texts_come_back(text: str) -> None:
+def test_unusual_texts_come_back(text: str) -> None:
     ids = SEAM.encode(text)
     assert SEAM.decode(ids) == text
     assert not SEAM.stop_ids & set(ids), "an observation cannot end a reply"

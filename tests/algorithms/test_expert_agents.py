@@ -30,7 +30,7 @@ from fedagentgym.learning.settings import LearningSettings
 from fedagentgym.learning.state import SiteState, get_trainable_policy
 from fedagentgym.testing import check_algorithm
 
-from .speakers import BARE, LAID_OUT, make_speaker
+from .fixed_models import BARE, LAID_OUT, make_fixed_model
 
 ADAPTER = {"adapter": {"rank": 2, "alpha": 4.0}, "dtype": "float32"}
 SPEC: dict[str, Any] = {
@@ -44,17 +44,17 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    where = tmp_path_factory.mktemp("speakers")
-    return {kind: make_speaker(where / kind, kind) for kind in ("qwen2", "llama")}
+    where = tmp_path_factory.mktemp("fixed_models")
+    return {kind: make_fixed_model(where / kind, kind) for kind in ("qwen2", "llama")}
 
 
-def speaker(folder: str, **more: Any) -> dict[str, Any]:
+def use_model(folder: str, **more: Any) -> dict[str, Any]:
     return {"name": "transformers", "model": folder, "decoding": {"max_new_tokens": 2}, **more}
 
 
 def make(folders: dict[str, str], own: bool = True, bench: Any = None, **settings: Any) -> Any:
-    expert = {"expert_agent": speaker(folders["llama"])} if own else {}
-    changes = {"agent": speaker(folders["qwen2"]), "algorithm": {**expert, **settings}}
+    expert = {"expert_agent": use_model(folders["llama"])} if own else {}
+    changes = {"agent": use_model(folders["qwen2"]), "algorithm": {**expert, **settings}}
     spec = ExperimentSpec.load(merge(merge(SPEC, changes), bench or {}))
     return make_algorithm(spec, Runtime(spec))
 
@@ -84,7 +84,7 @@ def question(algorithm: Any, position: int, replies: list[str]) -> dict[str, Any
 def test_experts_answers_are_those_of_the_expert_run_alone(
     folders: dict[str, str], how: dict[str, Any], steps: int
 ) -> None:
-    expert = speaker(folders["llama"], **how)
+    expert = use_model(folders["llama"], **how)
     learning = {"objectives": [{"name": "tags"}], "learning_rate": 0.05}  # what a random model can learn something from
     algorithm = make(folders, expert_agent=expert, expert_steps=1, expert_learning=learning, answers="off")
     prepare = Message(text={"auxiliary": make_task_records(algorithm.auxiliary)}, control={"steps": steps})
@@ -118,7 +118,7 @@ def test_experts_answers_are_those_of_the_expert_run_alone(
 @pytest.mark.parametrize("how", [{}, ADAPTER], ids=["all weights", "adapter"])
 def test_likelihoods_are_those_of_the_expert_run_alone(folders: dict[str, str], how: dict[str, Any]) -> None:
     """Prompted and encoded by hand, one plain forward pass."""
-    expert = speaker(folders["llama"], **how, system="Score .", request="Problem: {observation}")
+    expert = use_model(folders["llama"], **how, system="Score .", request="Problem: {observation}")
     algorithm = make(folders, expert_agent=expert, scorer="reward_model", answers="off")
     replies = [*BARE[:3], "a longer reply, of many tokens", LAID_OUT[4]]
     asked = question(algorithm, 0, replies)
@@ -140,7 +140,7 @@ def test_likelihoods_are_those_of_the_expert_run_alone(folders: dict[str, str], 
 
 
 def test_a_candidate_too_long_for_the_expert_is_a_hole(folders: dict[str, str]) -> None:
-    expert = speaker(folders["llama"], context_length=400)
+    expert = use_model(folders["llama"], context_length=400)
     algorithm = make(folders, expert_agent=expert, scorer="reward_model", answers="off")
     asked = question(algorithm, 0, ["x" * 500, BARE[0]])
     _, scored = algorithm.score(Message(), Message(text={"questions": [asked]}), context(algorithm))
@@ -167,9 +167,9 @@ def test_a_clients_process_never_loads_the_servers_model(folders: dict[str, str]
 )
 def test_a_whole_run_with_experts_of_their_own(folders: dict[str, str], scorer: str, workers: int) -> None:
     """Twice alike, resumed alike, in worker processes alike; the server's policy learns from what they say."""
-    config = {**{key: SPEC[key] for key in ("env", "partition")}, "agent": speaker(folders["qwen2"])}
+    config = {**{key: SPEC[key] for key in ("env", "partition")}, "agent": use_model(folders["qwen2"])}
     config["learning"] = {"tasks_per_step": 2, "group_size": 3, "learning_rate": 1e-3}
-    expert = speaker(folders["llama"], **ADAPTER)
+    expert = use_model(folders["llama"], **ADAPTER)
     found = check_algorithm(
         "fedgrpo",
         config=config,

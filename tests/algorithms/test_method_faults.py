@@ -378,11 +378,11 @@ def answered_no_examples(answer: Message) -> Message:
     return Message(weights=answer.weights, control={**answer.control, "examples": "many"}, report=answer.report)
 
 
-def answered_odd_objectives(answer: Message) -> Message:
+def answered_wrong_objectives(answer: Message) -> Message:
     return Message(weights=answer.weights, control={**answer.control, "objectives": 5}, report=answer.report)
 
 
-def answered_odd_report(answer: Message) -> Message:
+def answered_wrong_report(answer: Message) -> Message:
     report = {
         "metrics": {"loss": "low", "reward": 1.0, "huge": float("inf")},
         "episodes": [3, {"a": b"bytes"}, {"a": 1}],
@@ -405,7 +405,7 @@ def test_a_client_that_hides_its_size_counts_nothing(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("name", AVERAGES)
 def test_a_report_that_is_none_costs_nobody_the_round(tmp_path: Path, name: str) -> None:
     operation = "finish" if name == "pubswap" else "train"
-    commit = go(tmp_path, AVERAGES[name], {(1, operation, 2): answered_odd_report})
+    commit = go(tmp_path, AVERAGES[name], {(1, operation, 2): answered_wrong_report})
     assert commit.record["failures"] == []
     told = commit.record["clients"]["2"]
     assert told["reward"] == 1.0 and "loss" not in told and "huge" not in told and told["update_norm"] >= 0.0
@@ -435,7 +435,7 @@ def test_a_number_that_decides_is_checked_before_it_decides(
 
 
 def test_objectives_that_are_none_are_refused(tmp_path: Path) -> None:
-    commit = go(tmp_path, WEIGHS, {(1, "train", 1): answered_odd_objectives})
+    commit = go(tmp_path, WEIGHS, {(1, "train", 1): answered_wrong_objectives})
     assert failures(commit) == [("train", 1, "refused")]
     assert sorted(commit.record["clients"]) == ["0", "2"]
 

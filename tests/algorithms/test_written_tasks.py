@@ -20,7 +20,7 @@ from fedagentgym.federation.commits import Commit
 from fedagentgym.federation.round import ServerConfig, run_rounds
 from fedagentgym.testing import check_algorithm
 
-from .speakers import make_speaker
+from .fixed_models import make_fixed_model
 
 
 def write(problem: str, answer: str) -> str:
@@ -49,7 +49,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, part in (("train", rows), ("test", held)):
         (where / "data" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)), "utf-8")
     models = {"writer": (*GOOD, *BAD), "babbler": BAD}
-    made = {name: make_speaker(where / name, "qwen2", replies, sharpness=0.2) for name, replies in models.items()}
+    made = {name: make_fixed_model(where / name, "qwen2", replies, sharpness=0.2) for name, replies in models.items()}
     return {"data": str(where / "data"), **made}
 
 

@@ -156,7 +156,7 @@ def test_impossible_names_are_one_sentence(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "." * 250, "a b\nc", "-rf", "[red]"])
-def test_odd_names_that_can_be_are_written(tmp_path: Path, name: str) -> None:
+def test_unusual_names_that_can_be_are_written(tmp_path: Path, name: str) -> None:
     write_atomic(tmp_path / name, "x")
     assert read_text(tmp_path / name) == "x" and os.listdir(tmp_path) == [name]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedagentgym.base.process import ClientActivity, listen, tell_step, work_for_client
+from fedagentgym.base.process import ClientActivity, listen, report_step, work_for_client
 from fedagentgym.base.together import get_group, meet, own_time, run_together, wait_for_others
 
 PLANS = st.lists(st.lists(st.sampled_from(["a", "b", "wait"]), max_size=5), min_size=1, max_size=5)
@@ -100,7 +100,7 @@ def test_reports_of_progress_belong_to_the_client_that_makes_them() -> None:
     def work(client: int) -> None:
         with work_for_client(client):
             for step in (1, 2):
-                tell_step(step, 2)
+                report_step(step, 2)
                 meet("key", lambda requests: requests, client)
 
     with listen(heard.append):

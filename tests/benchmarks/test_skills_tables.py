@@ -13,7 +13,7 @@ from benchmarks.skills_tables import (
     METHODS,
     SHARED,
     Experiment,
-    list_towns,
+    list_categories,
     make_own_rewards_column,
     make_weight_column,
     read_success_elsewhere,
@@ -49,7 +49,7 @@ def test_clients_hold_four_towns_two_of_them_misled(experiment: Experiment) -> N
     assert len(split) == 8 and config.warm_start is not None and config.warm_start.misconceptions is not None
     env = split.client(0).open_env()
     shown = draw_misconceptions(env, config.warm_start.misconceptions)
-    named = list_towns({"config": config.plain(), "final": {}})
+    named = list_categories({"config": config.plain(), "final": {}})
     for client in range(8):
         towns = split.client(client).open_env().pool.categories
         assert sorted(towns) == sorted(named[client]) and sum(towns.values()) == 512
@@ -154,7 +154,7 @@ def test_own_rewards_are_of_each_clients_town_and_style() -> None:
     unequal = {"partition": {}, "algorithm": {"objectives": [["accuracy", "format"], ["accuracy", "style/unit"]]}}
     assert make_own_rewards_column()(Path(), {"final": judged, "config": unequal}) == pytest.approx((0.5 + 0.25) / 2)
     together = {"partition": {"sources": {"Dorn+Arle": 1, "Bost+Cray": 1}}}
-    assert list_towns({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
+    assert list_categories({"final": judged, "config": together}) == [["Bost", "Cray"], ["Dorn", "Arle"]]
 
 
 def test_success_elsewhere_leaves_the_first_client_out() -> None:

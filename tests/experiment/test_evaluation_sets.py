@@ -350,7 +350,7 @@ def test_every_row_of_a_paper_names_original_data(preset: str, tmp_path: Path, m
         ({"sets": [{"name": "a", "options": {"split": "val"}}]}, "'split' is not an option"),
     ],
 )
-def test_odd_sets_are_one_sentence(evaluation: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_unusual_sets_are_one_sentence(evaluation: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(FedAgentGymError, match=said) as caught:
         run(tmp_path / "run", {"evaluation": evaluation})
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()

@@ -168,7 +168,7 @@ def test_an_update_store_gives_back_what_was_put_in(held: int) -> None:
                 assert value.shape == SHAPES[name]
 
 
-def test_an_update_store_keeps_odd_arrays() -> None:
+def test_an_update_store_keeps_unusual_arrays() -> None:
     odd = {
         "scalar": np.array(1.5),
         "empty": np.zeros((0, 3), np.float32),

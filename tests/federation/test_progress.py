@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedagentgym.base import progress as screen
-from fedagentgym.base.process import GENERATED, ClientActivity, listen, tell_episodes, tell_step, work_for_client
+from fedagentgym.base.process import GENERATED, ClientActivity, listen, report_episodes, report_step, work_for_client
 from fedagentgym.experiment.report import terminal
 from fedagentgym.experiment.report.terminal import RoundTable, watch_run
 from fedagentgym.federation import progress
@@ -51,13 +51,13 @@ def test_a_watched_run_is_the_same_run(run_toy: RunToy, tmp_path: Path) -> None:
 
 def test_what_a_client_is_at_is_told_only_while_somebody_listens() -> None:
     heard: list[ClientActivity] = []
-    tell_step(1, 2)
+    report_step(1, 2)
     with listen(heard.append):
-        tell_episodes(3)
+        report_episodes(3)
         with work_for_client(7):
-            tell_step(2, 4)
-            tell_episodes(5)
-            tell_episodes(0)
+            report_step(2, 4)
+            report_episodes(5)
+            report_episodes(0)
     assert heard == [ClientActivity(7), ClientActivity(7, 2, 4), ClientActivity(7, 2, 4, 5)]
 
 
@@ -67,14 +67,14 @@ def test_time_left_is_told_as_soon_as_it_can_be_known() -> None:
     tracker = ProgressTracker(heard.append, clock=lambda: now[0])
     tracker.begin_round(1, 3)
     tracker.ask([4, 7])
-    tracker.hear(ClientActivity(4, 1, 2))
+    tracker.record_activity(ClientActivity(4, 1, 2))
     assert heard[-1].seconds_left is None
     now[0] = 10.0
-    tracker.hear(ClientActivity(4, 2, 2, episodes=50))
+    tracker.record_activity(ClientActivity(4, 2, 2, episodes=50))
     assert heard[-1].seconds_left == pytest.approx(30 + 2 * 40) and heard[-1].episodes_per_second == 5
     now[0] = 20.0
     tracker.answer(4)
-    tracker.hear(ClientActivity(7, 1, 2))
+    tracker.record_activity(ClientActivity(7, 1, 2))
     assert str(heard[-1]) == "round 1 of 3: client 7, step 1 of 2, 2.5 episodes/s, 1.7 min left"
     now[0] = 30.0
     tracker.begin_round(2, 3)

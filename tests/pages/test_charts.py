@@ -19,7 +19,7 @@ def draw(chart: Chart) -> ElementTree.Element:
 
 
 @pytest.mark.parametrize("points", [[(0, 0.0)], [(1, 5.0), (1, 5.0)], [(0, -3.0), (7, 1e9)], [(0, 1e-9), (1, 2e-9)]])
-def test_odd_numbers_can_be_drawn(points: list[tuple[float, float]]) -> None:
+def test_unusual_numbers_can_be_drawn(points: list[tuple[float, float]]) -> None:
     drawn = draw(Chart("x", [Series("a & b", points, labels=["<round>"])]))
     assert drawn.find("ul/li").text is None and drawn.find("ul/li/i").tail == "a & b"
     assert [one.text for one in drawn.iter("title")] == ["<round>"]

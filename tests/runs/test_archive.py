@@ -256,7 +256,7 @@ ODD_NAMES = {
 
 @pytest.mark.parametrize("odd", ODD_NAMES)
 @pytest.mark.parametrize("what", ["document", "run", "file"])
-def test_odd_names_are_not_written(what: str, odd: str, tmp_path: Path) -> None:
+def test_unusual_names_are_not_written(what: str, odd: str, tmp_path: Path) -> None:
     name = ODD_NAMES[odd]
     documents = {name: b""} if what == "document" else {}
     run = name if what == "run" else RUN

@@ -81,7 +81,7 @@ class Harness:
     _programs: Programs | None = None
     _play: _Play | None = None
     _others: dict[tuple[str, ...], Harness] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set)
 
     def open(self, port: int = 0) -> str:
         """Start the server and the programs that are not running; the server's address."""
@@ -164,10 +164,10 @@ class Harness:
         play = self._play
         return None if play is None else play.by_key.get(key)
 
-    def tell_once(self, name: str, message: str) -> None:
+    def warn_once(self, name: str, message: str) -> None:
         """Warn once per harness."""
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._warned:
+            self._warned.add(name)
             log.warning(message)
 
 
@@ -413,13 +413,13 @@ class _Play:
                     raise GatewayError(400, "context_length_exceeded", message, "messages")
             except GatewayError as error:
                 self.harness.counts["refused"] += 1
-                self.harness.tell_once(error.code, f"the gateway refused a program's request ({error.code}): {error}")
+                self.harness.warn_once(error.code, f"the gateway refused a program's request ({error.code}): {error}")
                 self.server.answer(ticket, error)
                 continue
             if request.overridden:
                 episode.counts["overridden"] += 1
                 names = ", ".join(request.overridden)
-                self.harness.tell_once(
+                self.harness.warn_once(
                     "overridden", f"a program asks for {names} of its own: the policy's own decoding holds"
                 )
             episode.counts["seeded"] += request.seeded

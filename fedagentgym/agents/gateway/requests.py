@@ -151,8 +151,8 @@ def read_flag(plain: Mapping[str, Any], name: str) -> bool:
 
 def refuse_others(plain: Mapping[str, Any], *known: str) -> None:
     """Refuse fields that are not known: a misspelt one would be lost without a word."""
-    if odd := next((name for name in plain if name not in known), None):
-        refuse(f"there is no field {show_value(odd)}: known are {', '.join(known) or 'none'}", odd[:100])
+    if unknown := next((name for name in plain if name not in known), None):
+        refuse(f"there is no field {show_value(unknown)}: known are {', '.join(known) or 'none'}", unknown[:100])
 
 
 # ---- chat completions -------------------------------------------------------------------------------------------------

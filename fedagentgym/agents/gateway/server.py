@@ -2,7 +2,7 @@
 
 Handlers run in a thread with an event loop of its own. All that belongs to episodes, environments and the model is done
 by the thread that plays (`harness.py`), which takes *tickets* from a queue and answers each once; between two
-collections of episodes nobody takes them, so a program that waits for an episode hears from the server that there is none yet.
+collections of episodes nobody takes them, so a program that asks for an episode is answered that there is none yet.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def make_app(doorkeeper: Doorkeeper, tickets: queue.SimpleQueue[Ticket]) -> Any:
                 episode.waiting -= 1
         limit = loop.time() + body["wait"]
         while loop.time() < limit and not doorkeeper.closing:
-            # looked at twice a second: when the run ends, who waits hears it soon
+            # looked at twice a second: when the run ends, a waiting program is answered soon
             done, _ = await asyncio.wait([ticket.answer], timeout=min(0.5, max(limit - loop.time(), 0.0)))
             if done:
                 break

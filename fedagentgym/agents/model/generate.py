@@ -145,8 +145,8 @@ class TorchSession(Session):
         self._reserve(0, max(len(row.ids) for row in rows) + decoding.max_new_tokens)
         self._run_common_beginnings([row for row in rows if row.fresh])
         if any(rule is not None for rule in constraints):
-            return self._speak_within(rows, np.stack(uniforms), decoding, constraints)
-        return self._speak_freely(rows, np.stack(uniforms), decoding)
+            return self._generate_constrained(rows, np.stack(uniforms), decoding, constraints)
+        return self._generate_freely(rows, np.stack(uniforms), decoding)
 
     _continue = continue_rows
 
@@ -174,7 +174,7 @@ class TorchSession(Session):
                     row.cached = end
                     self._held[row.slot, :end] = donor.read(end)
 
-    def _speak_within(
+    def _generate_constrained(
         self,
         rows: list[_Row],
         uniforms: NDArray[np.float64],
@@ -201,13 +201,13 @@ class TorchSession(Session):
                 GENERATED.tokens += replies[index].said - before
         return [reply.complete() for reply in replies]
 
-    def _speak_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
+    def _generate_freely(self, rows: list[_Row], uniforms: NDArray[np.float64], decoding: Decoding) -> list[Completion]:
         """Let all rows generate a token at a time, rows with equal tokens as one."""
         most, stops = decoding.max_new_tokens, np.array(sorted(self.stop_ids))
         tokens, logprobs = np.zeros((len(rows), most), dtype=np.int64), np.zeros((len(rows), most))
         starts, lengths = np.array([len(row.ids) for row in rows]), np.full(len(rows), most)
         lanes = Lanes([row.read() for row in rows], [row.cached for row in rows])
-        spoken_by = _list_adapters(rows)
+        adapters_by_row = _list_adapters(rows)
         self._gather_lanes(rows, lanes)
         logits = self._run([rows[owner] for owner in lanes.owners])
         for step in range(most):
@@ -236,7 +236,7 @@ class TorchSession(Session):
             # the next token of every lane; a lane whose rows have ended writes beyond its end
             owners = np.array(lanes.owners)
             positions = starts[owners] + np.minimum(step, lengths[owners])
-            adapters = None if spoken_by is None else spoken_by[owners]
+            adapters = None if adapters_by_row is None else adapters_by_row[owners]
             fed = Chunks(tokens[owners, step], np.arange(len(owners)), positions, np.ones_like(owners), adapters)
             logits = self.forward.compute_logits(fed)
         answers = []

@@ -26,7 +26,7 @@ class Conversation:
         template: The prompt template; by default the standard one without thoughts.
 
     Attributes:
-        episode: The present `Episode`; `episode.over`, `episode.view.score` and `episode.view.success` tell how it went.
+        episode: The present `Episode`; `episode.over`, `episode.view.score` and `episode.view.success` say how it went.
 
     Raises:
         UnknownNameError: If the environment has no such task.

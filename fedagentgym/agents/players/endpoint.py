@@ -228,14 +228,14 @@ class Endpoint:
         prompt_tokens, reply_tokens = _believe(said[0], asked), _believe(said[1], len(reply))
         unbelieved = prompt_tokens is None or reply_tokens is None
         prompt = -(-asked // _BYTES_BY_TOKEN) if prompt_tokens is None else prompt_tokens
-        spoken = -(-len(reply) // _BYTES_BY_TOKEN) if reply_tokens is None else reply_tokens
+        generated = -(-len(reply) // _BYTES_BY_TOKEN) if reply_tokens is None else reply_tokens
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
-            self.usage.reply_tokens += spoken
-            GENERATED.tokens += spoken
+            self.usage.reply_tokens += generated
+            GENERATED.tokens += generated
             self.usage.uncounted += unbelieved
-            self.usage.cost += (prompt * self.options.input_price + spoken * self.options.output_price) / _MILLION
+            self.usage.cost += (prompt * self.options.input_price + generated * self.options.output_price) / _MILLION
         return ChatReply(reply.decode("utf-8"), cut)
 
 

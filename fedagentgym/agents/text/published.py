@@ -82,9 +82,9 @@ def read_prompts(path: str | Path) -> dict[str, str]:
             parts = list(Formatter().parse(text))
         except ValueError as error:
             raise DataError(f"{where}: {name} cannot be filled: {error}") from None
-        odd = [place for _, place, form, how in parts if place is not None and (place not in PLACES or form or how)]
-        if odd:
-            raise DataError(f"{where}: {name} leaves open {odd[0]!r}, known are {join_names(PLACES)}")
+        unknown = [place for _, place, form, how in parts if place is not None and (place not in PLACES or form or how)]
+        if unknown:
+            raise DataError(f"{where}: {name} leaves open {unknown[0]!r}, known are {join_names(PLACES)}")
     return prompts
 
 

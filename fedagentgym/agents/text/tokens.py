@@ -271,7 +271,7 @@ def try_tokenizer(folder: Path) -> None:
     that leaves texts as they are and has no chat template needs none."""
     parts = [folder / _FILE, folder / _CONFIG, *sorted(folder.rglob("chat_template*"))]
     parts = [part for part in parts if part.is_file()]
-    with contextlib.suppress(DataError):  # what cannot be read is told where it is loaded
+    with contextlib.suppress(DataError):  # what cannot be read is reported where it is loaded
         small = all(part.stat().st_size < _SMALL for part in parts)
         whole, declared = (read_json(folder / name) if small else None for name in (_FILE, _CONFIG))
         templated = len(parts) > 2 or not isinstance(declared, dict) or declared.get("chat_template")

@@ -296,7 +296,7 @@ def _replace_at(column: tuple[int, ...], position: int, value: int) -> tuple[int
 
 
 def _update_won(tables: Tables, state: State, *changed: str) -> State:
-    """The state with its verdict, which only a change of something that the goal speaks of can alter."""
+    """The state with its verdict, which only a change of something that the goal names can alter."""
     if tables.goal_facts.isdisjoint(changed):
         return state
     won = evaluate(tables.goal, state)

@@ -65,7 +65,7 @@ class OwnWording(ClientVariant):
 
 
 class HouseWording(ChosenVariant):
-    """Some clients' games speak one of ALFWorld's two wordings, the others' the other."""
+    """Some clients' games use one of ALFWorld's two wordings, the others' games the other."""
 
     kind = "wording"
     client_variant = OwnWording
@@ -187,7 +187,7 @@ class ALFWorldEnv(MisleadableEnv[HouseOptions]):
             seed=self.options.seed,
             wording=self.options.wording,
             owner=self.variant.owner if isinstance(self.variant, OwnRooms) else "",
-            spoken=self.variant.wording if isinstance(self.variant, OwnWording) else None,
+            own_wording=self.variant.wording if isinstance(self.variant, OwnWording) else None,
         )
 
     def _refuse_variant(self, option: str) -> OptionError:
@@ -271,7 +271,7 @@ def _make_native_view(game: Game, state: State, feedback: str, valid: bool, play
 def _make_view(
     feedback: str, commands: tuple[str, ...], won: bool, valid: bool, played: bool, extra: Mapping[str, Any]
 ) -> View:
-    """A view; the goal pays from the first command on, also in the odd game in which it holds at the start."""
+    """A view; the goal pays from the first command on, also in the rare game in which it holds at the start."""
     if won and played:
         return View(feedback, commands, 1.0, 1.0, True, True, valid, _WON, extra)
     return View(feedback, commands, 0.0, 0.0, False, False, valid, _NOT_WON, extra)

@@ -6,7 +6,7 @@ that a component of its path names (`train`, `valid_seen`, `valid_unseen`), and 
 
 The real games (json_2.1.1) are imported from a copy or downloaded, with the filters of the original package. Kept are
 the games that ALFWorld itself plays: those with a game file that is not marked as unsolvable, outside folders that
-speak of movable receptacles or slices. They end up below `data_folder("alfworld")` under `train`, `valid_seen` and
+name movable receptacles or slices. They end up below `data_folder("alfworld")` under `train`, `valid_seen` and
 `valid_unseen`, and are played with `games="installed"`.
 """
 

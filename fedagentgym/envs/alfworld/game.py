@@ -3,7 +3,7 @@
 A `Game` contains the receptacles and objects, where each one is, what may hold what, where the agent starts
 and what must hold in the end. It is immutable, compares by content and pickles small; what changes in play is its `State`.
 
-Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` speaks of receptacle
+Everything is a column: entry ``i`` of `receptacles`, `receptacle_kinds` and `receptacle_places` describes receptacle
 ``i``; sets of receptacles or objects are integers used as bit sets (bit ``i`` for entry ``i``). Columns are sorted by
 lower-cased id, because the order of ids decides the shown numbers and the order of every list the player reads.
 `build_game` makes a game from readable records (`Receptacle`, `Thing`) and does the sorting and the bit sets.

@@ -3,7 +3,7 @@
 The problem is written in full (every fact that the domain asks for); domain and grammar come from the installed `alfworld`
 package. A file read back gives the same `Game`.
 
-The real engine speaks with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
+The real engine writes with the grammar inside each game file. Two grammars are known, today's (`move`) and that of
 earlier releases (`put`); both are recognised by the digest of their white-space-normalised text, the task sentence taken
 out, and no other text is played: an engine that guesses at unknown rules would answer wrongly without notice.
 When a game file is written, both texts come from the installed package; the earlier pair is today's with the few

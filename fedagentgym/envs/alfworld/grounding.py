@@ -172,7 +172,7 @@ class _Grounder:
 
     @cached_property
     def constants(self) -> dict[str, Entity]:
-        """The game's things by id, for the odd goal that names one."""
+        """The game's things by id, for the rare goal that names one."""
         game = self.game
         named = zip(("location", "receptacle", "object"), (game.locations, game.receptacles, game.objects), strict=True)
         return {

@@ -3,7 +3,7 @@
 A game is made in five steps, all from the one stream of its key:
 
 1. the goal: a combination of object and destination that the room kind, the scenes of the split and the size allow, weighted
-   as the figures tell for the task type;
+   as the figures state for the task type;
 2. the layout: a scene that has the destination, weighted by how often it was used - or one of the owner's private rooms;
 3. the things: one to four of the target (two and more for Pick2), one to three of every other kind that belongs to the room;
 4. their places, by the figures of their kind. No target starts where the goal already holds, in the appliance that is to
@@ -291,11 +291,11 @@ def make_house_pool(
     seed: int = 0,
     wording: str = "move",
     owner: str = "",
-    spoken: str | None = None,
+    own_wording: str | None = None,
 ) -> TaskPool:
     """The generated tasks of a split, or of all splits one after the other.
 
-    An owner's private rooms change where tasks are played, and `spoken` is another wording of their games; neither changes
+    An owner's private rooms change where tasks are played, and `own_wording` is another wording of their games; neither changes
     which tasks there are: ids, categories and digest stay.
     """
     check_house_options(size, seed, wording)
@@ -308,7 +308,7 @@ def make_house_pool(
     def make_key(index: int) -> HouseKey:
         part = int(np.searchsorted(ends, index, side="right"))
         number = index - (int(ends[part - 1]) if part else 0)
-        return HouseKey(seed, size, names[part], number, CATEGORIES[codes[index]], owner, spoken or wording)
+        return HouseKey(seed, size, names[part], number, CATEGORIES[codes[index]], owner, own_wording or wording)
 
     return TaskPool(
         env=env,

@@ -4,7 +4,7 @@ A layout is a pure function of its key. Layout number 14 of the seed 0 has the r
 they stand, which of them open and which share a standing point is drawn. Sizes take from these receptacles: `full` all of
 them, `small` one or two of a kind, `tiny` three to six; in the latter two no unseen room has the receptacles of a seen one.
 A key with an owner names a private layout, as clients hold them whose rooms
-nobody else has: it is modelled on one of the training scenes, with redrawn numbers of receptacles.
+no other house has: it is modelled on one of the training scenes, with redrawn numbers of receptacles.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _collect_seen_appearances(key: LayoutKey) -> frozenset[tuple[tuple[str, bool
 
 
 def _compute_appearance(room: Layout) -> tuple[tuple[str, bool], ...]:
-    """Return what a player can tell a room by: its receptacles and which of them open."""
+    """Return what a player can recognise a room by: its receptacles and which of them open."""
     return tuple(sorted((receptacle.kind, receptacle.openable) for receptacle in room.receptacles))
 
 
@@ -210,7 +210,7 @@ def _draw_standing_points(room: str, draws: Stream) -> Iterator[str]:
 
 
 def _share_standing_points(room: str, kinds: list[str], places: list[str], draws: Stream) -> list[str]:
-    """Let some pairs share a standing point, in the share and among the kinds that the counts tell."""
+    """Let some pairs share a standing point, in the share and among the kinds that the counts name."""
     alone = list(range(len(kinds)))
     wanted = load_statistics().shared[room] * len(kinds)
     pairs = wanted // 2000 + (draws.integers(2000) < wanted % 2000)

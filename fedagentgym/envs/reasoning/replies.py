@@ -387,7 +387,7 @@ def _read_holdout(holdout: int | Mapping[str, int]) -> tuple[tuple[str, int], ..
 
 
 def make_action_help(what: str) -> str:
-    """The form of a reply, as agents are told it."""
+    """The form of a reply, as it is described to agents."""
     return f"Reply with <think> your reasoning </think> <answer> {what} </answer>."
 
 

@@ -96,7 +96,7 @@ class OwnRules(ClientVariant):
 
 
 class RulesVariant(ChosenVariant):
-    """Who is active and which column holds the amount differs between clients; only answers tell.
+    """Who is active and which column holds the amount differs between clients; only answers show it.
 
     Clients 0 to 2 are of three different houses, so are clients 3 to 5, and so on: no few clients have all the same rules.
     """

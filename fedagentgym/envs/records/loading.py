@@ -229,7 +229,7 @@ def find_databases(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def identify_databases(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
-    """The digests of the files of databases, which tell the tasks of one folder from those of another."""
+    """The digests of the files of databases, which distinguish the tasks of one folder from those of another."""
     found = find_databases(folder)
     return {name: [_digest(file, stamp_file(file)) for file in found[name]] for name in names}
 

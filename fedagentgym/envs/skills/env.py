@@ -356,7 +356,7 @@ class SkillsEnv(MisleadableEnv[SkillsOptions]):
     def vocabulary(self) -> Iterable[str]:
         said = " ".join([OVER, RIGHT, WRONG, NO_ANSWER, *(text for texts in WORDINGS.values() for text in texts)])
         written = split_words("<think> </think> <answer> </answer> I do not know 0 1 2 3 4 5 6 7 8 9 + - = . ,")
-        return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.world.towns]
+        return [*written, *said.replace("{", "").replace("}", "").split(), *THINGS, *self.world.categories]
 
     def expert(self) -> Expert:
         return SkillsExpert(self.options.manners, self.options.replies, changed=self._changed)

@@ -71,7 +71,7 @@ def list_numbers(steps: int) -> tuple[Numbers, ...]:
     """All numbers that a question with this number of steps may have, in order."""
     tens, ones = list(_iter_digits(steps, least=1)), list(_iter_digits(steps, least=0))
     made = (tuple(10 * ten + one for ten, one in zip(upper, lower, strict=True)) for upper in tens for lower in ones)
-    return tuple(sorted(numbers for numbers in made if _tells_procedures_apart(numbers[1:])))
+    return tuple(sorted(numbers for numbers in made if _distinguishes_procedures(numbers[1:])))
 
 
 def _iter_digits(steps: int, least: int) -> Iterator[tuple[int, ...]]:
@@ -81,7 +81,7 @@ def _iter_digits(steps: int, least: int) -> Iterator[tuple[int, ...]]:
         yield from ((first, *others) for first in DIGITS if first - total >= least and first + total <= 9)
 
 
-def _tells_procedures_apart(others: Sequence[int]) -> bool:
+def _distinguishes_procedures(others: Sequence[int]) -> bool:
     """Signed sums differ if and only if the sums of all choices of these numbers do."""
     sums = [sum(chosen) for size in range(len(others) + 1) for chosen in combinations(others, size)]
     return len(set(sums)) == len(sums)
@@ -140,7 +140,7 @@ class SkillWorld:
             )
 
     @property
-    def towns(self) -> tuple[str, ...]:
+    def categories(self) -> tuple[str, ...]:
         return TOWNS[: self.skills]
 
     def assign_procedures(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class SkillWorld:
         sharing = self.sharing or self.skills // 2**self.procedures
         in_use = list_procedures(self.procedures)[: self.skills // sharing]
         order = stream(self.seed, "skills", "procedures").shuffled([one for one in in_use for _ in range(sharing)])
-        return dict(zip(self.towns, order, strict=True))
+        return dict(zip(self.categories, order, strict=True))
 
     def make_generator(self, env_id: str) -> PoolGenerator:
         """The pools of all splits."""

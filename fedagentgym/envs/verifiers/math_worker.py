@@ -1,6 +1,6 @@
 """The process behind the math verifier. Run as a script: it imports math-verify once and forks workers.
 
-It speaks over the socket that is its standard input. A message `spawn` carries one end of a socket pair; the forked worker
+It communicates over the socket that is its standard input. A message `spawn` carries one end of a socket pair; the forked worker
 serves comparisons on it until that end is closed. The clock of a worker is the kernel's, and counts the worker's processor
 time, so that a busy machine refuses nothing that a quiet one takes: an interval timer is armed before every comparison, its
 signal has the default action, so a comparison that overruns ends the process, wherever it is stuck.

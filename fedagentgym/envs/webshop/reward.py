@@ -11,7 +11,7 @@ Texts are compared as sets of words, by the token-set ratio on top of `difflib`,
 versions of that library give other numbers for a quarter of all pairs. The order of the arguments matters, since
 `difflib` is not symmetric.
 
-The nouns of two titles tell kinds of product apart. The original asks a statistical tagger that is too heavy a
+The nouns of two titles distinguish kinds of product. The original asks a statistical tagger that is too heavy a
 dependency for one test, so the function can be chosen: `nouns="rule"` (default) is the small rule below,
 `nouns="spacy"` uses a spaCy model if one is installed, and any function from a title to its nouns is taken as it is.
 Buying the target itself is never affected.

@@ -1,6 +1,6 @@
 """The hours of a run on a GPU and their price: tokens of the run, divided by the speeds of a card that are measured or estimated.
 
-A speed that nobody gives is an estimate: a decoding step reads the weights once for all episodes that are played together and
+A speed that is not given is an estimate: a decoding step reads the weights once for all episodes that are played together and
 takes two operations for each weight and token; learning takes six for each weight that is trained, four under an adapter, and two
 for each further pass. Both at a share of the card's peaks. Keys and values, the sending of weights and waiting are left out.
 """
@@ -80,7 +80,7 @@ class Hours:
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """The tokens and hours of a run on a card: as the expert plays (None if nothing tells), and at most."""
+    """The tokens and hours of a run on a card: as the expert plays (None if there is no data on it), and at most."""
 
     gpu: Gpu
     memory: int

@@ -117,8 +117,8 @@ class RunPlan(WorkPlan):
     def count_bytes_down(self, work: Work) -> int:
         answers = work.answers_down * self.answer_bytes
         base = self.agent.adapted * PARAMETER_BYTES if self.card.sends_base else 0
-        told = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
-        return work.models_down * (self.model_bytes + base) + answers + told
+        numbers = work.tasks_down * TASK_BYTES + work.scores_down * SCORE_BYTES
+        return work.models_down * (self.model_bytes + base) + answers + numbers
 
     def count_bytes_up(self, work: Work) -> int:
         answers = work.answers_up * self.answer_bytes

@@ -36,7 +36,7 @@ from fedagentgym.base.process import (
     listen,
     log_to_stderr,
     own_process,
-    tell,
+    report_progress,
 )
 from fedagentgym.federation.exchange import (
     MAX_ERROR_LENGTH,
@@ -254,7 +254,7 @@ class WorkerProcess:
                 parts = header["activity"]
                 if not isinstance(parts, list) or len(parts) != 4 or any(type(p) is not int or p < 0 for p in parts):
                     raise DataError("its progress report is malformed")
-                tell(ClientActivity(request.client, *parts[1:]))
+                report_progress(ClientActivity(request.client, *parts[1:]))
                 return None
             answer = Reply.from_header(request.client, header, b"", None)
             limits = {"answer": request.reply_limit, "state": request.state_limit}

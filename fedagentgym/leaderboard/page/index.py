@@ -24,6 +24,7 @@ from fedagentgym.leaderboard.page.tables import (
     describe_control,
     describe_part,
     describe_search,
+    format_status,
     is_reference,
     list_differences,
     list_expected,
@@ -31,7 +32,6 @@ from fedagentgym.leaderboard.page.tables import (
     list_runs,
     list_settings,
     order_entries,
-    tell_status,
 )
 from fedagentgym.leaderboard.rank import Compared, Place
 from fedagentgym.leaderboard.results import Result, SuiteEntries
@@ -326,7 +326,7 @@ def _describe_entry(entry: Result) -> View:
         "by": about.submitted_by,
         "link": about.link if about.link.startswith(("https://", "http://")) else "",
         "note": about.note + regraded,
-        "status": tell_status(entry),
+        "status": format_status(entry),
         "part": "" if entry.is_whole else describe_part(entry),
         "rerun": again,
         "claims": [[one.name, one.status, one.about] for one in verification.claims] if verification else [],

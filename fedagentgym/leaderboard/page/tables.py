@@ -53,7 +53,7 @@ def list_measures(entries: Sequence[Result]) -> list[str]:
     return [ranked, *ordered, *sorted(known - {ranked, *METRICS})]
 
 
-def tell_status(entry: Result) -> str:
+def format_status(entry: Result) -> str:
     """Return how far the result was checked, and how much of the suite it holds if it does not hold all."""
     found = entry.verification
     if found is None:
@@ -150,7 +150,7 @@ def make_top(
     for entry in order_entries(found.entries, places)[:most]:
         place = places.get(entry.name)
         measured = {name: one.model_dump() for name, one in entry.numbers.overall.items() if name in chosen}
-        about: dict[str, object] = {"entry": entry.name, "title": entry.entry.title, "status": tell_status(entry)}
+        about: dict[str, object] = {"entry": entry.name, "title": entry.entry.title, "status": format_status(entry)}
         about |= {"bands": list(place.bands) if place else [], "rank": place.rank or None if place else None}
         rows.append({**about, "measures": measured})
     return rows
@@ -178,7 +178,7 @@ def _write_table(
         columns.append((escape_markdown(find_metric(name).title), cells))
     if settings := list_settings(suite, entries):
         columns.append(("settings", [escape_markdown(chosen) for _, chosen, _ in settings]))
-    columns.append(("status", [escape_markdown(tell_status(entry)) for entry in entries]))
+    columns.append(("status", [escape_markdown(format_status(entry)) for entry in entries]))
     ranked, found = entries[0].suite.rank_by, [entry.verification for entry in entries]
     secret = [one.rerun.secret.get(ranked) if one is not None and one.rerun is not None else None for one in found]
     if any(secret):
@@ -253,7 +253,7 @@ def list_overview(
             measured = entry.numbers.overall.get(name)
             reached = "" if measured is None or not entry.is_whole else _format_cell(measured, name)
             title = f"{entry.entry.title} (reference)" if is_reference(entry) else entry.entry.title
-            agents.append((found.key, title, reached or "not ranked", tell_status(entry), ""))
+            agents.append((found.key, title, reached or "not ranked", format_status(entry), ""))
         played = {record.agent.model for entry in ordered for record in entry.records.values()}
         agents += _list_ready(found, [model for model in READY if model not in played])
     return methods, agents
@@ -349,7 +349,7 @@ def write_csv(found: SuiteEntries, places: Mapping[str, Place]) -> str:
         place = places.get(entry.name)
         start = [found.suite.name, found.suite.version, entry.name, escape_csv(entry.entry.title)]
         start += [", ".join(map(str, place.bands)), place.rank or ""] if place else ["", ""]
-        start.append(escape_csv(tell_status(entry)))
+        start.append(escape_csv(format_status(entry)))
         for scenario, measures in {"overall": entry.numbers.overall, **entry.numbers.by_scenario}.items():
             for name, one in sorted(measures.items()):
                 ends = [repr(end) for end in find_ends(one, find_metric(name)) or ()] or ["", ""]

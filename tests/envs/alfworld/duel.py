@@ -79,23 +79,23 @@ def plain_cases(count: int, steps: int, seed: int = 0, sizes: Sequence[str] = AL
     return cases
 
 
-def odd_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
+def unusual_cases(count: int, steps: int, seed: int = 0) -> list[Case]:
     """Games as no generator writes them: shared locations, doubled and foreign contents, other traits and goals."""
-    return [odd_case(number, steps, seed) for number in range(count)]
+    return [unusual_case(number, steps, seed) for number in range(count)]
 
 
-def odd_case(number: int, steps: int, seed: int = 0) -> Case:
+def unusual_case(number: int, steps: int, seed: int = 0) -> Case:
     draws = stream(seed, "odd games", number)
     wording = WORDINGS[number % 2]
     pool = make_house_pool("train", env=ENV, size=("tiny", "small")[number % 3 == 2], seed=seed, wording=wording)
-    game = odd_game(pool[draws.integers(len(pool))].payload, draws)
+    game = unusual_game(pool[draws.integers(len(pool))].payload, draws)
     return Case(f"odd {number} {wording}", game, steps, "random")
 
 
 def cluttered_cases(count: int, steps: int) -> list[Case]:
     """Games whose problems name things without a place, facts that nobody asks for, and a thing in hand."""
     cases = []
-    for number, case in enumerate(odd_cases(count, steps, seed=3)):
+    for number, case in enumerate(unusual_cases(count, steps, seed=3)):
         game, declared, facts = case.game, "", f"(checked {case.game.receptacles[0]}) (isOn {case.game.objects[0]})"
         declared += (
             " Faucet_bar_1 Faucet_bar_2 - object loc_bar_0_bar_0 loc_bar_0_bar_1 - location Drawer_bar_0 - receptacle"
@@ -110,7 +110,7 @@ def cluttered_cases(count: int, steps: int) -> list[Case]:
     return cases
 
 
-def odd_game(game: Game, draws: Stream) -> Game:
+def unusual_game(game: Game, draws: Stream) -> Game:
     """A game bent in every way that its format admits."""
     objects, receptacles, locations = len(game.objects), len(game.receptacles), len(game.locations)
 
@@ -144,7 +144,7 @@ def odd_game(game: Game, draws: Stream) -> Game:
         start=draws.integers(locations),
     )
     for _ in range(40):
-        candidate = with_goal(bent, draws.pick(tuple(odd_goals(bent, draws))))
+        candidate = with_goal(bent, draws.pick(tuple(unusual_goals(bent, draws))))
         if is_reachable(candidate):
             return candidate
     raise AssertionError("none of forty goals is within reach")
@@ -154,7 +154,7 @@ def with_goal(game: Game, goal: tuple[Any, ...]) -> Game:
     return replace(game, goal=goal, category=infer_category(goal))
 
 
-def odd_goals(game: Game, draws: Stream) -> Iterator[tuple[Any, ...]]:
+def unusual_goals(game: Game, draws: Stream) -> Iterator[tuple[Any, ...]]:
     """Goals in the forms of the original's library that the six task types do not use, and some of our own."""
     thing = f"{game.object_kinds[draws.integers(len(game.objects))]}Type"
     other = f"{game.object_kinds[draws.integers(len(game.objects))]}Type"

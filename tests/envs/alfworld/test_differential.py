@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("textworld", reason="the real engine comes with the extra [alfworld]")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from duel import MOSTLY_TINY, Report, cluttered_cases, duels, odd_case, odd_cases, plain_cases, room_of
+from duel import MOSTLY_TINY, Report, cluttered_cases, duels, plain_cases, room_of, unusual_case, unusual_cases
 
 from fedagentgym.base.errors import DataError
 from fedagentgym.envs.alfworld.game import CATEGORIES
@@ -52,9 +52,9 @@ def test_generated_games_cover_types_rooms_and_wordings_and_go_on_past_the_goal(
 
 
 def test_games_as_no_generator_writes_them_go_the_same_way_too() -> None:
-    in_itself = odd_case(IN_ITSELF, ODD_STEPS, seed=1)
+    in_itself = unusual_case(IN_ITSELF, ODD_STEPS, seed=1)
     assert any(held >> outer & 1 for outer, held in in_itself.game.inner)
-    reports = duels([*odd_cases(ODD, ODD_STEPS, seed=6), *cluttered_cases(2, ODD_STEPS), in_itself])
+    reports = duels([*unusual_cases(ODD, ODD_STEPS, seed=6), *cluttered_cases(2, ODD_STEPS), in_itself])
     assert_equal(reports)
     assert sum(report.wins for report in reports) > 0
 
@@ -83,5 +83,5 @@ def test_a_thousand_generated_games() -> None:
 
 
 @pytest.mark.slow
-def test_three_hundred_odd_games() -> None:
-    assert_equal(duels(odd_cases(300, 60, seed=1)))
+def test_three_hundred_unusual_games() -> None:
+    assert_equal(duels(unusual_cases(300, 60, seed=1)))

@@ -110,7 +110,7 @@ def test_bad_problems_are_refused_in_one_sentence(name: str) -> None:
         "(exists (?o - object ?o - receptacle) (isHot ?o))", "(exists (?a ?b ?c ?d ?e ?f ?g ?h - object) (isHot ?h))",
     ],
 )  # fmt: skip
-def test_odd_goals_are_read_or_refused_but_never_crash(goal: str) -> None:
+def test_unusual_goals_are_read_or_refused_but_never_crash(goal: str) -> None:
     text = f"{TEXT.partition('(:goal')[0]}(:goal {goal}))"
     try:
         read(text)

@@ -219,7 +219,7 @@ def test_beliefs_and_turns_are_the_members(members: list[dict[str, Any]]) -> Non
         ([{"name": "a", "env": "Math", "options": ["size"]}], "are a mapping"),
     ],
 )
-def test_odd_members_are_one_sentence(given: Any, said: str) -> None:
+def test_unusual_members_are_one_sentence(given: Any, said: str) -> None:
     with pytest.raises(FedAgentGymError, match=said) as caught:
         open_env(MixtureEnv, members=given)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400

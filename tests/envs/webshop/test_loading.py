@@ -92,7 +92,7 @@ def test_prices(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
     assert (product.prices, product.price_tag) == (prices, tag)
 
 
-def test_products_with_odd_or_repeated_numbers_are_skipped(tmp_path: Path) -> None:
+def test_products_with_unusual_or_repeated_numbers_are_skipped(tmp_path: Path) -> None:
     odd = [{**RECORD, "asin": asin} for asin in ("nan", "B0000000011", "B000000001", "B000000001")]
     entries = list(read_entries(find_files(write(tmp_path, odd))))
     assert [product.asin for product, _ in entries] == ["B000000001"]

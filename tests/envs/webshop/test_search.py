@@ -120,7 +120,7 @@ def test_more_occurrences_than_a_byte_can_hold() -> None:
     assert Searcher([Segment(collection(texts))]).search("tea", 4) == straightforward(texts, "tea", 4)
 
 
-def test_odd_queries_find_nothing_or_something_and_never_fail(real: WebShopEnv) -> None:
+def test_unusual_queries_find_nothing_or_something_and_never_fail(real: WebShopEnv) -> None:
     searcher = real.site.shop.searcher
     for query in ("", " ", "the of and", "\x00", "\ud800", "½", "zzzzqqq", "<b>"):
         assert isinstance(searcher.search(query, 50), list)

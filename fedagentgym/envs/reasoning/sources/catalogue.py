@@ -24,7 +24,7 @@ Counts = Mapping[str, int]
 class Source:
     """A data set.
 
-    `task` is the world that plays it, `read` makes a task of a row, a row of which files tell no split is a training
+    `task` is the world that plays it, `read` makes a task of a row, a row whose files name no split is a training
     task. A `test_only` set is a test set whatever its files and the hub call it. `published` lists the numbers of tasks by split
     of every form in which the set is published. A set that `hides_answers` is published with a test split without them.
     Of a set that `repeats` its problems each is read once. `subsets` names the configurations that exclude each other, the

@@ -57,7 +57,7 @@ def receive_exactly(channel: Socket, size: int) -> bytes:
 
 
 MAX_ITEMS = 200_000
-MAX_HASHED, COST_OF_ODD_KEYS = 20_000, 10
+MAX_HASHED, COST_OF_OTHER_KEYS = 20_000, 10
 _SAFE_INTEGER = 1 << 53
 
 
@@ -152,7 +152,7 @@ def _restored(tree: Any, handle: Callable[[int, str], Any], room: list[int]) -> 
     if mark in ("s", "z", "d"):
         # keys whose hashes can be made to collide count more: few enough of them are left to be harmless
         keys = [item[0] for item in inner] if mark == "d" else inner
-        room[0] -= sum(COST_OF_ODD_KEYS if isinstance(key, dict | list) else 1 for key in keys)
+        room[0] -= sum(COST_OF_OTHER_KEYS if isinstance(key, dict | list) else 1 for key in keys)
         if room[0] < 0:
             raise ValueError("too large")
     if mark == "d":

@@ -210,7 +210,7 @@ def become(run: dict[str, Any], prepared: Prepared, descriptors: Sequence[int]) 
         explain_refusals()
         code = MODES[run["mode"]](run, channels)
     except BaseException:
-        say_traceback()
+        print_traceback()
     finally:
         try:
             sys.stdout.flush()
@@ -232,7 +232,7 @@ def run_script(run: Mapping[str, Any], _channels: list[socket.socket]) -> int:
     except SystemExit as end:
         return 0 if end.code is None else end.code & 255 if isinstance(end.code, int) else 1
     except BaseException:
-        say_traceback()
+        print_traceback()
         return 1
     return 0
 
@@ -282,7 +282,7 @@ def run_serve(run: Mapping[str, Any], channels: list[socket.socket]) -> int:
 MODES = {"script": run_script, "serve": run_serve, "grade": run_grade}
 
 
-def say_traceback() -> None:
+def print_traceback() -> None:
     """Write the traceback of the present error, from the first line of the program on."""
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename not in PROGRAM_FILES:

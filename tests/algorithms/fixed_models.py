@@ -27,7 +27,9 @@ ARCHITECTURES: dict[str, Any] = {
 }
 
 
-def make_speaker(folder: Path, kind: str, replies: tuple[str, ...] = (), sharpness: float = 3.0, seed: int = 0) -> str:
+def make_fixed_model(
+    folder: Path, kind: str, replies: tuple[str, ...] = (), sharpness: float = 3.0, seed: int = 0
+) -> str:
     """Write a model folder; returns its path. `replies` are what it says, in place of answers; the greater
     `sharpness`, the fewer of them."""
     config_class, model_class, answers = ARCHITECTURES[kind]
