@@ -11,7 +11,9 @@ from xml.sax.saxutils import escape, quoteattr
 from fedagentgym.base.files import write_atomic
 
 WIDTH = 820
-"""Of every picture, so that words have one size on a page."""
+"""Of pictures on pages of the documentation, so that words have one size there."""
+NARROW = 420
+"""Of README's pictures: a phone shows them at 0.8 of their size."""
 SIZE = 15
 """Of words, in pixels at full width; a page of the documentation shows pictures at no less than 0.8 of it."""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"

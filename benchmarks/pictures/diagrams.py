@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from benchmarks.pictures.canvas import SERIES, SIZE, WIDTH, Drawing
+from benchmarks.pictures.canvas import NARROW, SERIES, SIZE, WIDTH, Drawing
 
-BOX, GAP, MARGIN = 148, 14, 12
 STEPS = (
-    ("Environment", ("WebShop,", "ALFWorld, Skills,", "or your own"), "gym.make"),
-    ("Client split", ("who holds which", "tasks: a file that", "can be verified"), "federate"),
-    ("Clients", ("each an ordinary", "environment over", "its own tasks"), "split[3].make()"),
-    ("Method", ("FedAgent, PubSwap,", "baselines, or a", "class of yours"), "train"),
-    ("Report", ("curves, episodes,", "results that are", "played again"), "bench verify"),
+    ("Environment", ("WebShop, ALFWorld, Skills,", "or your own"), "gym.make"),
+    ("Client split", ("who holds which tasks: a file", "that can be verified"), "federate"),
+    ("Clients", ("each an ordinary environment", "over its own tasks"), "split[3].make()"),
+    ("Method", ("FedAgent, PubSwap, baselines,", "or a class of yours"), "train"),
+    ("Report", ("curves, episodes, results", "that are played again"), "bench verify"),
 )
 
 
 def draw_whole() -> Drawing:
-    """From an environment to a report, with the call of every step."""
-    drawing = Drawing("Environment, client split, clients, method, report", 262)
+    """From an environment to a report, one step below the other, with the call of each."""
+    drawing = Drawing("Environment, client split, clients, method, report", 492, NARROW)
     for number, (title, lines, call) in enumerate(STEPS):
-        left = MARGIN + number * (BOX + GAP)
-        middle = left + BOX / 2
+        top = 12 + 96 * number
         if number:
-            drawing.add_line([(left - 18, 50), (left + 6, 50)], "muted", arrow=True)
-        PICTOGRAMS[number](drawing, middle, 50)
-        drawing.add_text(middle, 120, title, size=17, anchor="middle", bold=True)
-        drawing.add_lines(middle, 146, lines, anchor="middle")
-        drawing.add_box(left + 1, 210, BOX - 2, 32, "panel", "edge", radius=5)
-        drawing.add_text(middle, 231, call, anchor="middle", mono=True)
+            drawing.add_line([(74, top - 20), (74, top + 2)], "muted", arrow=True)
+        PICTOGRAMS[number](drawing, 74, top + 40)
+        drawing.add_text(152, top + 28, title, size=17, bold=True)
+        drawing.add_box(264, top + 7, 144, 30, "panel", "edge", radius=5)
+        drawing.add_text(336, top + 27, call, anchor="middle", mono=True)
+        drawing.add_lines(152, top + 56, lines)
     return drawing
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.pictures.canvas import Drawing, spread_apart
+from benchmarks.pictures.canvas import NARROW, Drawing, spread_apart
 from benchmarks.skills_figures import compute_band
 from benchmarks.skills_results import TableResults
 from fedagentgym.algorithms.runtime import Runtime
@@ -16,7 +16,7 @@ from fedagentgym.experiment.config import load_config
 PRESET = "tiny-skills:skills-32,fedavg-grpo,tau-5x16"
 TOGETHER = "FedAgent, tau = 5"
 ROWS = {
-    "all tasks in one place": ("all tasks in one place", "green"),
+    "all tasks in one place": ("in one place", "green"),
     TOGETHER: ("federated", "blue"),
     "a client alone": ("one client alone", "red"),
     "zero-shot": ("before training", "muted"),
@@ -46,7 +46,7 @@ class Frame:
 def draw_overview(results: TableResults) -> Drawing:
     """The tasks of each client, and success alone, together, and with all tasks in one place."""
     drawing = Drawing(
-        "Left: the tasks of eight clients. Right: success over training, alone, federated, in one place", 300
+        "Above: the tasks of eight clients. Below: success over training, alone, federated, in one place", 572, NARROW
     )
     _draw_clients(drawing, Frame(64, 52, 264, 192))
     curves = []
@@ -55,20 +55,21 @@ def draw_overview(results: TableResults) -> Drawing:
         points = zip(episodes.tolist(), success.tolist(), half.tolist(), strict=True)
         curves.append(Curve(label, color, list(points)))
     last, seeds = max(curve.points[-1][0] for curve in curves), len(results.get(TOGETHER).seeds)
-    drawing.add_text(372, 32, "Success on held-out tasks of all 32 categories", bold=True)
-    draw_curves(drawing, curves, Frame(404, 52, 190, 192), f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)")
+    drawing.add_text(24, 316, "Success on held-out tasks of all 32 categories", bold=True)
+    draw_curves(drawing, curves, Frame(64, 336, 184, 192), f"episodes, 0 to {last:,.0f} ({seeds} seeds, 95 %)")
     return drawing
 
 
 def draw_small_model(results: TableResults) -> Drawing:
     """Success of a language model over the rounds, four clients together and one alone; one seed."""
-    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 232)
+    drawing = Drawing("SmolLM2-135M: success over the rounds, four clients together and one alone", 262, NARROW)
     curves = []
     for one, color in zip(results.rows, ("blue", "red"), strict=True):
         curves.append(Curve(one.row.name, color, [(point.round, point.success, 0.0) for point in one.curves[0]]))
     last = curves[0].points[-1][0]
-    drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks of all four clients", bold=True)
-    draw_curves(drawing, curves, Frame(64, 52, 560, 130), f"rounds, 0 to {last:g} (one seed)")
+    drawing.add_text(24, 32, "SmolLM2-135M: success on held-out tasks", bold=True)
+    drawing.add_text(24, 54, "of all four clients", bold=True)
+    draw_curves(drawing, curves, Frame(64, 78, 200, 140), f"rounds, 0 to {last:g} (one seed)")
     return drawing
 
 

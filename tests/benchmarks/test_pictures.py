@@ -36,6 +36,22 @@ def test_every_picture_is_small_and_readable_on_light_and_dark() -> None:
             assert 0 < float(word.attrib["x"]) < width and 0 < float(word.attrib["y"]) < height, (path.name, word.text)
 
 
+def test_words_of_the_pictures_of_readme_are_readable_on_a_phone() -> None:
+    """Of 360 pixels a page leaves some 330 to a picture."""
+    names = re.findall(r"/docs/pictures/([\w-]+\.svg)", (PICTURES.parents[1] / "README.md").read_text("utf-8"))
+    assert len(names) == 3
+    for name in names:
+        width = float(ElementTree.fromstring((PICTURES / name).read_text("utf-8")).attrib["width"])
+        assert READABLE * min(1.0, 330 / width) >= 11, name
+
+
+def test_a_recording_without_animation_shows_its_last_lines() -> None:
+    """Lines that stay are visible without their animation, passing ones are not."""
+    style = (PICTURES / "demo.svg").read_text("utf-8").partition("</style>")[0]
+    assert "opacity:0" not in re.findall(r"\.l\{([^}]*)\}", style)[0] and "backwards" in style
+    assert ".p{opacity:0;" in style and "(prefers-reduced-motion:reduce){.l,.p{animation:none}}" in style
+
+
 def test_every_picture_is_shown_on_a_page() -> None:
     root = PICTURES.parents[1]
     shown = "".join(page.read_text("utf-8") for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))))
